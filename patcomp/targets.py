@@ -104,7 +104,7 @@ class Target:
 
 NEURAL_ENGINE = Target(
     "neural_engine",
-    steps=("carry transposes", "store prepared weights", "half precision"),
+    steps=("carry transposes", "store prepared weights once", "half precision"),
     wants=Wants(
         max_rank=5,
         element_types=frozenset({"f16", "si8", "ui8", "si16", "ui16", "i1"}),
@@ -151,7 +151,7 @@ NEURAL_ENGINE = Target(
 
 GPU = Target(
     "gpu",
-    steps=("store prepared weights",),
+    steps=("store prepared weights once",),
 )
 """The GPU: composites whole, masks and positions as their attributes, products of one input together."""
 

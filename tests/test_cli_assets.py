@@ -63,7 +63,7 @@ def picks():
 @pytest.fixture(autouse=True)
 def one_child(monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
     """Lets all commands use one child process, because starting one takes longer than most tests."""
-    monkeypatch.setattr("patcomp.emit.inspection.Native", lambda: native)
+    monkeypatch.setattr("patcomp.emit.reading.Native", lambda: native)
     monkeypatch.setattr(native, "close", lambda: None)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
-from patcomp.emit.summary import size_text
+from patcomp.emit.units import size_text
 from patcomp.evaluate import OutputError, Verification
 from tests.helpers.command import Command
 

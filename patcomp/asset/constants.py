@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from patcomp.asset.bytecode import Entry
+from patcomp.asset.elements import element_of
 from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.types import element_of
 from patcomp.ir import packing
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.xdsl import BytesAttr, DenseIntOrFPElementsAttr, DenseResourceAttr, TensorType, unchecked

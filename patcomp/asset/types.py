@@ -7,26 +7,11 @@ from collections.abc import Callable
 
 from patcomp.asset.bytecode import Entry
 from patcomp.asset.bytecode.kinds import DYNAMIC
+from patcomp.asset.elements import ELEMENT_NAMES, ELEMENTS
 from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.ir.attributes import HardwareConstraintsAttr, SparseEncodingAttr
 from patcomp.ir.types import TOKEN, HandleType, ImageType, element_name, element_type, shape_of, tensor
 from patcomp.ir.xdsl import Attribute, FunctionType, StringAttr, TensorType
-
-_ELEMENTS: dict[str, str] = {
-    "i1": "bool_v1",
-    "f16": "float16_v1",
-    "bf16": "bfloat16_v1",
-    "f32": "float32_v1",
-    "f64": "float64_v1",
-    "f8E4M3FN": "float8E4M3FN_v1",
-    "f8E5M2": "float8E5M2_v1",
-    "f8E8M0FNU": "float8E8M0FN_v1",
-    "f4E2M1FN": "float4E2M1FN_v1",
-    "complex<f32>": "complex_float32_v1",
-    **{f"si{width}": f"sint{width}_v1" for width in (2, 4, 8, 16, 32, 64)},
-    **{f"ui{width}": f"uint{width}_v1" for width in (1, 2, 3, 4, 6, 8, 16, 32, 64)},
-}
-_ELEMENT_NAMES = {stored: name for name, stored in _ELEMENTS.items()}
 
 _BACKINGS = {"IOSurface": 1, "MTLBuffer": 2, "Heap": 3}
 """What a tensor with hardware constraints lies in."""
@@ -52,9 +37,9 @@ def stored_element(name: str) -> Entry:
     Raises:
         UnsupportedInAssetError: an asset has no such element type.
     """
-    if name not in _ELEMENTS:
+    if name not in ELEMENTS:
         raise UnsupportedInAssetError(f"an asset cannot hold the element type {name}")
-    return (_ELEMENTS[name],)
+    return (ELEMENTS[name],)
 
 
 def stored_type(type_: Attribute) -> Entry:
@@ -105,13 +90,13 @@ def ir_type(entry: Entry) -> Attribute:
 
 def _tensor(entry: Entry) -> Attribute:
     _, dims, element, *encoding = entry
-    if element[0] not in _ELEMENT_NAMES:
+    if element[0] not in ELEMENT_NAMES:
         raise UnsupportedInAssetError(f"the asset has tensors of {element[0]}, which patcomp does not know")
     if any(dim < 0 and dim != DYNAMIC for dim in dims):
         raise UnsupportedInAssetError(f"the asset has a tensor with the dimensions {list(dims)[:8]}")
     shape = [None if dim == DYNAMIC else dim for dim in dims]
     made = _ir_encoding(encoding[0]) if encoding else None
-    return tensor(shape, element_type(_ELEMENT_NAMES[element[0]]), made)
+    return tensor(shape, element_type(ELEMENT_NAMES[element[0]]), made)
 
 
 def _ir_encoding(entry: Entry) -> Attribute:
@@ -148,8 +133,3 @@ _READERS: dict[str, Callable[[Entry], Attribute]] = {
     "function_v1": _function,
     "image_v1": _image,
 }
-
-
-def element_of(entry: Entry) -> str:
-    """The name of the element type of a stored tensor type, such as `"f32"`."""
-    return _ELEMENT_NAMES[entry[2][0]]

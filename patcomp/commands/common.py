@@ -91,6 +91,14 @@ Writer = Annotated[
     ),
 ]
 
+Compress = Annotated[
+    str | None,
+    typer.Option(
+        "--compress",
+        help="How small the weights become: 4bit, 8bit, another scheme, a budget (4.5bits, 30%), or a TOML file.",
+    ),
+]
+
 Fix = Annotated[
     list[str] | None,
     typer.Option(help="Fix the size of a dynamic dimension, length=128; may be given several times."),

@@ -44,7 +44,8 @@ def verify(
 
     The exit code is 3 if the numbers differ.
     """
-    from patcomp.emit.inspection import opened, read_asset, read_metadata, signatures
+    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.reading import opened, read_asset, signatures
     from patcomp.evaluate import drawn, verify_outputs
 
     with opened(asset) as native:
@@ -190,7 +191,7 @@ def program_of(
         UsageError: sizes are given for a program that is converted already.
         PatcompError: it is none of these, cannot be read or cannot be converted.
     """
-    from patcomp.emit.inspection import read_asset
+    from patcomp.emit.reading import read_asset
 
     path = Path(name)
     check_no_folder(path)

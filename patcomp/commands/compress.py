@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,7 @@ from patcomp.commands.common import (
     Writer,
     load_catalogs,
     print_json,
+    require_transformers,
     say,
     sizes_in,
 )
@@ -26,15 +28,21 @@ from patcomp.commands.models import Trusted, load_source
 from patcomp.commands.progress import working
 from patcomp.emit.replacement import check_target
 
+if TYPE_CHECKING:
+    from patcomp.compression import CompressionRequest
+    from patcomp.emit.asset import Writer as WriterName
+
 
 def compress(
-    model: Annotated[str, typer.Argument(help="The model, as for convert.")],
+    model: Annotated[str, typer.Argument(help="The model, as for convert; or a bundle of a language model.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The asset; without it, only the table.")
+        Path | None, typer.Option("--output", "-o", help="The asset or bundle; without it, only the table.")
     ] = None,
     config: Annotated[
         str,
-        typer.Option(help="A scheme (w8, w4_block32, pal4_group16, pal6, ...), or a TOML file (docs/compression.md)."),
+        typer.Option(
+            help="4bit, 8bit, a scheme (w8, w4_block32, pal4_group16, ...), or a TOML file (docs/compression.md)."
+        ),
     ] = "w8",
     budget: Annotated[
         str | None,
@@ -58,24 +66,30 @@ def compress(
 ) -> None:
     """Convert a model with smaller weights, and show what became of each weight."""
     from patcomp import TorchConverter
-    from patcomp.compression import CompressionConfig
+    from patcomp.compression import CompressionRequest
 
     if budget is not None and bits is not None:
         raise UsageError("give --budget or --bits, not both")
+    size = int(budget) if budget is not None and budget.isdigit() else budget
+    request = CompressionRequest.of(config)
+    if budget is not None or bits is not None:
+        request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
+    if _is_bundle(Path(model)):
+        _compress_bundle(Path(model), output, request, writer)
+        return
     if output is not None:
         check_target(output, force)
-    chosen, sizes = CompressionConfig.of(config), sizes_in(fix)  # before the conversion, which takes longer
+    sizes = sizes_in(fix)
     with working(f"exporting {model}", True):
         source = load_source(model, modules, trusted=trusted)
     with working(f"converting {model}", True):
         converter = TorchConverter(catalog=load_catalogs(catalog), random=random.value)
         converter.add_exported_program(source.exported)
         program = converter.to_coreai(target=target_of(target, None, catalog), fixed=sizes)
-    size = int(budget) if budget is not None and budget.isdigit() else budget
     with working(f"compressing {model}", True):
-        seen = (size is not None or bits is not None) and source.exported.example_inputs is not None
+        seen = request.is_budget and source.exported.example_inputs is not None
         examples = source.inputs_for(program) if check or seen else None
-        small = program.compress(chosen, budget=size, bits_per_weight=bits, inputs=examples)
+        small = request.applied(program.compress, examples)
     assert small.compression is not None
     if output is not None:
         with working(f"writing {output}", True) as advance:
@@ -85,3 +99,21 @@ def compress(
         print_json(small.compression.as_dict())
     else:
         print(small.compression)
+
+
+def _is_bundle(path: Path) -> bool:
+    return path.suffix != ".aimodel" and (path / "metadata.json").is_file()
+
+
+def _compress_bundle(bundle: Path, output: Path | None, request: CompressionRequest, writer: WriterName | None) -> None:
+    from patcomp.commands.torchvision import declare_operators
+
+    if output is None:
+        raise UsageError("name the folder of the new bundle with --output")
+    declare_operators()  # transformers imports torchvision
+    require_transformers("a language model")
+    from patcomp.language import compress_bundle
+
+    with working(f"compressing {bundle}", True):
+        made = compress_bundle(bundle, request, out=output, writer=writer)
+    say(f"bundle:      {made.path}")

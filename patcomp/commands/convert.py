@@ -19,6 +19,7 @@ from patcomp.commands.common import (
     AllowUnexpected,
     AsJson,
     Catalogs,
+    Compress,
     Fix,
     Modules,
     Random,
@@ -99,6 +100,7 @@ def convert(
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
     fix: Fix = None,
+    compress: Compress = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
     allow_missing: AllowMissing = None,
@@ -118,6 +120,7 @@ def convert(
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
     from patcomp import TorchConverter
+    from patcomp.compression import CompressionRequest
 
     if batch is not None:
         _check_alone(context)
@@ -132,6 +135,7 @@ def convert(
         output = _default_output(model)
     _check_outputs(output, text, html, dump_stages, force, writer)
     chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
+    smaller = None if compress is None else CompressionRequest.of(compress)
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
@@ -169,6 +173,11 @@ def convert(
                     say(str(verification))
                 if not verification:
                     break
+    if smaller is not None:
+        with working(f"compressing {model}", not quiet):
+            program = smaller.applied(program.compress)
+        if not quiet:
+            say(str(program.compression))
     if text == STANDARD_OUTPUT:
         print(program)
     elif text is not None:

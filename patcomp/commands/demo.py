@@ -19,7 +19,7 @@ from patcomp.emit.asset import has_toolchain
 from patcomp.emit.inspection import inspect_asset
 from patcomp.emit.replacement import check_target
 from patcomp.emit.stages import stage_table
-from patcomp.emit.summary import size_text
+from patcomp.emit.units import size_text
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from patcomp.commands.common import AllowMissing, AllowUnexpected, Writer, require_transformers, say
+from patcomp.commands.common import (
+    AllowMissing,
+    AllowUnexpected,
+    Catalogs,
+    Compress,
+    UsageError,
+    Writer,
+    load_catalogs,
+    require_transformers,
+    say,
+)
 from patcomp.commands.progress import working
 
 
@@ -27,9 +37,28 @@ def convert_lm(
     quantize_embeddings: Annotated[
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
+    compress: Compress = None,
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
+    prefill: Annotated[
+        int | None, typer.Option(help="Add a function for so many tokens; main then takes one token.")
+    ] = None,
+    verify: Annotated[
+        int | None, typer.Option(help="Add a function for one token and so many drafted ones behind it.")
+    ] = None,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Give each function the hidden state before the head as an output.")
+    ] = False,
+    draft: Annotated[
+        str | None, typer.Option(help="The folder or id of a smaller model, the function draft of the same asset.")
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(help="A prompt on which the bundle is compared with the model; by default a few tokens."),
+    ] = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")] = False,
+    catalog: Catalogs = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
@@ -42,12 +71,18 @@ def convert_lm(
     require_transformers("a language model")
     from patcomp.language import check_bundle, convert_language_model
 
+    if check is not None and no_check:
+        raise UsageError("--check and --no-check exclude each other")
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, tokenizer=None if tokenizer else False,
+        quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
+        prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
+        catalog=load_catalogs(catalog),
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
+    if compress is None:
+        say("weights have 16 or 32 bits; `patcomp compress BUNDLE --config 4bit -o SMALL` makes them smaller")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
 
@@ -56,6 +91,10 @@ def generate(
     bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
     prompt: Annotated[str, typer.Option(help="The text to continue.")],
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
+    draft: Annotated[
+        Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")
+    ] = None,
+    own_draft: Annotated[bool, typer.Option("--own-draft", help="Draft with the bundle's function draft.")] = False,
 ) -> None:
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
     from patcomp.language import Bundle, LanguageModelError
@@ -64,4 +103,10 @@ def generate(
         raise LanguageModelError(f"there is no folder {str(bundle)!r}; `patcomp convert-lm` writes bundles")
     if not (bundle / "metadata.json").is_file():
         raise LanguageModelError(f"{str(bundle)!r} is not a bundle: it has no metadata.json")
-    print(Bundle(bundle).text(prompt, max_new_tokens))
+    if draft is not None and own_draft:
+        raise UsageError("--draft and --own-draft exclude each other")
+    found = Bundle(bundle)
+    made = found.generation(prompt, max_new_tokens, draft=True if own_draft else draft)
+    print(found.decoded(made.tokens))
+    if own_draft or draft is not None:
+        say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")

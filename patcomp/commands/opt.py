@@ -14,9 +14,9 @@ from rich.table import Table
 
 from patcomp.commands.common import Catalogs, UsageError, rules_with
 from patcomp.errors import PatcompError, RuleError, StageError
-from patcomp.ir import IRModule, parse_module, verify
 
 if TYPE_CHECKING:
+    from patcomp.ir import IRModule
     from patcomp.patterns import RuleSet
     from patcomp.rewrites.pipeline import Pass
 
@@ -40,6 +40,7 @@ def opt(
     catalog: Catalogs = None,
 ) -> None:
     """Parse and verify a text, run the named stages on it, and print the result."""
+    from patcomp.ir import verify
     from patcomp.rewrites.pipeline import STAGES
 
     stages = {stage.name: stage for stage in STAGES}
@@ -74,6 +75,7 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
     Raises:
         StageError: the stage failed.
     """
+    from patcomp.ir import verify
     from patcomp.rewrites import Options
 
     try:
@@ -98,9 +100,11 @@ def parse_file(file: str) -> IRModule:
         PatcompError: it is not text, or no asset.
     """
     if file != "-" and Path(file).is_dir():
-        from patcomp.emit.inspection import read_asset
+        from patcomp.emit.reading import read_asset
 
         return read_asset(Path(file))[0]
+    from patcomp.ir import IRModule, parse_module
+
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError as error:

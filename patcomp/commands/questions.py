@@ -39,7 +39,7 @@ def explain(
     Of an asset, only the lines are known.
     """
     if Path(model, "main.mlirb").exists():
-        from patcomp.emit.inspection import read_asset
+        from patcomp.emit.reading import read_asset
         from patcomp.patterns import RuleSet
         from patcomp.questions.programs import explain as explained
 

@@ -7,20 +7,24 @@ from patcomp.compression.budget import BUDGET_SCHEMES, within
 from patcomp.compression.compress import compress_module, psnr
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import CompressionReport, WeightReport
+from patcomp.compression.request import CompressionRequest
 from patcomp.compression.scheme import PRESETS, Scheme
 from patcomp.compression.stored import compressed_weights
-from patcomp.compression.weights import Weight, weights_of
+from patcomp.compression.weights import OtherWeight, Weight, other_weights, weights_of
 
 __all__ = [
     "BUDGET_SCHEMES",
     "PRESETS",
     "CompressionConfig",
     "CompressionReport",
+    "CompressionRequest",
+    "OtherWeight",
     "Scheme",
     "Weight",
     "WeightReport",
     "compress_module",
     "compressed_weights",
+    "other_weights",
     "psnr",
     "weights_of",
     "within",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from patcomp.compression.weights import OtherWeight
 from patcomp.ir.tables import text_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class CompressionReport:
     weights: Sequence[WeightReport]
     output_psnr: Mapping[str, float]
     """The PSNR of each output against the program before, in dB; empty without example inputs."""
+    others: Sequence[OtherWeight] = ()
+    """The large weights that no scheme stores."""
 
     @property
     def before(self) -> int:
@@ -61,6 +64,7 @@ class CompressionReport:
             "weights": [{**asdict(weight), "psnr": _plain(weight.psnr)} for weight in self.weights],
             "before": self.before,
             "after": self.after,
+            "others": [asdict(weight) for weight in self.others],
             "output_psnr": {name: _plain(psnr) for name, psnr in self.output_psnr.items()},
         }
 
@@ -68,6 +72,7 @@ class CompressionReport:
         shown = [
             text_of(self.__rich__()),
             *(f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items()),
+            *map(str, self.others),
         ]
         return "\n".join(shown)
 

@@ -133,6 +133,11 @@ def is_unpacking(op: Operation) -> bool:
     return op.name in _kind_of_op()
 
 
+def reads_stored(op: Operation) -> bool:
+    """Whether an op reads what is stored of a compressed weight, and not its floats."""
+    return is_unpacking(op) or op.name == "coreai.build_sparse_with_bitmask"
+
+
 def name_of(op: Operation) -> str:
     """The name of the scheme of an op that unpacks."""
     return _kind_of_op()[op.name].name_of(op)

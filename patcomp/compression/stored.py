@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patcomp.compression.report import WeightReport
-from patcomp.compression.scheme import is_unpacking, name_of
+from patcomp.compression.scheme import is_unpacking, name_of, reads_stored
 from patcomp.compression.weights import Readers, weight_name
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule
@@ -20,16 +20,11 @@ from patcomp.ir.xdsl import (
 )
 
 
-def _is_part(op: Operation) -> bool:
-    """Whether an op reads what is stored, and not the floats."""
-    return is_unpacking(op) or op.name == "coreai.build_sparse_with_bitmask"
-
-
 def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
     """The description of each weight that ops unpack, in the order of the program; only its error is not known."""
     readers, seen = Readers.of(module), set()
     for op in ops_inside(module.op):
-        if not is_unpacking(op) or any(_is_part(use.operation) for use in op.results[0].uses):
+        if not is_unpacking(op) or any(reads_stored(use.operation) for use in op.results[0].uses):
             continue  # a table that is compressed itself, or the values of a sparse weight
         data, constants = _data(op), list(_constants(op))
         key = weight_key(data.results[0])
@@ -45,7 +40,7 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
 
 def _data(op: Operation) -> Operation:
     """The value at the start of a chain of unpacking ops, usually a constant."""
-    while _is_part(op) and (maker := maker_of(op.operands[0])) is not None:
+    while reads_stored(op) and (maker := maker_of(op.operands[0])) is not None:
         op = maker
     return op
 
@@ -56,7 +51,7 @@ def _constants(op: Operation) -> Iterator[Operation]:
         maker = maker_of(operand)
         if maker is None or (index > 1 and _is_splat(maker)):
             continue
-        if _is_part(maker):
+        if reads_stored(maker):
             yield from _constants(maker)
         else:
             yield maker

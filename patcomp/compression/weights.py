@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from patcomp.compression.scheme import Layout
-from patcomp.ir.constants import constant_integers, is_constant
+from patcomp.compression.scheme import Layout, reads_stored
+from patcomp.ir.axes import axes_before
+from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule, callee, graph_name
-from patcomp.ir.traits import Reshape
-from patcomp.ir.types import element_name, shape_of, static_shape
+from patcomp.ir.types import element_name, static_shape, storage_bytes
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
 ELEMENTS = ("f32", "f16", "bf16")
@@ -69,6 +69,45 @@ def weight_name(key: str) -> str:
 def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
     known = Readers.of(module)
+    for key, constants in _matrices(module).items():
+        readers = [known.kind(use) for op in constants for use in op.results[0].uses]
+        if readers and None not in readers:
+            kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
+            # readers may prefer other channels; the weight is right with the channels of the first reader, too
+            yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
+
+
+@dataclass(frozen=True)
+class OtherWeight:
+    """A float weight that no scheme stores, because an op reads it that is none of `KINDS`."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
+    readers: tuple[str, ...]
+    """The names of these ops."""
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        return f"{self.name} ({shape}, {self.bytes:,} bytes) stays as it is: {', '.join(self.readers)} reads it"
+
+
+def other_weights(module: IRModule, threshold: int) -> Iterator[OtherWeight]:
+    """The float weights of rank 2 or more, and of as many elements as the threshold, that `weights_of` leaves out."""
+    known = Readers.of(module)
+    for key, constants in _matrices(module).items():
+        uses = [use for op in constants for use in op.results[0].uses]
+        if any(reads_stored(use.operation) for use in uses):
+            continue  # scales and tables of a compressed weight
+        readers = tuple(dict.fromkeys(use.operation.name for use in uses if known.kind(use) is None))
+        type_ = constants[0].results[0].type
+        if readers and math.prod(shape := static_shape(type_)) >= threshold:
+            assert isinstance(type_, TensorType)
+            yield OtherWeight(weight_name(key), shape, storage_bytes(shape, type_.element_type), readers)
+
+
+def _matrices(module: IRModule) -> dict[str, list[Operation]]:
+    """The constants of each float weight of rank 2 or more, by its key."""
     found: dict[str, list[Operation]] = {}
     for op in ops_inside(module.op):
         value = op.properties["value"] if is_constant(op) else None
@@ -76,12 +115,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
             continue
         if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
-    for key, constants in found.items():
-        readers = [known.kind(use) for op in constants for use in op.results[0].uses]
-        if readers and None not in readers:
-            kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
-            # readers may prefer other channels; the weight is right with the channels of the first reader, too
-            yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
+    return found
 
 
 @dataclass(frozen=True)
@@ -101,22 +135,20 @@ class Readers:
     def kind(self, use: Use) -> tuple[str, Layout] | None:
         """The kind of a reader, and the layout that it wants; None if its operand is not a weight."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
-        if use.index == 0 and (axes := _axes_before(op)) is not None:
+        if use.index == 0 and (axes := axes_before(op)) is not None:
             found = self._common(op.results[0])
             if found is None or not {*found[1].kept, found[1].summed} <= axes.keys():
                 return None
             kind, layout = found
             return kind, Layout(tuple(axes[axis] for axis in layout.kept), axes[layout.summed])
         if op.name in _PRODUCTS and use.index in (0, 1):
-            rows, columns = rank - 2, rank - 1
-            stack = tuple(range(rank - 2))
-            return "matmul", Layout((*stack, columns), rows) if use.index == 1 else Layout((*stack, rows), columns)
+            return "matmul", _matrix(rank, use.index)
         if op.name in _CONVOLUTIONS and use.index == 1:
             return "conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1)
         if op.name in _LOOKUPS and use.index == 0:
             return "gather", Layout((0,), rank - 1)
-        if op.name == "coreai.invoke" and callee(op) in self.experts and rank == 3:
-            return "gather_mm", Layout((0, 2), 1) if use.index == 1 else Layout((0, 1), 2)
+        if op.name == "coreai.invoke" and callee(op) in self.experts and use.index in (0, 1) and rank > 2:
+            return "gather_mm", _matrix(rank, use.index)
         if op.name == "coreai.invoke":  # a module that was externalized with its weights as arguments
             return self._common(self.graphs[callee(op)].regions[0].block.args[use.index])
         return None
@@ -127,22 +159,10 @@ class Readers:
         return found[0] if found and None not in found else None
 
 
-def _axes_before(op: Operation) -> dict[int, int] | None:
-    """For axes of the result, the axis of the operand, of a transpose or an op that only adds axes of size 1; else
-    None."""
-    if op.name == "coreai.transpose":
-        order = constant_integers(op.operands[1])
-        return None if order is None else dict(enumerate(order))
-    if not op.has_trait(Reshape):
-        return None
-    before, after = (shape_of(value.type) for value in (op.operands[0], op.results[0]))
-    axes: dict[int, int] = {}
-    for axis, size in enumerate(after):
-        if len(axes) < len(before) and size == before[len(axes)]:
-            axes[axis] = len(axes)
-        elif size != 1:
-            return None
-    return axes if len(axes) == len(before) else None
+def _matrix(rank: int, index: int) -> Layout:
+    """The layout of the left (0) or right (1) matrices of a product."""
+    rows, columns, stack = rank - 2, rank - 1, range(rank - 2)
+    return Layout((*stack, columns), rows) if index == 1 else Layout((*stack, rows), columns)
 
 
 def _rank(value: SSAValue) -> int:

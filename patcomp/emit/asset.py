@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from patcomp.asset.folder import Progress
+from patcomp.asset.streaming import Progress
 from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.emit.loaded import LoadedModel, checked
 from patcomp.emit.metadata import creation_date, described, set_creation_date

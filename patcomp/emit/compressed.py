@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.compression import CompressionConfig, CompressionReport, compress_module, within
+from patcomp.compression import CompressionConfig, CompressionReport, compress_module, other_weights, within
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
@@ -58,7 +58,7 @@ def compress_program(
         kept = {id(blob) for blob in module.blobs}
         gone = [owner for blob in program.module.blobs if id(blob) not in kept for owner in blob.owners]
         history = history.without(gone).followed_by(stage, module)
-    report = CompressionReport([*earlier, *weights], errors)
+    report = CompressionReport([*earlier, *weights], errors, list(other_weights(module, chosen.threshold)))
     return replace(program, module=module, history=history, _compression=report)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.signature import argument_types
+from patcomp.emit.interface import argument_types
 from patcomp.errors import UnknownNameError, near_names
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import HandleType

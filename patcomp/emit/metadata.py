@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from patcomp.errors import AssetError
+
 _DATE = "%Y%m%dT%H%M%SZ"
 """The form of dates in `metadata.json`."""
 
@@ -141,3 +143,15 @@ def set_creation_date(folder: Path, date: str) -> None:
     path = folder / "metadata.json"
     entries = json.loads(path.read_text())
     path.write_text(json.dumps(entries | {"creationDate": date}, indent=2, sort_keys=True) + "\n")
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The facts in the `metadata.json` of an asset.
+
+    Raises:
+        AssetError: the file is damaged.
+    """
+    try:
+        return dict(json.loads((path / "metadata.json").read_text()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise AssetError(f"{path} is not an asset: its metadata.json is damaged", (str(error),)) from error

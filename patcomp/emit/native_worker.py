@@ -17,10 +17,10 @@ _Arrays = dict[str, Any]
 
 
 class _Assets:
-    """The asset of the last program, which often runs again with other inputs."""
+    """The asset of the last program or path, which often runs again with other inputs."""
 
     def __init__(self) -> None:
-        self._program: HandOver | None = None
+        self._program: HandOver | tuple[Path, int] | None = None
         self._open = ExitStack()
 
     def run(self, program: HandOver, calls: list[tuple[str, _Arrays, _Arrays]]) -> list[tuple[_Arrays, _Arrays]]:
@@ -31,18 +31,20 @@ class _Assets:
             self._program = program
         return [(self._asset.run(inputs, state, entry), state) for entry, inputs, state in calls]
 
+    def call(self, path: Path, inputs: _Arrays, state: _Arrays, entry: str) -> tuple[_Arrays, _Arrays]:
+        """The outputs and the states of a call of a saved asset."""
+        file = path / "main.mlirb"
+        saved = path, file.stat().st_mtime_ns if file.is_file() else 0
+        if saved != self._program:
+            self.close()
+            self._asset = Asset.load(path)
+            self._open.callback(self._asset.close)
+            self._program = saved
+        return self._asset.run(inputs, state, entry), state
+
     def close(self) -> None:
         self._program = None
         self._open.close()
-
-
-def _call(path: Path, inputs: _Arrays, state: _Arrays, entry: str) -> tuple[_Arrays, _Arrays]:
-    """The outputs and the states of a call of a saved asset."""
-    asset = Asset.load(path)
-    try:
-        return asset.run(inputs, state, entry), state
-    finally:
-        asset.close()
 
 
 def main() -> None:
@@ -50,7 +52,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     assets = _Assets()
-    jobs: dict[str, Callable[..., Any]] = {"run": assets.run, "check": diagnostics, "call": _call, "read": stored_text}
+    jobs: dict[str, Callable[..., Any]] = {
+        "run": assets.run, "check": diagnostics, "call": assets.call, "read": stored_text,
+    }  # fmt: skip
     while True:
         try:
             name, *arguments = pickle.load(sys.stdin.buffer)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from patcomp.asset.folder import Progress
+from patcomp.asset.streaming import Progress
 from patcomp.emit import running
 from patcomp.emit.asset import Asset, Writer, as_array, save_asset
 from patcomp.emit.checks import ValueChecks
@@ -17,9 +17,10 @@ from patcomp.emit.composite_calls import CompositeReport, composite_calls
 from patcomp.emit.constraints import constrain
 from patcomp.emit.dims import Dims
 from patcomp.emit.history import History, Questions, known
+from patcomp.emit.interface import entry_signature
 from patcomp.emit.metadata import entries_of
 from patcomp.emit.notebook import html_summary
-from patcomp.emit.signature import EntrySignature, ModelCall, entry_signature
+from patcomp.emit.signature import EntrySignature, ModelCall
 from patcomp.emit.summary import Summary, weight_sizes
 from patcomp.emit.variants import static_variants
 from patcomp.errors import Problem, UnknownNameError, near_names

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from patcomp.errors import AssetError
+
 STATE_FILE = "initial_state.npz"
 """The file in an asset with the initial contents of its states."""
 
@@ -58,6 +60,20 @@ def not_an_asset(path: Path) -> str:
         held = f"a folder with {_some(names)}" if names else "an empty folder"
         return f"it is {held}, and not an asset, because it has no {' and no '.join(missing)}"
     return ""
+
+
+def check_asset(path: Path) -> None:
+    """Check that there is an asset at a path, after an interrupted save of it is undone.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
+        AssetError: what is at the path is not an asset.
+    """
+    recover(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no asset {path}; `patcomp convert` writes one")
+    if problem := not_an_asset(path):
+        raise AssetError(f"{path} is not an asset: {problem}. Give the .aimodel folder of a saved program")
 
 
 def _obstacle(target: Path) -> str:

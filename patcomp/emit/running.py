@@ -13,7 +13,7 @@ from patcomp.emit.asset import has_toolchain, temporary_asset
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
 from patcomp.emit.history import known
-from patcomp.emit.signature import argument_types
+from patcomp.emit.interface import argument_types
 from patcomp.errors import ConversionWarning, EvaluationError
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of

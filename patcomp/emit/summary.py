@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from patcomp.emit.signature import EntrySignature
+from patcomp.emit.units import size_text
 from patcomp.ir.module import IRModule
 from patcomp.ir.weights import stored_weights
 
@@ -75,12 +76,3 @@ def weight_sizes(module: IRModule) -> dict[str, int]:
     for weight in stored_weights(module):
         sizes[weight.element_type] += weight.bytes
     return dict(sizes.most_common())
-
-
-def size_text(size: float) -> str:
-    """A number of bytes for people: `1.5 MB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            break
-        size /= 1000
-    return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from patcomp.emit.dims import Dims, Place
-from patcomp.emit.signature import argument_types
+from patcomp.emit.interface import argument_types
 from patcomp.errors import EvaluationError
 from patcomp.ir.module import graph_name
 from patcomp.ir.types import HandleType, TensorType, shape_of

@@ -10,9 +10,10 @@ from typing import Any
 
 from patcomp.asset.bytecode import AssetFormatError, ProgramWriter
 from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.folder import Progress, read_folder, write_folder
+from patcomp.asset.folder import read_folder
 from patcomp.asset.loading import loaded_module
 from patcomp.asset.storing import stored_program
+from patcomp.asset.streaming import Progress, write_folder
 from patcomp.emit.hand_over import check_blobs
 from patcomp.emit.metadata import AssetMetadata, creation_date
 from patcomp.emit.replacement import check_space

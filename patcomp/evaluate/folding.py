@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
@@ -20,7 +21,7 @@ from patcomp.ir.xdsl import Block, Operation, SSAValue
 def evaluate_op(
     op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray] = {}, *, views: bool = False
 ) -> list[np.ndarray]:
-    """The results, in storage form (bf16 as uint16), of an op whose operands are `coreai.constant`s or known.
+    """The results, in storage form (bf16 as uint16, float8 as uint8), of an op on `coreai.constant`s or known values.
 
     Args:
         op, module: the op, and the module with the weights.
@@ -28,7 +29,7 @@ def evaluate_op(
         views: whether results may be views of the operands, with any strides; otherwise they are contiguous.
 
     Raises:
-        EvaluationError: the op is not known or not defined for these operands, or numpy lacks its element type.
+        EvaluationError: the op is not known or not defined for these operands.
     """
     machine = Machine(module)
     operands = []
@@ -43,8 +44,7 @@ def evaluate_op(
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
     arrays = []
     for value in machine.run_op(EvaluatedOp(op, machine, {}), implementation, operands):
-        value = value if views else value.contiguous()
-        arrays.append(value.view(torch.uint16).numpy() if value.dtype == torch.bfloat16 else _numpy(value))
+        arrays.append(_array(value if views else value.contiguous()))
     return arrays
 
 
@@ -59,12 +59,19 @@ def copy_elements(source: np.ndarray, target: np.ndarray) -> None:
 
 def _tensor(array: np.ndarray, value: SSAValue) -> Tensor:
     found = torch.from_numpy(array)
-    is_bfloat16 = isinstance(value.type, TensorType) and element_name(value.type.element_type) == "bf16"
-    return found.view(torch.bfloat16) if is_bfloat16 else found
+    assert isinstance(value.type, TensorType)
+    dtype = TORCH_DTYPES[element_name(value.type.element_type)]
+    return found.view(dtype) if dtype in _STORAGE else found
 
 
-def _numpy(value: Tensor) -> np.ndarray:
-    try:
-        return value.numpy()
-    except TypeError as error:
-        raise EvaluationError(f"constants of {value.dtype} are not folded") from error
+def _array(value: Tensor) -> np.ndarray:
+    return (value.view(_STORAGE[value.dtype]) if value.dtype in _STORAGE else value).numpy()
+
+
+_STORAGE = {
+    torch.bfloat16: torch.uint16,
+    torch.float8_e4m3fn: torch.uint8,
+    torch.float8_e5m2: torch.uint8,
+    torch.float8_e8m0fnu: torch.uint8,
+}
+"""For each dtype that numpy lacks, the dtype of its bits."""

@@ -8,8 +8,16 @@ It needs transformers: `pip install "patcomp[models]"`. `docs/language-models.md
 
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
+from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
-from patcomp.language.contract import check_bundle
+from patcomp.language.compressing import compress_bundle
 from patcomp.language.errors import LanguageModelError
 
-__all__ = ["ARCHITECTURES", "Bundle", "LanguageModelError", "check_bundle", "convert_language_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "Bundle",
+    "LanguageModelError",
+    "check_bundle",
+    "compress_bundle",
+    "convert_language_model",
+]

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import datetime
+import itertools
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 
-from patcomp.errors import reason_of
-from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, TOKENS, VERSION
+from patcomp.emit.asset import Asset, load
+from patcomp.emit.unconstrained import unconstrained
+from patcomp.language.contract import DRAFT, TOKENS
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.static_contract import CACHES, EXTEND
+from patcomp.language.generation import Draft, Drafting, Generation, Session, greedy, speculative
+from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
-
-if TYPE_CHECKING:
-    from patcomp.emit.asset import Asset
-
-Call = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
-"""Runs the function `main` on inputs and states by name; the states are updated in place."""
-
-_PIECE = 512
-"""The most tokens of a prompt in one call."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +39,46 @@ class Bundle:
         """The `.aimodel` folder."""
         return self.path / str(self.metadata["assets"]["main"])
 
-    def generate(self, prompt: Sequence[int] | str, max_new_tokens: int = 16) -> list[int]:
+    def generate(
+        self,
+        prompt: Sequence[int] | str,
+        max_new_tokens: int = 16,
+        *,
+        draft: Bundle | str | Path | Draft | Literal[True] | None = None,
+        drafted: int | None = None,
+    ) -> list[int]:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
         Args:
             prompt: token ids; or a text, which the bundle's tokenizer splits.
             max_new_tokens: how many tokens to generate.
+            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model or its
+                path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a number.
+                The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
+            drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
 
         Raises:
-            LanguageModelError: the prompt is empty or too long, or the bundle has no tokenizer for a text.
+            LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or the draft
+                does not fit the bundle.
             MissingToolchainError: coreai-core is not installed.
         """
-        from patcomp.emit.asset import load
-        from patcomp.emit.unconstrained import unconstrained
+        return self.generation(prompt, max_new_tokens, draft=draft, drafted=drafted).tokens
 
+    def generation(
+        self,
+        prompt: Sequence[int] | str,
+        max_new_tokens: int = 16,
+        *,
+        draft: Bundle | str | Path | Draft | Literal[True] | None = None,
+        drafted: int | None = None,
+    ) -> Generation:
+        """As `generate`, with the number of calls of the model.
+
+        Raises:
+            As `generate`.
+        """
         tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
-        limit = int(self.metadata["language"]["max_context_length"])
+        limit = self._limit
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
@@ -70,23 +87,83 @@ class Bundle:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
-        asset = load(self.asset)
-        try:
-            sizes = sizes_of(asset.function_names)
-            if sizes:
-                with unconstrained(asset) as runnable:
-                    empty = _empty_cache(runnable, sizes)
-                    return generate_static(_static_call(runnable), sizes, empty, tokens, max_new_tokens)
-            return greedy(asset.run, tokens, max_new_tokens, _empty_states(asset), limit)
-        finally:
-            asset.close()
+        with ExitStack() as opened:
+            asset = _opened(self.asset, opened)
+            if sizes := sizes_of(asset.function_names):
+                if draft is not None:
+                    raise LanguageModelError(
+                        "draft= goes with bundles for target='gpu'; the functions of fixed sizes take no drafted tokens"
+                    )
+                runnable = opened.enter_context(unconstrained(asset))
+                empty, calls = _empty_cache(runnable, sizes), itertools.count()
+                made = generate_static(_counted(runnable, calls), sizes, empty, tokens, max_new_tokens)
+                return Generation(made, next(calls))
+            session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
+            if draft is None or max_new_tokens < 1:
+                return greedy(session, tokens, max_new_tokens)
+            return speculative(session, self._draft(draft, asset, opened), tokens, max_new_tokens, drafted)
+
+    @property
+    def _limit(self) -> int:
+        return int(self.metadata["language"]["max_context_length"])
+
+    def _session(self, asset: Asset, functions: Sequence[str]) -> Session:
+        """A session at the start with some of the functions of the asset."""
+        described = {name: asset.described(name) for name in functions}
+        sizes = {name: _open(found.input_descriptor(TOKENS).shape[1]) for name, found in described.items()}
+
+        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            return asset.run(inputs, states, name)
+
+        return Session(call, sizes, _empty_states(next(iter(described.values()))), self._limit)
+
+    def _draft(
+        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack
+    ) -> Draft:  # fmt: skip
+        """A function that foresees tokens.
+
+        Raises:
+            LanguageModelError: the asset has no draft, or the smaller model has another vocabulary or form.
+        """
+        if draft is True:
+            if DRAFT not in asset.function_names:
+                raise LanguageModelError(
+                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER, or pass "
+                    "draft= with the bundle of a smaller model"
+                )
+            return Drafting(self._session(asset, [DRAFT]))
+        if not isinstance(draft, Bundle | str | Path):
+            return draft
+        smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
+        if not (smaller.path / "metadata.json").is_file():
+            raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: it has no metadata.json")
+        words = [int(each.metadata["language"]["vocab_size"]) for each in (self, smaller)]
+        if words[0] != words[1]:
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} has {words[1]} tokens and the model {words[0]}; a draft must have the"
+                " same vocabulary"
+            )
+        other = _opened(smaller.asset, opened)
+        if sizes_of(other.function_names):
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
+            )
+        return Drafting(smaller._session(other, [name for name in other.function_names if name != DRAFT]))
 
     def text(self, prompt: str, max_new_tokens: int = 16) -> str:
         """The text that continues a prompt.
 
         Raises: as `generate`.
         """
-        return str(self._tokenizer().decode(self.generate(prompt, max_new_tokens)))
+        return self.decoded(self.generate(prompt, max_new_tokens))
+
+    def decoded(self, tokens: Sequence[int]) -> str:
+        """The text of tokens.
+
+        Raises:
+            LanguageModelError: the bundle has no tokenizer.
+        """
+        return str(self._tokenizer().decode(list(tokens)))
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
@@ -97,50 +174,33 @@ class Bundle:
         return Tokenizer.from_file(str(file))
 
 
-def greedy(
-    call: Call, prompt: Sequence[int], new_tokens: int, empty: Mapping[str, np.ndarray], limit: int
-) -> list[int]:
-    """The most probable next tokens.
-
-    Args:
-        call: runs `main`.
-        prompt: token ids.
-        new_tokens: how many to generate.
-        empty: the states by name; those that grow are of capacity 0.
-        limit: the largest capacity.
-    """
-    capacity = min(CAPACITY, limit)
-    growing = [name for name, state in empty.items() if not state.size]
-    states: dict[str, Any] = {name: state.copy() for name, state in empty.items()}
-    states |= {name: _grown(empty[name], capacity) for name in growing}
-    made: list[int] = []
-    done, waiting = 0, list(prompt)
-    while len(made) < new_tokens:
-        piece, waiting = waiting[:_PIECE], waiting[_PIECE:]
-        done += len(piece)
-        while capacity < done:
-            capacity = min(2 * capacity, limit)
-            states |= {name: _grown(states[name], capacity) for name in growing}
-        inputs = {TOKENS: np.array([piece], np.int32), POSITIONS: np.arange(done, dtype=np.int32)[None]}
-        logits = np.asarray(call(inputs, states)[LOGITS], np.float32)
-        if not waiting:
-            made.append(int(logits[0, -1].argmax()))
-            waiting = made[-1:]
-    return made
+def _opened(path: Path, opened: ExitStack) -> Asset:
+    """An asset that is closed at the end."""
+    asset = load(path)
+    opened.callback(asset.close)
+    return asset
 
 
-def _empty_states(asset: Asset) -> dict[str, np.ndarray]:
-    """The states of `main` before the first call; the open size of those that grow is 0."""
-    described = asset.described()
+def _open(size: int | None) -> int | None:
+    """A size of a description; None if it is open."""
+    return None if size is None or size < 0 else size
+
+
+def _empty_states(described: Any) -> dict[str, np.ndarray]:
+    """The states of a function before the first call; the open size of those that grow is 0."""
     states = ((name, described.state_descriptor(name)) for name in described.state_names)
-    return {
-        name: np.zeros([0 if size is None or size < 0 else size for size in state.shape], state.dtype.lower())
-        for name, state in states
-    }
+    return {name: np.zeros([_open(size) or 0 for size in state.shape], state.dtype.lower()) for name, state in states}
 
 
-def _static_call(asset: Asset) -> StaticCall:
-    return lambda name, inputs, states: asset.run(inputs, states or None, name)
+def _counted(asset: Asset, calls: Iterator[int]) -> StaticCall:
+    """Run functions of an asset, and count the calls of the model."""
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        if name.startswith((EXTEND, PROMPT)):
+            next(calls)
+        return asset.run(inputs, states or None, name)
+
+    return call
 
 
 def _empty_cache(asset: Asset, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -148,130 +208,3 @@ def _empty_cache(asset: Asset, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
     size, queries = sizes[-1]
     described = asset.described(f"{EXTEND}_{size}_{queries}").state_descriptor(CACHES[0])
     return np.zeros(list(described.shape), described.dtype.lower())
-
-
-def _grown(cache: Any, capacity: int) -> np.ndarray:
-    """A cache of a larger capacity with the same content."""
-    held = np.asarray(cache)
-    made = np.zeros((*held.shape[:3], capacity, held.shape[4]), held.dtype)
-    made[:, :, :, : held.shape[3]] = held
-    return made
-
-
-# ---- writing ----------------------------------------------------------------------------------------
-
-
-def write_description(folder: Path, described: dict[str, Any], tokenizer: Any) -> None:
-    """Write all of a bundle but the asset: the tokenizer and `metadata.json`.
-
-    Args:
-        folder: of the bundle.
-        described: from `description`.
-        tokenizer: a tokenizer of transformers, or None.
-
-    Raises:
-        LanguageModelError: the tokenizer has no form that the Swift package reads.
-    """
-    if tokenizer is not None:
-        _write_tokenizer(folder, tokenizer)
-    described["language"]["embedded_tokenizer"] = tokenizer is not None
-    (folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
-
-
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tokenizer.*.model", "spiece.model", "vocab.*", "*.tiktoken",
-                 "tekken.json")  # fmt: skip
-"""The files that tokenizers read their vocabulary from."""
-_NO_TOKENIZER = (
-    "pass tokenizer= with that of the model, or tokenizer=False (--no-tokenizer) for a bundle that takes token ids only"
-)
-
-
-def chosen_tokenizer(tokenizer: Any, source: Path | None, *, trust_remote_code: bool) -> Any:
-    """The tokenizer of a bundle, or None.
-
-    Args:
-        tokenizer: what the user chose: a tokenizer of transformers, False for none, None for that of the folder.
-        source: the checkpoint's folder, if there is one.
-        trust_remote_code: whether to run code of the folder.
-
-    Raises:
-        LanguageModelError: the folder has none, transformers cannot load it, or it knows no word.
-    """
-    from transformers import PreTrainedTokenizerBase
-
-    if tokenizer is None and source is not None:
-        tokenizer = _tokenizer_of(source, trust_remote_code)
-    if tokenizer is None or tokenizer is False:
-        return None
-    name = type(tokenizer).__name__
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise LanguageModelError(f"tokenizer= takes a tokenizer of transformers, None or False, got {name}")
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise LanguageModelError(f"the tokenizer ({name}) has no vocabulary; {_NO_TOKENIZER}")
-    return tokenizer
-
-
-def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
-    from transformers import AutoTokenizer
-
-    if not any(any(source.glob(pattern)) for pattern in _VOCABULARIES):
-        raise LanguageModelError(f"{str(source)!r} has no tokenizer; {_NO_TOKENIZER}")
-    try:
-        return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # its files and its code can make transformers raise anything
-        raise LanguageModelError(
-            f"transformers cannot load the tokenizer of {str(source)!r}: {reason_of(error)}; {_NO_TOKENIZER}"
-        ) from error
-
-
-def _write_tokenizer(folder: Path, tokenizer: Any) -> None:
-    tokenizer.save_pretrained(folder / "tokenizer")
-    if not (folder / "tokenizer" / "tokenizer.json").is_file():
-        raise LanguageModelError(
-            f"{type(tokenizer).__name__} writes no tokenizer.json, which the Swift package needs; use a fast tokenizer"
-        )
-
-
-def card(source: Path | None) -> dict[str, str]:
-    """Author and licence of a checkpoint, from its model card."""
-    card = source / "README.md" if source is not None else None
-    if card is None or not card.is_file():
-        return {}
-    from huggingface_hub import ModelCard
-
-    data = ModelCard.load(card).data.to_dict()
-    found = {"author": data.get("author"), "license": data.get("license_name") or data.get("license")}
-    return {key: str(value) for key, value in found.items() if value}
-
-
-def description(model: Any, context: int, name: str, identifier: str | None, refusal: str = "") -> dict[str, Any]:
-    """The content of `metadata.json`.
-
-    Args:
-        model: the model of transformers.
-        context: the most tokens.
-        name: of the bundle.
-        identifier: of the checkpoint: its path or id; by default the name.
-        refusal: why Apple's engines do not take the bundle; empty if they do.
-    """
-    identifier = identifier or name
-    seconds = os.environ.get("SOURCE_DATE_EPOCH")
-    utc = datetime.UTC
-    now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
-    return {
-        "metadata_version": VERSION,
-        "kind": "llm",
-        "name": name,
-        "assets": {"main": f"{name}.aimodel"},
-        "language": {
-            "tokenizer": identifier,
-            "vocab_size": model.config.vocab_size,
-            "max_context_length": context,
-            "embedded_tokenizer": False,
-            "function_map": {"main": ["main"]},
-        },
-        "source": {"model_definition": "torch", "hf_model_id": identifier},
-        "compression": None,
-        "compilation": {"date": now.isoformat(), "targets": []},
-        **({"notes": [refusal]} if refusal else {}),
-    }

@@ -1,10 +1,17 @@
-"""Whether a converted program computes what the model of transformers does."""
+"""Whether a converted program computes what the model of transformers does.
+
+The model takes a prompt in one call without a cache. The program takes the same tokens in calls that continue each
+other, whatever it finds most probable itself, so that states are carried over and each function is called.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,53 +19,157 @@ import torch
 from torch import Tensor, nn
 
 from patcomp import AIProgram
+from patcomp.emit.asset import as_array
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.ir.pages import release
-from patcomp.language.contract import LOGITS, POSITIONS, TOKENS
+from patcomp.language.contract import MAIN, VERIFY
 from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import Function, arguments_of
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.generation import Call, Session
 
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
-"""The largest difference of a logit from the model's, as a part of the largest logit."""
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
+"""What the rounding of a type explains: the largest difference of a logit from the model's, as a part of the largest
+logit."""
 
 _TOKENS = 8
+"""How many tokens are compared, if the user gives no prompt and no function needs more."""
 
 
-def check_program(program: AIProgram, decoder: Decoder, prompt: Sequence[int], dtype: torch.dtype) -> None:
-    """Compare a program's logits of a prompt with the model's, which takes the prompt in one call without a cache.
-
-    The program takes it in three calls: half of it, all but one token, and one token, so that states are carried over.
-    A token whose most probable successor differs within the tolerance is a warning with the margin of the logits.
+class Comparison:
+    """A model and functions of it, on the tokens of a prompt.
 
     Args:
-        program: its `main` is compared, on the evaluator.
-        decoder: of the model.
-        prompt: token ids; none for eight of the vocabulary.
+        functions: of one decoder; each is called at least once.
+        prompt: token ids, which are repeated until they suffice; none for some of the vocabulary.
         dtype: of the weights.
+        limit: the most tokens.
+    """
+
+    def __init__(self, functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int):
+        self.functions, self.dtype, self.limit = functions, dtype, limit
+        self.decoder: Decoder = functions[0].decoder
+        sizes = {function.name: function.new for function in functions}
+        needed = min(limit, 1 + sum(size or 1 for size in sizes.values()))
+        given = list(prompt) or [(7 * each + 1) % self.decoder.model.config.vocab_size for each in range(_TOKENS)]
+        self.tokens = (given * -(-needed // len(given)))[: max(needed, len(given))]
+        self.calls = calls_of(sizes, len(self.tokens))
+
+    @cached_property
+    def _wanted(self) -> Tensor:
+        """The model's logits, (tokens, vocabulary)."""
+        model: Any = self.decoder.model
+        with torch.no_grad():
+            logits: Tensor = model(input_ids=torch.tensor([self.tokens]), use_cache=False).logits[0].float()
+        release(_bytes_of(model))  # so that weights of model and program, if mapped from files, are not both in memory
+        return logits
+
+    def check_program(self, program: AIProgram) -> None:
+        """Compare a program on the evaluator.
+
+        Raises:
+            LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
+                the model's own are not finite.
+        """
+        wanted, largest = self._wanted, _largest(self._wanted, self.dtype)
+
+        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
+            return made
+
+        made = self._made(call)
+        release(blob.data for blob in program.module.blobs)
+        differences = (made - wanted).abs().amax(1) / largest
+        worst = int(differences.argmax())
+        is_off = not float(differences[worst]) <= TOLERANCE[self.dtype]
+        first = self.functions[0]
+        if is_off or len(first.outputs) > 1:  # the calls above show the logits only
+            count = first.new or min(_TOKENS, len(self.tokens))
+            arguments = arguments_of(self.decoder, count, count, 2 * count)
+            compare(program, self.decoder, arguments, self.dtype, first.name)
+        if is_off:
+            raise LanguageModelError(
+                "in several calls the converted program does not compute what the model does in one: the logits of "
+                f"token {worst} of the comparison differ by {float(differences[worst]):.2g} of the largest; please "
+                "report this"
+            )
+        warn_of_ties(made, wanted, "the evaluator")
+
+    def check_asset(self, asset: Path) -> None:
+        """Compare an asset on the Core AI runtime, in another process: the most probable token after each token.
+
+        Raises:
+            LanguageModelError: one differs, and rounding of both logits does not explain it; or the runtime refuses the
+                asset.
+        """
+        wanted, largest = self._wanted, _largest(self._wanted, self.dtype)
+        with closing(Native()) as native:
+
+            def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                outputs, after = native.call(asset, inputs, states, name)
+                states.update(after)
+                return outputs
+
+            try:
+                made = self._made(call)
+            except (NativeError, ProcessDied) as error:
+                raise LanguageModelError(
+                    f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
+                    "check=False (--no-check) for a bundle that runs elsewhere"
+                ) from error
+        margin = float(_margins(made, wanted).max())
+        if not margin <= 2 * TOLERANCE[self.dtype] * largest:
+            raise LanguageModelError(
+                "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
+                f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"
+            )
+        warn_of_ties(made, wanted, "the Core AI runtime")
+
+    def _made(self, call: Call) -> Tensor:
+        """A program's logits, (tokens, vocabulary), from calls that continue each other."""
+        names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
+        empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}
+        session = Session(call, {}, empty, self.limit)
+        logits = [session.run(name, self.tokens[start:end]) for name, start, end in self.calls]
+        return torch.from_numpy(np.concatenate(logits))
+
+
+def check_programs(comparisons: Iterable[Comparison], program: AIProgram) -> None:
+    """Compare the functions of several models in a program.
 
     Raises:
-        LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or the
-            model's own are not finite.
+        LanguageModelError: as `Comparison.check_program`.
     """
-    model: Any = decoder.model
-    tokens = list(prompt) or [(7 * each + 1) % model.config.vocab_size for each in range(_TOKENS)]
-    with torch.no_grad():
-        wanted = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
-    release(_bytes_of(model))  # so that the weights of model and program, if mapped from files, are not both in memory
-    largest = _largest(wanted, dtype)
-    made = torch.from_numpy(_in_pieces(program, decoder, tokens))
-    release(blob.data for blob in program.module.blobs)
-    differences = (made - wanted).abs().amax(1) / largest
-    worst = int(differences.argmax())
-    if not float(differences[worst]) <= _TOLERANCE[dtype]:
-        first = torch.tensor([tokens[:_TOKENS]])
-        arguments = first, torch.arange(first.shape[1])[None], *decoder.states.zeros(2 * first.shape[1])
-        compare(program, decoder, arguments, dtype, "main")
-        raise LanguageModelError(
-            "in several calls the converted program does not compute what the model does in one: the logits of token "
-            f"{worst} of the comparison differ by {float(differences[worst]):.2g} of the largest; please report this"
-        )
-    _warn_of_ties(made, wanted)
+    for each in comparisons:
+        each.check_program(program)
+
+
+def calls_of(sizes: Mapping[str, int | None], tokens: int) -> list[tuple[str, int, int]]:
+    """Calls that read all tokens and use each function: its name, and the first token and the one behind the last.
+
+    Args:
+        sizes: the functions by name, with the number of tokens that each takes; None for any number.
+        tokens: how many there are.
+    """
+    made: list[tuple[str, int, int]] = []
+    done = 0
+    fixed = {name: size for name, size in sizes.items() if size is not None and name not in (MAIN, VERIFY)}
+    verify = sizes.get(VERIFY) or 0
+    for name, size in fixed.items():
+        while done + size + verify < tokens:
+            made.append((name, done, done + size))
+            done += size
+    if verify and done + verify <= tokens:
+        made.append((VERIFY, done, done + verify))
+        done += verify
+    free = next((name for name, size in sizes.items() if size is None), None)
+    ends = range(done + 1, tokens + 1) if free is None else sorted({(done + tokens) // 2, tokens - 1, tokens})
+    for end in ends:
+        if end > done:
+            made.append((free or MAIN, done, end))
+            done = end
+    return made
 
 
 def _largest(logits: Tensor, dtype: torch.dtype) -> float:
@@ -70,26 +181,20 @@ def _largest(logits: Tensor, dtype: torch.dtype) -> float:
     return largest
 
 
-def _in_pieces(program: AIProgram, decoder: Decoder, tokens: list[int]) -> np.ndarray:
-    """A program's logits, (tokens, vocabulary), from calls that continue each other."""
-    states = dict(zip(decoder.states.names, decoder.states.zeros(2 * len(tokens)), strict=True))
-    ends = sorted({len(tokens) // 2, len(tokens) - 1, len(tokens)} - {0})
-    logits = []
-    for start, end in zip([0, *ends], ends, strict=False):
-        inputs = {TOKENS: torch.tensor([tokens[start:end]]), POSITIONS: torch.arange(end)[None]}
-        logits.append(np.asarray(program.run(inputs, state=states)[LOGITS], np.float32)[0])
-    return np.concatenate(logits)
+def _margins(made: Tensor, wanted: Tensor) -> Tensor:
+    """How far the model's own logits of its most probable token and of the program's are apart."""
+    return wanted.amax(1) - wanted.gather(1, made.argmax(1)[:, None])[:, 0]
 
 
-def _warn_of_ties(made: Tensor, wanted: Tensor) -> None:
+def warn_of_ties(made: Tensor, wanted: Tensor, where: str) -> None:
     """Say where the most probable token differs, which is no error where the rounding explains it."""
-    chosen = made.argmax(1)
-    margins = wanted.amax(1) - wanted.gather(1, chosen[:, None])[:, 0]
+    margins = _margins(made, wanted)
     others = int((margins > 0).sum())
     if others:
         warnings.warn(
-            f"after {others} of {len(chosen)} tokens the bundle's most probable token is another than the model's; the "
-            f"model's own logits of the two are {float(margins.max()):.2g} apart, which is within the rounding",
+            f"on {where}, after {others} of {len(made)} tokens the bundle's most probable token is another than the "
+            f"model's; the model's own logits of the two are {float(margins.max()):.2g} apart, which is within the "
+            "rounding",
             ConversionWarning,
             stacklevel=2,
         )
@@ -105,13 +210,13 @@ def compare(
     """
     given = tuple(each.clone() for each in arguments)
     with torch.no_grad():
-        logits = module(*given)
+        result = module(*given)
     release(_bytes_of(module))
-    largest = _largest(logits, dtype)
+    largest = max(_largest(each, dtype) for each in (result if isinstance(result, tuple) else (result,)))
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
     verification = program.verify_against(
-        _again(logits, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
-        tolerance=largest * _TOLERANCE[dtype],
+        _again(result, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
+        tolerance=largest * TOLERANCE[dtype],
     )  # fmt: skip
     release(blob.data for blob in program.module.blobs)
     if not verification.passed:
@@ -120,11 +225,11 @@ def compare(
         )
 
 
-def _again(result: Tensor, left: Sequence[Tensor]) -> Callable[..., Tensor]:
+def _again(result: Any, left: Sequence[Tensor]) -> Callable[..., Any]:
     """A function that repeats a call from its record: it returns the result and writes the arguments as the call
     did."""
 
-    def function(*arguments: Tensor) -> Tensor:
+    def function(*arguments: Tensor) -> Any:
         for argument, value in zip(arguments, left, strict=True):
             argument.copy_(value)
         return result

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
@@ -12,30 +12,23 @@ from uuid import uuid4
 
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram
 
-from patcomp import AIProgram, TorchConverter
-from patcomp.emit.asset import Writer
+from patcomp import AIProgram
+from patcomp.compression import CompressionRequest
+from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
-from patcomp.hub import is_hub_id
-from patcomp.language.architectures import ARCHITECTURES, Architecture
-from patcomp.language.bundle import Bundle, card, chosen_tokenizer, description, write_description
-from patcomp.language.checking import check_program, compare
-from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
+from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.bundle import Bundle
+from patcomp.language.checking import Comparison, check_programs, compare
+from patcomp.language.compressing import compressed
+from patcomp.language.contract import ONE_TOKEN, engine_refusal
 from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of
+from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.exporting import exported_module
-from patcomp.language.folders import CAUSAL, check_language_model, check_text_only, check_weight_files, checked_folder
-from patcomp.language.hub import checkpoint_of
-from patcomp.language.loading import (
-    DTYPES,
-    Allowed,
-    classes_of,
-    configuration,
-    implementations,
-    in_dtype,
-    load_model,
-)
+from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.sources import Step, model_of, source_of
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
@@ -50,12 +43,7 @@ from patcomp.language.static_form import (
     rotary_tables,
 )
 from patcomp.language.unfinished import Unfinished, request_of, unfinished
-
-Step = Callable[[str], AbstractContextManager[Any]]
-"""A context manager around a step, by what the step does."""
-
-_NEW, _TOTAL = 16, 24
-"""The new tokens, and all tokens, of the example that is exported; both sizes are open."""
+from patcomp.language.writing import card, chosen_tokenizer, description, write_description
 
 
 def convert_language_model(
@@ -71,6 +59,12 @@ def convert_language_model(
     allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
     quantize_embeddings: bool = True,
+    compress: str | Path | Mapping[str, Any] | None = None,
+    prefill: int | None = None,
+    verify: int | None = None,
+    hidden: bool = False,
+    draft: str | Path | nn.Module | None = None,
+    catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
     progress: Step | None = None,
     writer: Writer | None = None,
@@ -95,8 +89,19 @@ def convert_language_model(
         allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
-        check: whether the converted program is compared with the model; a prompt, as token ids or as a text that the
-            tokenizer splits, is compared in place of a few tokens.
+        compress: how small the weights become: `"4bit"` (integers in blocks of 32, the head in 8 bits), `"8bit"`, the
+            name of another scheme, a config, or a budget, `"4.5bits"` or `"30%"` (docs/compression.md). None leaves
+            them as they are. The program is compared with the model before its weights are compressed.
+        prefill: makes two functions of fixed sizes in place of one for any number of tokens: `prefill` takes so many
+            tokens, and `main` takes one. A recurrence then has no loop in `main`.
+        verify: adds the function `verify`, which takes one token and so many drafted ones behind it.
+        hidden: whether each function also returns `hidden`, what the head takes.
+        draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
+            asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+        catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
+        check: whether the converted program is compared with the model, on the evaluator, and on the Core AI runtime
+            where it is installed; a prompt, as token ids or as a text that the tokenizer splits, is compared in place
+            of a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
             If its value is a function, it is called with the bytes that are written of the asset, and all of them.
         writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed.
@@ -117,77 +122,124 @@ def convert_language_model(
         raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={dtype!r}")
     if dtype not in DTYPES:
         raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    compression = None if compress is None else CompressionRequest.of(compress)
+    word = None if compression is None else compression.text
+    points = EntryPoints(prefill, verify, hidden)
+    points.check(max_context)
+    if target == "neural_engine" and (points != EntryPoints() or draft is not None):
+        raise LanguageModelError(
+            "prefill=, verify=, hidden= and draft= go with target='gpu'; the Neural Engine's form has functions of its "
+            "own"
+        )
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
     step: Step = progress or (lambda what: nullcontext())
-    source, identifier = None, None
-    if not isinstance(folder_or_model, nn.Module):
-        with step("downloading the checkpoint") if is_hub_id(folder_or_model) else nullcontext():
-            checkpoint = checkpoint_of(folder_or_model, trust_remote_code=trust_remote_code)
-        source, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
-        config = checked_folder(source, trust_remote_code=trust_remote_code)
-        check_language_model(source, config, classes_of(CAUSAL, config))
-        check_weight_files(source, config)
-        check_text_only(configuration(source, trust_remote_code=trust_remote_code))
+    source = source_of(folder_or_model, step, trust_remote_code=trust_remote_code)
+    smaller = source_of(draft, step, trust_remote_code=trust_remote_code) if draft is not None else None
     allowed = Allowed.of(allow_missing, allow_unexpected)
-    if source is None and (allowed.missing or allowed.unexpected):
+    if source.folder is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
+    name = name or source.name
     options = {
-        "context": max_context, "dtype": dtype, "name": name, "target": target,
+        "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
-        "allowed": astuple(allowed), "tokenizer": tokenizer is not False,
+        "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "compress": repr(compression),
+        "draft": smaller and request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
-    again = source is not None and (tokenizer is None or tokenizer is False)
-    words = chosen_tokenizer(tokenizer, source, trust_remote_code=trust_remote_code)
+    known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
+    known = None if smaller is not None and smaller.folder is None else known
+    words = chosen_tokenizer(tokenizer, source.folder, trust_remote_code=trust_remote_code)
     prompt = _prompt(check, words, max_context)
-    with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
-        model: Any
-        if source is None:
-            assert isinstance(folder_or_model, nn.Module)
-            model = in_dtype(folder_or_model, dtype)
-        else:
-            with step("loading the model"):
-                model = load_model(source, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
-        architecture = _architecture(model)
-        check_text_only(model.config)
+    with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
+        with step("loading the model") if source.folder else nullcontext():
+            model, notes = model_of(source, dtype, allowed, trust_remote_code=trust_remote_code)
         context = _context(model, max_context)
-        if target == "neural_engine":
-            _check_has_static_form(model, architecture)
-            context = checked_context(model, context if max_context else default_context(context))
         name = name or str(model.config.model_type)
-        with implementations(model):
-            decoder = Decoder(model) if target == "gpu" else None
-            refusal = engine_refusal([state.grows for state in decoder.states.states]) if decoder is not None else ""
-            if refusal:
-                warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
-            described = description(model, context, name, identifier, refusal)
-            work.once("description", lambda: write_description(work.folder, described, words))
-            checked = work if check is not False else None
-            if decoder is not None:
-                program = _dynamic(decoder, context, DTYPES[dtype], step, checked, prompt)
-            else:
+        comparisons: list[Comparison] = []
+        checked = work if check is not False else None
+        with ExitStack() as chosen:
+            chosen.enter_context(implementations(model))
+            if target == "neural_engine":
+                _check_has_static_form(model)
+                context = checked_context(model, context if max_context else default_context(context))
+                described = description(model, context, name, source.identifier, notes, compression=word)
+                work.once("description", lambda: write_description(work.folder, described, words))
                 program = _static(model, context, quantize_embeddings, step, checked)
+            else:
+                points.check(context)
+                decoders = [Decoder(model, hidden=hidden)]
+                if smaller is not None:
+                    with step("loading the draft"):
+                        drafting, _ = model_of(smaller, dtype, STRICT, trust_remote_code=trust_remote_code)
+                    chosen.enter_context(implementations(drafting))
+                    decoders.append(_draft_decoder(drafting, model, context))
+                notes = (*notes, *_notes_on_engines(decoders[0], points))
+                functions = function_map(points, has_draft=smaller is not None)
+                described = description(model, context, name, source.identifier, notes, functions, word)
+                work.once("description", lambda: write_description(work.folder, described, words))
+                program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
+                if checked is not None:
+                    with step("comparing the program with the model"):
+                        work.once("comparison", lambda: check_programs(comparisons, program))
+        if compression is not None:
+            with step("compressing the weights"):
+                program = compressed(program, compression, model.config.vocab_size)
+        make_anonymous(program.module)  # a bundle does not tell where its model was
+        asset = work.folder / f"{name}.aimodel"
         with step("writing the asset") as shown:
             advance = shown if callable(shown) else None
-            asset = work.folder / f"{name}.aimodel"
-            program.save_asset(asset, metadata=card(source), writer=writer, progress=advance)
+            program.save_asset(asset, metadata=card(source.folder), writer=writer, progress=advance)
+        if checked is not None and comparisons and compression is None and has_toolchain():
+            with step("comparing the asset with the model"):
+                for each in comparisons:
+                    each.check_asset(asset)
     return Bundle(place)
 
 
 def _dynamic(
-    decoder: Decoder, context: int, dtype: torch.dtype, step: Step, work: Unfinished | None, prompt: Sequence[int]
-) -> AIProgram:
-    """One function with dynamic sizes; compared with the model if there is a folder to record the comparison in."""
+    decoders: Sequence[Decoder],
+    points: EntryPoints,
+    context: int,
+    catalog: Sequence[Any],
+    dtype: torch.dtype,
+    step: Step,
+    prompt: Sequence[int],
+) -> tuple[AIProgram, list[Comparison]]:
+    """The functions with dynamic sizes of a model and perhaps of a draft, and what compares each with its model."""
+    functions = functions_of(decoders[0], points, *decoders[1:])
     with step("exporting the model"):
-        exported = _exported(decoder, context)
+        programs = [(function, exported(function, context)) for function in functions]
     with step("converting the program"):
-        program = _converted(exported, decoder.states.names)
-    if work is not None:
-        with step("comparing the program with the model"):
-            work.once("comparison", lambda: check_program(program, decoder, prompt, dtype))
-    return program
+        program = dynamic_program(programs, catalog)
+    each = [[function for function in functions if function.decoder is decoder] for decoder in decoders]
+    return program, [Comparison(of_one, prompt, dtype, context) for of_one in each]
+
+
+def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
+    """The decoder of a draft.
+
+    Raises:
+        LanguageModelError: the draft has another vocabulary, or takes fewer tokens than the bundle.
+    """
+    words = model.config.vocab_size, draft.config.vocab_size
+    if words[0] != words[1]:
+        raise LanguageModelError(
+            f"the draft has {words[1]} tokens and the model {words[0]}; a draft must have the same vocabulary"
+        )
+    own = _own_context(draft)
+    if own is not None and own < context:
+        raise LanguageModelError(f"the draft takes {own} tokens and the bundle {context}; pass max_context={own}")
+    return Decoder(draft)
+
+
+def _notes_on_engines(decoder: Decoder, points: EntryPoints) -> list[str]:
+    """Why Apple's engines do not take a bundle, or not with their own settings; each is a warning, too."""
+    refusal = engine_refusal([state.grows for state in decoder.states.states])
+    if refusal:
+        warnings.warn(f"{decoder.model.config.model_type}: {refusal}", ConversionWarning, stacklevel=3)
+    return [note for note in (refusal, ONE_TOKEN if points.prefill else "") if note]
 
 
 def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinished | None) -> AIProgram:
@@ -232,64 +284,24 @@ def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | No
 
 def _context(model: Any, wanted: int | None) -> int:
     """The most tokens of a bundle."""
-    own = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
-    if wanted is not None and (wanted < _TOTAL or (own is not None and wanted > own)):
+    own = _own_context(model)
+    if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
         raise LanguageModelError(
-            f"max_context is {wanted}; the model takes {_TOTAL} to {own} tokens" if own else
-            f"max_context is {wanted}; it must be at least {_TOTAL}"
+            f"max_context is {wanted}; the model takes {TOTAL} to {own} tokens" if own else
+            f"max_context is {wanted}; it must be at least {TOTAL}"
         )  # fmt: skip
     if wanted is None and own is None:
         raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
     return wanted or int(own or 0)
 
 
-def _architecture(model: Any) -> Architecture:
-    kind = getattr(getattr(model, "config", None), "model_type", None)
-    if kind is None or not hasattr(model, "set_attn_implementation"):
-        raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
-    own_code = not type(model).__module__.startswith("transformers.")
-    if kind not in ARCHITECTURES or own_code:
-        what = f"code of {type(model).__name__}" if own_code else f"architecture {kind!r}"
-        warnings.warn(
-            f"the {what} is not tested; compare the bundle with the model on your own prompts",
-            ConversionWarning,
-            stacklevel=3,
-        )
-    return ARCHITECTURES.get(kind, Architecture())
+def _own_context(model: Any) -> int | None:
+    """The most tokens that a model takes, as far as its configuration says it."""
+    return getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
 
 
-def _check_has_static_form(model: Any, architecture: Architecture) -> None:
-    if not architecture.has_static_form:
+def _check_has_static_form(model: Any) -> None:
+    kind = model.config.model_type
+    if kind not in ARCHITECTURES or not ARCHITECTURES[kind].has_static_form:
         names = ", ".join(kind for kind, each in ARCHITECTURES.items() if each.has_static_form)
-        raise LanguageModelError(
-            f"{model.config.model_type!r} has no form for the Neural Engine; these architectures have one: {names}"
-        )
-
-
-def _arguments(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
-    """Example arguments of a decoder, with empty states."""
-    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
-    return tokens, torch.arange(total)[None], *decoder.states.zeros(capacity)
-
-
-def _exported(decoder: Decoder, context: int) -> ExportedProgram:
-    """The decoder with dynamic numbers of new tokens and all tokens, and dynamic capacities of growing states."""
-    capacity = min(2048, max(context, _TOTAL + 8))
-    new, total = Dim("new", min=1, max=context), Dim("total", min=1, max=context)
-    open_states = tuple(
-        {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)} if state.grows else {}
-        for state in decoder.states.states
-    )
-    arguments = _arguments(decoder, _NEW, _TOTAL, capacity)
-    return exported_module(decoder, arguments, type(decoder.model).__name__, ({1: new}, {1: total}, open_states))
-
-
-def _converted(exported: ExportedProgram, states: list[str]) -> AIProgram:
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
-    with warnings.catch_warnings():
-        # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
-        warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
-        converter.add_exported_program(
-            exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=states
-        )
-        return converter.to_coreai(target="gpu")
+        raise LanguageModelError(f"{kind!r} has no form for the Neural Engine; these architectures have one: {names}")

@@ -10,6 +10,8 @@ of all layers are one tensor each, of the shape (layers, 1, key/value heads, cap
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,20 +29,24 @@ class Decoder(nn.Module):
 
     Args:
         model: an `AutoModelForCausalLM`.
+        hidden: whether a call also returns what the head takes.
 
     Raises:
-        LanguageModelError: as `states_of`.
+        LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Any, *, hidden: bool = False):
         super().__init__()
         self.model: Any = model
         self.states: States = states_of(model)
+        self.hidden = hidden
+        if hidden and model.get_output_embeddings() is None:
+            raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._argument = cache_argument(model) or ""
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor:
-        """The logits of the new tokens.
+    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.
 
         Args:
             input_ids: (1, q), the new tokens.
@@ -48,7 +54,8 @@ class Decoder(nn.Module):
             states: in the order of `self.states`; the call writes to them.
 
         Returns:
-            (1, q, vocabulary); float16 if the model computes in half precision.
+            (1, q, vocabulary); float16 if the model computes in half precision. The hidden states are (1, q, width)
+            of the model's type.
 
         Raises:
             LanguageModelError: a layer leaves a state as it was, or keeps something of another shape.
@@ -65,7 +72,7 @@ class Decoder(nn.Module):
         arguments: dict[str, Any] = {"input_ids": input_ids, self._argument: cache, "use_cache": True}
         if self._takes_positions:
             arguments["position_ids"] = position_ids.narrow(1, offset, new)
-        with open_lengths(self.model, cache):
+        with open_lengths(self.model, cache), self._watched() as seen:
             result = self.model(**arguments)
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
@@ -76,7 +83,23 @@ class Decoder(nn.Module):
         self._write_fixed(given, layers)
         logits: Tensor = result.logits
         # some models compute the last product in float32, and the engines take float16
-        return logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
+        logits = logits.half() if self.model.dtype in (torch.float16, torch.bfloat16) else logits
+        return (logits, seen[-1]) if self.hidden else logits
+
+    @contextmanager
+    def _watched(self) -> Iterator[list[Tensor]]:
+        """Keep what the head takes."""
+        seen: list[Tensor] = []
+        if not self.hidden:
+            yield seen
+            return
+        watch = self.model.get_output_embeddings().register_forward_pre_hook(
+            lambda head, arguments: seen.append(arguments[0])
+        )
+        try:
+            yield seen
+        finally:
+            watch.remove()
 
     def _layer(self, plan: LayerStates, given: dict[str, Tensor], offset: Any, total: Any) -> Any:
         """A layer of the cache over its rows of the states."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from patcomp.errors import ConversionWarning, reason_of
+from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
 
 CAUSAL = "AutoModelForCausalLM"
@@ -170,19 +169,7 @@ def quantization(folder: Path, config: dict[str, Any]) -> str:
 
 # ---- what model it is -------------------------------------------------------------------------------
 
-BESIDE_TEXT = "takes images or sounds beside the text, and a bundle takes text only"
-"""The message about a model of several inputs."""
 _NAMELESS = "a model without a name"
-
-
-def check_text_only(config: Any) -> None:
-    """Check that the configuration of transformers is that of a language model and nothing else.
-
-    Raises:
-        LanguageModelError: it takes something beside the text.
-    """
-    if config.get_text_config() is not config:
-        raise LanguageModelError(f"the architecture {config.model_type!r} {BESIDE_TEXT}")
 
 
 def class_name(config: dict[str, Any]) -> str:
@@ -228,7 +215,7 @@ def check_class(folder: Path, config: dict[str, Any], auto: str, classes: Sequen
 
 
 def check_language_model(folder: Path, config: dict[str, Any], classes: Sequence[type]) -> None:
-    """Check that a folder holds a causal language model; warn if it is a part of a larger model.
+    """Check that a folder holds a causal language model and nothing else (`text_part.whole_class`).
 
     Args:
         folder: of the checkpoint.
@@ -251,12 +238,4 @@ def check_language_model(folder: Path, config: dict[str, Any], classes: Sequence
         )
     known = [each.__name__ for each in classes]
     if name not in (_NAMELESS, *known) and not name.endswith(LANGUAGE_MODELS):
-        if not name.endswith("ForConditionalGeneration") or config.get("is_encoder_decoder"):
-            raise LanguageModelError(f"{str(folder)!r} holds {name}, which is not a causal language model; {elsewhere}")
-        warnings.warn(
-            f"{str(folder)!r} holds {name}; only its language model is converted, {known[0]}",
-            ConversionWarning,
-            stacklevel=3,
-        )
-    if all("text_config" in getattr(getattr(each, "config_class", None), "sub_configs", {}) for each in classes):
-        raise LanguageModelError(f"{str(folder)!r} holds {known[0]}, which {BESIDE_TEXT}")
+        raise LanguageModelError(f"{str(folder)!r} holds {name}, which is not a causal language model; {elsewhere}")

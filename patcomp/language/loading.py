@@ -43,21 +43,20 @@ STRICT = Allowed()
 """They may not differ."""
 
 
-def configuration(folder: Path, *, trust_remote_code: bool) -> Any:
-    """The configuration of the language model in a folder, as transformers reads it.
+def check_configuration(folder: Path, *, trust_remote_code: bool) -> None:
+    """Check that transformers reads the configuration of a folder.
 
     Raises:
-        LanguageModelError: transformers cannot read it.
+        LanguageModelError: it does not.
     """
     from transformers import AutoConfig
 
     try:
-        found = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+        AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # a configuration can make transformers raise anything
         raise LanguageModelError(
             f"transformers cannot read {str(folder / 'config.json')!r}: {reason_of(error)}"
         ) from error
-    return found.get_text_config()
 
 
 def classes_of(auto: str, config: Mapping[str, Any]) -> list[type]:

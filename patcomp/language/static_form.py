@@ -276,7 +276,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         context: the most tokens.
         queries: the sizes of blocks.
     """
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+    converter = TorchConverter()
     table = torch.empty_like(embeddings.table)  # a copy, because export cannot tell a view of a weight from the weight
 
     def add(

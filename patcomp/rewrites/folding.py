@@ -12,11 +12,10 @@ from patcomp.ir.cleanup import is_removable
 from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.dialect import create_op
-from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.traits import Repetition, Unfolded
-from patcomp.ir.types import TensorType, element_name, shape_of
+from patcomp.ir.types import BIT_WIDTHS, TensorType, element_name, shape_of
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, SSAValue, ops_inside, replace_uses
 
@@ -122,14 +121,14 @@ def _elements(value: SSAValue) -> int:
 
 
 def can_be_stored(value: SSAValue) -> bool:
-    """Whether a value can be a constant: its shape is static, and numpy has its element type, or it is bf16.
+    """Whether a value can be a constant: its shape is static, and the evaluator has its elements in storage form.
 
     Uses of a value of a dynamic shape may rely on that.
     """
     if not isinstance(value.type, TensorType) or None in shape_of(value.type):
         return False
-    element = value.type.element_type
-    return numpy_dtype(element) is not None or element_name(element) == "bf16"
+    element = element_name(value.type.element_type)
+    return element in BIT_WIDTHS and element != "f4E2M1FN"  # the evaluator computes these as float32
 
 
 def _constant(op: Operation, result: SSAValue, array: np.ndarray, module: IRModule) -> SSAValue:

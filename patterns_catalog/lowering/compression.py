@@ -65,16 +65,17 @@ def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:
 def _shifts(op: OpView, c: Coreai, element: str, shape: Sequence[int], base: str | Attribute) -> tuple[Value, Value]:
     """What is subtracted before the scale, in the element type of the data, and what is added after it.
 
-    A zero point is subtracted. With `minval`, the smallest integer stands for that float.
+    A zero point is subtracted. With `minval`, the smallest integer stands for that float; of floats, 0.0 does.
     """
     zero_point, minval = op.zero_point, op.minval
     op.expect(zero_point is None or minval is None, "zero_point and minval exclude each other")
     shift, base_shift = np.zeros(shape), c.constant(np.zeros(shape), base)
     if zero_point is None and minval is None:
         return c.constant(shift, element), base_shift
-    op.expect(is_integer(element), "data of floats takes neither zero_point nor minval")
+    op.expect(zero_point is None or is_integer(element), "data of floats takes no zero_point")
     if minval is not None:
-        return c.constant(shift + integer_range(element)[0], element), c.reshape(c.cast(minval, base), shape)
+        least = integer_range(element)[0] if is_integer(element) else 0
+        return c.constant(shift + least, element), c.reshape(c.cast(minval, base), shape)
     known = _values(zero_point)
     if known is None:
         raise _not_constant(zero_point, "the zero point")
@@ -100,6 +101,8 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     scale, element = op.scale, op.result.element_type
     op.expect(scale.rank == op.input.rank, "the scale must have the rank of the data")
     op.expect(element_name(element) in _SCALES, "the result must be f32, f16 or bf16")
+    if scale.dtype in _SCALES and element_name(element) == "f32":
+        scale = c.cast(scale, element)  # Core AI computes in the type of the scale
     base = scale.element_type if scale.dtype in _SCALES else element
     data = _data(op, c)
     op.expect(data.dtype in _SCALED, f"the data must be one of {', '.join(_SCALED)}")

@@ -8,12 +8,12 @@ transposes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import constant_integers, is_constant
+from patcomp.ir.constants import constant_integers
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
@@ -21,7 +21,7 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.attention import scaled_dot_product_attention
 from patterns_catalog.composites.rope import rope
 from patterns_catalog.slices import Part
-from patterns_catalog.target.parts_together import copied
+from patterns_catalog.target.stored_forms import form, is_stored, joined
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
 
@@ -60,7 +60,7 @@ def one_product(op: OpView, c: Coreai) -> Value:
     assert attention is not None
     products = [each for each in _products_of(x, own) if _weight(each) is not None and _reached(each) is attention]
     op.expect(own in products, "the matrix is not a weight")
-    products = [each for each in products if _is_transposed(each) == _is_transposed(own)]
+    products = [each for each in products if _form(each) == _form(own)]
     op.expect(len(products) > 1, "query, key and value are products of different inputs")
     op.expect(
         not _is_turned_in_part(products, attention),
@@ -90,11 +90,7 @@ def gate_and_up(op: OpView, c: Coreai) -> Value:
     op.expect(_reached(own) is None, "the product is a query, key or value of an attention")
     product = _multiplied(own)
     op.expect(product is not None, "the product is not a factor of a multiplication")
-    alike = [
-        each
-        for each in _products_of(x, own)
-        if _weight(each) is not None and _is_transposed(each) == _is_transposed(own)
-    ]
+    alike = [each for each in _products_of(x, own) if _form(each) == _form(own)]
     products = [each for each in alike if _multiplied(each) is product]
     op.expect(len(products) == 2, "the other factor is not a product of the same input")
     return _joined(op, c, products)
@@ -110,7 +106,7 @@ def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
     x, own = op.x, op.operation
     op.cover(*products)
     axis = 0 if _is_transposed(own) else 1
-    weight = c.concat(axis, [copied(weight) for each in products if (weight := _weight(each)) is not None])
+    weight = joined(c, axis, [weight for each in products if (weight := _weight(each)) is not None])
     product = c.broadcasting_batch_matmul(x, c.transpose(weight, [1, 0]) if axis == 0 else weight)
     ends = list(accumulate(Value(each.operands[1]).static_shape[1] for each in products))
     parts = [Part(product.rank - 1, start, end) for start, end in pairwise([0, *ends])]
@@ -132,7 +128,7 @@ def _products_of(x: Value, own: Operation) -> Iterator[Operation]:
 
 def _is_transposed(product: Operation) -> bool:
     """Whether a product is by the transpose of a weight, (outputs, inputs)."""
-    return not is_constant(product.operands[1])
+    return not is_stored(Value(product.operands[1]))
 
 
 def _weight(product: Operation) -> Value | None:
@@ -142,7 +138,13 @@ def _weight(product: Operation) -> Value | None:
         matrix = Value(transpose.operands[0])
         if constant_integers(transpose.operands[1]) != (1, 0):
             return None
-    return matrix if is_constant(matrix.ssa) else None
+    return matrix if is_stored(matrix) else None
+
+
+def _form(product: Operation) -> Hashable:
+    """What the weights of products must have in common to be joined."""
+    weight, is_turned = _weight(product), _is_transposed(product)
+    return None if weight is None else (is_turned, form(weight, 0 if is_turned else 1))
 
 
 def _reached(product: Operation) -> Operation | None:

@@ -9,10 +9,11 @@ import pytest
 
 from patcomp.asset.bytecode import ProgramWriter, read_program
 from patcomp.asset.decompositions import has_decomposition
-from patcomp.asset.folder import PROGRAM, read_folder, write_folder
+from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.asset.forms import FORMS, NAMES
 from patcomp.asset.loading import loaded_module
 from patcomp.asset.storing import stored_program
+from patcomp.asset.streaming import write_folder
 from patcomp.emit.hand_over import hand_over_text
 from patcomp.errors import UnsupportedError
 from patcomp.ir import IRModule, Value, coreai, create_graph, verify

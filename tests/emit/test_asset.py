@@ -15,7 +15,8 @@ import torch
 
 import patcomp
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit import Asset, AssetError, asset, parse_with_toolchain, save_asset
+from patcomp.emit import asset
+from patcomp.emit.asset import Asset, AssetError, parse_with_toolchain, save_asset
 from patcomp.emit.native import NativeError, ProcessDied
 from patcomp.errors import MissingToolchainError, VerifyError
 from patcomp.ir import IRModule, Value, coreai, tensor
@@ -145,7 +146,7 @@ def test_a_refused_program_leaves_everything_as_it_was(tmp_path: Path):
 FULL_DISK = """
 import resource, signal, sys
 sys.path[:0] = sys.argv[2:]
-from patcomp.emit import save_asset
+from patcomp.emit.asset import save_asset
 from tests.emit.assets import adds, ramp
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

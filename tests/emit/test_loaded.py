@@ -14,7 +14,7 @@ from torch import nn
 
 import patcomp
 from patcomp import AIProgram, Asset, EvaluationError, TorchConverter, UnknownNameError
-from patcomp.emit import AssetError
+from patcomp.errors import AssetError
 
 pytest.importorskip("coreai")
 

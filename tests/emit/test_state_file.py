@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit import Asset
-from patcomp.emit.asset import as_array
+from patcomp.emit.asset import Asset, as_array
 from patcomp.emit.state_file import earlier_state_path, read_state, remove_earlier_state, write_state
 
 VALUES = {

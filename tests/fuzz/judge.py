@@ -20,8 +20,8 @@ from torch.export import Dim, ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from patcomp import AIProgram, EvaluationError, PatcompError, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp.emit.interface import argument_types
 from patcomp.emit.native import Native, NativeError, ProcessDied
-from patcomp.emit.signature import argument_types
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.evaluate.element_types import to_numpy, to_tensor

@@ -1,12 +1,15 @@
-"""Broken programs of assets, given to the reader in Python; what it reads is printed, stored and read again."""
+"""Broken programs of assets, given to the reader in Python; what it reads is listed, printed, stored and read again."""
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from random import Random
 
 from patcomp.asset.bytecode import Program, ProgramWriter, read_program
+from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.asset.loading import loaded_module
+from patcomp.asset.outline import Outline
 from patcomp.asset.storing import stored_program
 from patcomp.ir.module import IRModule
 from tests.asset.native_programs import native_programs
@@ -32,7 +35,7 @@ def draw(programs: Programs, random: Random) -> Case:
 
 
 def run(data: bytes) -> None:
-    """Read a program, and, if it is one, print it, store it and read it again.
+    """Read a program, and, if it is one, list what it holds, print it, store it and read it again.
 
     Raises:
         PatcompError: it is damaged, or has what the IR lacks.
@@ -40,9 +43,16 @@ def run(data: bytes) -> None:
     program = read_program(data)
     again = read_program(_encoded(program))
     assert _encoded(again) == _encoded(program)
+    with contextlib.suppress(UnsupportedInAssetError):
+        _list(Outline(program))
     module = loaded_module(program)
     IRModule.parse(module.text())
     loaded_module(read_program(_encoded(stored_program(module))))
+
+
+def _list(outline: Outline) -> None:
+    for _ in (*outline.op_names(), *outline.weights(), *outline.composites(), *outline.entry_points()):
+        pass
 
 
 def _encoded(program: Program) -> bytes:

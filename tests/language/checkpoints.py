@@ -154,11 +154,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 _FURTHER = list(SETTINGS)[list(SETTINGS).index("lfm2") :]
 
 
-def checkpoint(kind: str) -> nn.Module:
-    """A model in eval mode, with outputs of order one."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def configuration(kind: str) -> dict[str, Any]:
+    """The sizes of a small model."""
+    from transformers import AutoConfig
 
-    torch.manual_seed(0)
     settings = {**_SIZES, **SETTINGS[kind]}
     if kind in ("gpt_neox", "gpt2", "opt"):
         del settings["num_key_value_heads"]  # each head has keys of its own
@@ -169,7 +168,15 @@ def checkpoint(kind: str) -> nn.Module:
         settings = {name: size for name, size in settings.items() if (name, size) != ("head_dim", None)}
         if kind == "nemotron_h":
             settings.pop("num_hidden_layers", None)  # follows from the types
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).eval()
+    return settings
+
+
+def checkpoint(kind: str) -> nn.Module:
+    """A model in eval mode, with outputs of order one."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **configuration(kind))).eval()
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, 0, max(parameter.shape[-1], 8) ** -0.5)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.language import ARCHITECTURES, check_bundle, checkpoint_to_bundle, convert_language_model
-from patcomp.language import bundle as bundles
+from patcomp.language import ARCHITECTURES, check_bundle, convert_language_model
 from patcomp.language.contract import LOGITS
 from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import Function, dynamic_program, exported
+from patcomp.language.generation import Session, greedy
 from patcomp.language.loading import implementations
 from tests.language.checkpoints import CONTEXT, PROMPT, SECOND, SETTINGS, assert_best, checkpoint, generated
 
@@ -62,20 +63,18 @@ def test_logits(kind: str) -> None:
     """On the evaluator, in float32: prefill, and a decode step behind it."""
     model: Any = checkpoint(kind)
     with implementations(model):
-        decoder = Decoder(model)
-        program = checkpoint_to_bundle._converted(
-            checkpoint_to_bundle._exported(decoder, CONTEXT), decoder.states.names
-        )
-        states = zip(decoder.states.names, decoder.states.zeros(0), strict=True)
+        function = Function("main", Decoder(model))
+        program = dynamic_program([(function, exported(function, CONTEXT))])
+        states = zip(function.state_names, function.decoder.states.zeros(0), strict=True)
         empty = {name: state.numpy() for name, state in states}
         seen: list[np.ndarray] = []
 
-        def call(inputs: Any, states: Any) -> Any:
+        def call(name: str, inputs: Any, states: Any) -> Any:
             made = program.run(inputs, state=states)
             seen.append(np.asarray(made[LOGITS]))
             return made
 
-        tokens = bundles.greedy(call, PROMPT, 4, empty, CONTEXT)
+        tokens = greedy(Session(call, {"main": None}, empty, CONTEXT), PROMPT, 4).tokens
     assert tokens == generated(model, PROMPT, 4)
     with torch.no_grad():
         wanted = model(torch.tensor([PROMPT + tokens[:-1]])).logits.numpy()

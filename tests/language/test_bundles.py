@@ -248,7 +248,7 @@ def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: 
     done = subprocess.run([sys.executable, "-c", KILLED, str(source), str(place)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".bundle.partial"]
-    monkeypatch.setattr(checkpoint_to_bundle, "check_program", unexpected)
+    monkeypatch.setattr(checkpoint_to_bundle, "check_programs", unexpected)
     steps: list[str] = []
 
     def progress(what: str) -> AbstractContextManager[None]:
@@ -259,7 +259,14 @@ def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: 
     assert check_bundle(bundle.path) == ()
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     assert sorted(path.name for path in place.iterdir()) == ["metadata.json", "small.aimodel", "tokenizer"]
-    assert [step.split()[0] for step in steps] == ["loading", "exporting", "converting", "comparing", "writing"]
+    assert [step.split()[0] for step in steps] == [
+        "loading",
+        "exporting",
+        "converting",
+        "comparing",
+        "writing",
+        "comparing",
+    ]
 
 
 def unexpected(*arguments: object) -> None:

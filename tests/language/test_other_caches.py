@@ -95,8 +95,8 @@ def test_an_export_that_fails_is_one_message(tmp_path: Path) -> None:
 def test_attention_that_the_caller_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = []
 
-    def export(decoder: Any, *arguments: object) -> None:
-        chosen.append(decoder.model.config._attn_implementation)
+    def export(decoders: Any, *arguments: object) -> None:
+        chosen.append(decoders[0].model.config._attn_implementation)
         raise LanguageModelError("as far as this")
 
     monkeypatch.setattr("patcomp.language.checkpoint_to_bundle._dynamic", export)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from patcomp.language import checkpoint_to_bundle
 from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.loading import implementations
 
 LAYERS = {"gemma3_text": 6}
@@ -57,8 +57,8 @@ def counts(kind: str) -> tuple[Counts, Counter[str]]:
     )  # fmt: skip
     model: Any = AutoModelForCausalLM.from_config(config).eval()
     with implementations(model):
-        decoder = Decoder(model)
-        program = checkpoint_to_bundle._converted(checkpoint_to_bundle._exported(decoder, 128), decoder.states.names)
+        function = Function("main", Decoder(model))
+        program = dynamic_program([(function, exported(function, 128))])
     names = Counter(op.name.removeprefix("coreai.") for op in program.module.graph("main").regions[0].block.ops)
     calls = Counter(re.findall(r"coreai\.invoke @(\w+)_[0-9a-f]{8}\b", str(program)))
     return Counts(names.total() - names["constant"], dict(calls)), names

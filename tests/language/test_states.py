@@ -12,10 +12,12 @@ from torch.export import Dim
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from patcomp import TorchConverter
+from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, checking, convert_language_model
 from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import Function
 from patcomp.language.exporting import exported_module
 from patcomp.language.states import States
 from tests.language.checkpoints import PROMPT, SECOND, checkpoint
@@ -111,9 +113,10 @@ class Wrong:
     def __init__(self, decoder: Decoder, change: float):
         self.decoder, self.change, self.module = decoder, change, type("Module", (), {"blobs": ()})
 
-    def run(self, inputs: Any, state: Any) -> Any:
+    def run(self, inputs: Any, state: Any, entrypoint: str) -> Any:
         with torch.no_grad():
-            logits = self.decoder(inputs[TOKENS], inputs[POSITIONS], *state.values())
+            tokens, positions = (torch.from_numpy(inputs[name]) for name in (TOKENS, POSITIONS))
+            logits = self.decoder(tokens, positions, *(torch.from_numpy(each) for each in state.values()))
         if inputs[TOKENS].shape[1] == 1:
             best, second = logits[0, -1].topk(2).indices
             logits[0, -1, second] = logits[0, -1, best] + self.change * logits.abs().max()
@@ -123,11 +126,64 @@ class Wrong:
 def test_states_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is right in its first call and wrong in a later one."""
     monkeypatch.setattr(checking, "compare", lambda *arguments: None)
-    program: Any = Wrong(Decoder(checkpoint("llama")), 1.0)
+    function = Function("main", Decoder(checkpoint("llama")))
+    program: Any = Wrong(function.decoder, 1.0)
     with pytest.raises(
         LanguageModelError, match=r"in several calls .* the logits of token 11 of the comparison differ"
     ):
-        checking.check_program(program, program.decoder, PROMPT, torch.float32)
+        checking.Comparison([function], PROMPT, torch.float32, 64).check_program(program)
+
+
+class Answers:
+    """A runtime that answers with the model's logits, in which another token is better by some part of the largest."""
+
+    change = 0.0
+    error: Exception | None = None
+
+    def __init__(self) -> None:
+        self.decoder = Decoder(checkpoint("llama"))
+
+    def call(self, asset: Path, inputs: Any, states: Any, name: str) -> Any:
+        if self.error is not None:
+            raise self.error
+        return Wrong(self.decoder, self.change).run(inputs, states, name), states
+
+    def close(self) -> None:
+        """There is no process."""
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            1.0,
+            None,
+            r"on the Core AI runtime the bundle's most probable token is another than the model's, .* which r",
+        ),
+        (
+            0.0,
+            ProcessDied(11, "log"),
+            r"does not run the bundle: the runtime died of SIGSEGV; pass check=False \(--",
+        ),
+        (0.0, NativeError("RuntimeError", "no"), "does not run the bundle: RuntimeError: no; pass check=False"),
+    ],
+)
+def test_the_asset_is_compared_on_the_runtime(
+    change: float, error: Exception | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "change", change)
+    monkeypatch.setattr(Answers, "error", error)
+    monkeypatch.setattr(checking, "Native", Answers)
+    comparison = checking.Comparison([Function("main", Decoder(checkpoint("llama")))], PROMPT, torch.float32, 64)
+    with pytest.raises(LanguageModelError, match=message):
+        comparison.check_asset(Path("asset"))
+
+
+@pytest.mark.slow
+def test_the_runtime_of_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checking, "Native", Native)
+    bundle = convert_language_model(checkpoint("lfm2"), out=tmp_path / "bundle", max_context=64, dtype="bfloat16")
+    assert bundle.asset.is_dir()
 
 
 def test_a_tie_is_a_warning() -> None:
@@ -136,5 +192,7 @@ def test_a_tie_is_a_warning() -> None:
     made = logits.clone()
     first, second = logits[-1].topk(2).indices
     made[-1, second] = made[-1, first] + 1e-6
-    with pytest.warns(ConversionWarning, match=r"after 1 of 12 tokens the bundle's most probable token is another"):
-        checking._warn_of_ties(made, logits)
+    with pytest.warns(
+        ConversionWarning, match=r"on the evaluator, after 1 of 12 tokens the bundle's most probable token is another"
+    ):
+        checking.warn_of_ties(made, logits, "the evaluator")

@@ -14,7 +14,6 @@ import torch
 
 from patcomp.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
 from patcomp.language.architectures import ARCHITECTURES
-from patcomp.language.checkpoint_to_bundle import description
 from patcomp.language.loading import implementations
 from patcomp.language.static_form import (
     Embeddings,
@@ -26,6 +25,7 @@ from patcomp.language.static_form import (
     rotary_tables,
 )
 from patcomp.language.static_run import generate_static, sizes_of
+from patcomp.language.writing import description
 from tests.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated
 
 STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]

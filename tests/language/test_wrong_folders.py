@@ -14,7 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from patcomp.errors import ConversionWarning, PatcompError
+from patcomp.errors import PatcompError
 from patcomp.language import LanguageModelError, convert_language_model
 from patcomp.language.folders import CAUSAL, check_language_model, checked_folder, quantization, weight_files
 from patcomp.language.loading import classes_of
@@ -160,9 +160,9 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "an unknown type": (config(model_type="mistery"), "holds LlamaForCausalLM of type 'mistery', and transformers has"),
     "a type that is no text": (config(model_type=["x"]), r"of type \['x'\], and transformers has no such causal"),
-    "images and text": (
-        config(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3"),
-        "holds Gemma3ForConditionalGeneration, which takes images or sounds beside the text",
+    "images and texts": (
+        config(architectures=["SiglipModel"], model_type="siglip"),
+        "holds SiglipModel of type 'siglip', and transformers has no such causal language model; `patcomp convert`",
     ),
     "a configuration of other values": (
         config(num_hidden_layers="two"), "transformers cannot read '.*config.json': .*num_hidden_layers",
@@ -268,13 +268,6 @@ def test_language_models_by_other_names(values: dict[str, Any], source: Path, tm
     config(**values)(tmp_path / "copy")
     found = checked_folder(tmp_path / "copy", trust_remote_code=True)
     check_language_model(tmp_path / "copy", found, classes_of(CAUSAL, found))
-
-
-def test_a_part_of_a_larger_model_is_named(source: Path, tmp_path: Path) -> None:
-    found = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
-    message = "holds Qwen3_5ForConditionalGeneration; only its language model is converted, Qwen3_5ForCausalLM"
-    with pytest.warns(ConversionWarning, match=message):
-        check_language_model(tmp_path, found, classes_of(CAUSAL, found))
 
 
 @pytest.mark.usefixtures("nothing_is_loaded")

@@ -9,8 +9,9 @@ import numpy as np
 from patcomp.asset.bytecode import Block, Entry, Op, Region, Value
 from patcomp.asset.bytecode.kinds import DYNAMIC
 from patcomp.asset.constants import stored_elements
+from patcomp.asset.elements import element_of
 from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.types import element_of, stored_element
+from patcomp.asset.types import stored_element
 from patcomp.ir.constants import dense
 from patcomp.ir.elements import numpy_dtype, to_numpy
 from patcomp.ir.types import ML_DTYPES, integer_range, is_float, is_integer, tensor

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch.export import ExportedProgram
 
-from patcomp.emit.signature import Fixed, ModelCall, entry_signature
+from patcomp.emit.interface import entry_signature
+from patcomp.emit.signature import Fixed, ModelCall
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import TORCH_DTYPES

@@ -226,6 +226,13 @@ def _interpolate(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
 
 
 @_hazard("blockwise_shift_scale")
+def _scale(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
+    _, scale, _, offset = (element_name(operand.type.element_type) for operand in op.operands)  # type: ignore[attr-defined]
+    if scale not in (offset, "f8E8M0FNU"):  # found by trying: the runtime reads the bits of one type as the other
+        yield f"the scale is {scale} and offset2 is {offset}, which gives wrong numbers; cast the scale to {offset}"
+
+
+@_hazard("blockwise_shift_scale")
 def _shifted_floats(op: CoreaiOp, verification: VerifierRun) -> Iterator[str]:
     data, _, shift, _ = op.operands
     element = element_name(data.type.element_type)  # type: ignore[attr-defined]

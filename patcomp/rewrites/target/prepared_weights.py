@@ -6,7 +6,7 @@ into memory, one weight at a time, so that a conversion does not hold all of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import numpy as np
 
@@ -33,19 +33,22 @@ relative positions."""
 NAME = "store prepared weights"
 
 
-def store_prepared_weights(module: IRModule) -> int:
+def store_prepared_weights(module: IRModule, once: bool = False) -> int:
     """Compute the values that depend on weights alone, if a value is not larger than its weights. Return how many ops
     went.
 
-    Ops that unpack a compressed weight stay, and ops on weights without values stay, too.
+    Ops that unpack a compressed weight stay, and ops on weights without values stay, too. With `once`, a large weight
+    that other ops read as it is, such as a table of embeddings that is also the head, is not stored transposed, too.
     """
     stored: dict[object, list[Attribute]] = {}
     gone = 0
-    for graph in module.graphs:
-        leaves: dict[Operation, frozenset[Attribute]] = {}
-        for op in ops_inside(graph):
-            if (found := _leaves(op, leaves, module.blobs)) is not None:
-                leaves[op] = found
+    prepared = {graph: _prepared(graph, module.blobs) for graph in module.graphs}
+    if once:
+        shared = _read_as_they_are(module, {op for leaves in prepared.values() for op in leaves})
+        for leaves in prepared.values():
+            for op in [op for op, sources in leaves.items() if _is_copy(op) and sources & shared]:
+                del leaves[op]
+    for leaves in prepared.values():
         for op in leaves:
             if all(use.operation in leaves for result in op.results for use in result.uses):
                 continue
@@ -62,6 +65,30 @@ def store_prepared_weights(module: IRModule) -> int:
             op.parent.erase_op(op)
         gone += len(leaves)
     return gone
+
+
+def _prepared(graph: Operation, blobs: BlobStore) -> dict[Operation, frozenset[Attribute]]:
+    """The ops of a graph that are computed from weights alone, with the weights."""
+    leaves: dict[Operation, frozenset[Attribute]] = {}
+    for op in ops_inside(graph):
+        if (found := _leaves(op, leaves, blobs)) is not None:
+            leaves[op] = found
+    return leaves
+
+
+def _read_as_they_are(module: IRModule, leaves: Container[Operation]) -> set[Attribute]:
+    """The weights that an op reads which is not computed from weights alone."""
+    return {
+        op.properties["value"]
+        for graph in module.graphs
+        for op in ops_inside(graph)
+        if is_constant(op) and any(use.operation not in leaves for use in op.results[0].uses)
+    }
+
+
+def _is_copy(op: Operation) -> bool:
+    """Whether an op makes a large copy of a weight that differs in the order of its elements only."""
+    return op.name == "coreai.transpose" and _bytes(op.result_types) > _SMALL
 
 
 def _leaves(

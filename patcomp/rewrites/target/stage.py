@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from patcomp.errors import Problem
 from patcomp.ir import coreai
@@ -29,6 +30,7 @@ from patcomp.targets import Target, check_names
 STEPS: Mapping[str, Callable[[IRModule], int]] = {
     "carry transposes": carry_transposes,
     "store prepared weights": store_prepared_weights,
+    "store prepared weights once": partial(store_prepared_weights, once=True),
     "half precision": use_half_precision,
 }
 """The steps by name."""

@@ -1,0 +1,111 @@
+"""The arrays of `patcomp run`: random inputs, files of inputs and outputs, what an output holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from patcomp.commands.common import UsageError
+
+if TYPE_CHECKING:
+    from patcomp.emit.signature import EntrySignature, TensorSpec
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[Any]:
+    """The type of the arrays of an input; that of `ml_dtypes` for an element type that numpy lacks."""
+    import torch
+
+    from patcomp.emit.asset import as_array
+    from patcomp.evaluate.element_types import TORCH_DTYPES
+
+    return as_array(torch.empty(0, dtype=TORCH_DTYPES[spec.element_type])).dtype
+
+
+def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.ndarray]:
+    """Random inputs of a function.
+
+    Raises:
+        UsageError: a size has another form than `x:0=4`, or names no dynamic dimension.
+    """
+    given: dict[tuple[str, int], int] = {}
+    dynamic = [(spec.name, axis) for spec in signature.inputs for axis, dim in enumerate(spec.shape) if dim is None]
+    for text in sizes:
+        place, _, number = text.partition("=")
+        name, _, axis = place.rpartition(":")
+        if not (axis.isdigit() and number.isdigit()):
+            raise UsageError(f"--size {text} must have the form INPUT:AXIS=SIZE, such as x:0=4")
+        if (name, int(axis)) not in dynamic:
+            known = ", ".join(f"{each}:{index}" for each, index in dynamic)
+            raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
+        given[name, int(axis)] = int(number)
+    generator = np.random.default_rng(seed)
+    values = {}
+    for spec in signature.inputs:
+        shape = [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
+        dtype = _dtype(spec)
+        if spec.distribution:
+            values[spec.name] = _noise(spec, shape, int(generator.integers(2**62)))
+            continue
+        integral = dtype.kind in "iub"
+        values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
+    return values
+
+
+def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
+    """Noise for an input that is random numbers."""
+    import torch
+
+    from patcomp.emit.asset import as_array
+    from patcomp.evaluate import noise_of
+    from patcomp.evaluate.element_types import TORCH_DTYPES
+
+    generator = torch.Generator().manual_seed(seed)
+    return as_array(noise_of(spec.distribution, shape, TORCH_DTYPES[spec.element_type], generator))
+
+
+def read_inputs(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
+    """The arrays of a file of `numpy.savez`; float32 becomes a type that such files lack, such as bf16.
+
+    Raises:
+        UsageError: `numpy.savez` did not write the file.
+    """
+    import zlib
+    from zipfile import BadZipFile
+
+    damages = (ValueError, LookupError, BadZipFile, zlib.error, AttributeError, EOFError, TypeError, RuntimeError)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            values = {name: file[name] for name in file.files}
+    except (*damages, MemoryError) as error:
+        raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote: {error}") from error
+    for spec in (*signature.inputs, *signature.states):
+        dtype = _dtype(spec)
+        if spec.name in values and not dtype.isbuiltin and values[spec.name].dtype == np.float32:
+            values[spec.name] = values[spec.name].astype(dtype)
+    return values
+
+
+def write_outputs(path: Path, values: Mapping[str, np.ndarray]) -> None:
+    """Write arrays into a file of `numpy.savez`; what such files lack, such as bf16, becomes float32."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:  # numpy would add .npz to a path
+        np.savez(file, **{name: _storable(value) for name, value in values.items()})  # type: ignore[arg-type]
+
+
+def _storable(value: np.ndarray) -> np.ndarray:
+    """An array of a type that files of numpy have; float32 for what they lack."""
+    return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)
+
+
+def described_array(name: str, value: np.ndarray) -> dict[str, Any]:
+    """The name, type and range of an output."""
+    kind = "x".join(map(str, (*value.shape, value.dtype)))
+    numbers = _storable(value)
+    if not numbers.size or numbers.dtype.kind == "c":
+        return {"name": name, "type": kind, "min": None, "max": None, "mean": None, "nan": 0}
+    nan = int(np.isnan(numbers).sum()) if numbers.dtype.kind == "f" else 0
+    low, high, mean = (float(each(numbers.astype(np.float64))) for each in (np.min, np.max, np.mean))
+    return {"name": name, "type": kind, "min": low, "max": high, "mean": mean, "nan": nan}

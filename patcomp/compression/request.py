@@ -1,0 +1,80 @@
+"""What `--compress` and `compress=` take: one word or file that says how small the weights become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from patcomp.compression.config import CompressionConfig
+from patcomp.compression.scheme import Scheme
+
+NAMED: Mapping[str, Mapping[str, Any]] = {
+    "4bit": {"scheme": "w4_block32"},
+    "8bit": {"scheme": "w8"},
+    "4bit_weight_palettized_group8": {"scheme": "pal4_group8", "kinds": {"gather": None}},
+    "4bit_weight_palettized_group32": {"scheme": "pal4_group32", "kinds": {"gather": None}},
+}
+"""The configs that people call by these names; the last two are those of Apple's exporter for the Neural Engine."""
+
+_HEAD = Scheme.parse("w8")
+"""The scheme of a language model's head in `4bit`, because rounding it loses more than rounding other weights."""
+
+_BITS, _SHARE = re.compile(r"(\d+(?:\.\d+)?)bits"), re.compile(r"\d+(?:\.\d+)?%")
+
+
+@dataclass(frozen=True)
+class CompressionRequest:
+    """How small the weights of a program become.
+
+    Attributes:
+        text: what was asked for, as a bundle tells it.
+        config: which scheme each weight gets.
+        budget: the bytes that all weights may take, or the share of their present bytes (`"30%"`), if the schemes are
+            chosen to fit.
+        bits: the same, in bits for each element.
+    """
+
+    text: str
+    config: CompressionConfig
+    budget: str | int | None = None
+    bits: float | None = None
+
+    @property
+    def is_budget(self) -> bool:
+        """Whether the schemes are chosen to fit."""
+        return self.budget is not None or self.bits is not None
+
+    @classmethod
+    def of(cls, given: str | Path | Mapping[str, Any] | CompressionConfig | CompressionRequest) -> CompressionRequest:
+        """A request from `"4bit"`, `"8bit"`, a budget (`"4.5bits"`, `"30%"`), the name of a scheme, or a config.
+
+        Raises:
+            ValueError: it is none of them; the message lists them.
+            OSError: the file of a config cannot be read.
+        """
+        if isinstance(given, CompressionRequest):
+            return given
+        text = str(given) if isinstance(given, str | Path) else "mixed"
+        if text in NAMED:
+            return cls(text, CompressionConfig.of(NAMED[text]))
+        if match := _BITS.fullmatch(text):
+            return cls(text, CompressionConfig.of("w8"), bits=float(match[1]))
+        if _SHARE.fullmatch(text):
+            return cls(text, CompressionConfig.of("w8"), budget=text)
+        try:
+            return cls(text, CompressionConfig.of(given))
+        except ValueError as error:
+            raise ValueError(f"{error}; {', '.join(NAMED)}, and budgets such as 4.5bits or 30%") from None
+
+    def with_head(self, names: Sequence[str]) -> CompressionRequest:
+        """This request for a language model whose head has these weights."""
+        if self.text != "4bit":
+            return self
+        return replace(self, config=replace(self.config, names=dict.fromkeys(names, _HEAD)))
+
+    def applied(self, compress: Callable[..., Any], inputs: Any = None) -> Any:
+        """What `AIProgram.compress` makes of a program, by this request."""
+        return compress(self.config, budget=self.budget, bits_per_weight=self.bits, inputs=inputs)

@@ -1,0 +1,148 @@
+"""The part of `check_bundle` for functions of open sizes: names, shapes and types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from patcomp.errors import Problem
+from patcomp.language.contract import (
+    DRAFT,
+    HIDDEN,
+    LOGITS,
+    MAIN,
+    ONE_TOKEN,
+    POSITIONS,
+    PREFILL,
+    TOKENS,
+    VERIFY,
+    engine_refusal,
+)
+
+if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
+
+_OWN_HOST = "run the bundle with Bundle.generate, or in a host of your own"
+
+
+def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]:
+    """The problems of an asset's functions.
+
+    Args:
+        asset: the asset.
+        language: the `language` of `metadata.json`.
+
+    Raises:
+        UnknownNameError: there is no `main`; it is a `KeyError`.
+    """
+    names = asset.function_names
+    main = asset.described(MAIN)
+    problems = _roles(language.get("function_map"), names)
+    has_chunks = PREFILL in names
+    if has_chunks:
+        problems.append(_problem(ONE_TOKEN, _OWN_HOST))
+    for name in (each for each in (MAIN, PREFILL, VERIFY, DRAFT) if each in names):
+        described = asset.described(name)
+        found = _interface(name, described)
+        if not found:
+            is_open = name == DRAFT or (name == MAIN and not has_chunks)
+            found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
+        if name == MAIN:
+            found += [] if found else _states(main)
+        elif name != DRAFT and _all_states(described) != _all_states(main):
+            found.append(_problem(f"the states of {name} are not those of main"))
+        problems += found
+    return problems
+
+
+def _problem(message: str, advice: str = "convert the model again") -> Problem:
+    return Problem(message, advice=advice)
+
+
+def _roles(given: Any, names: list[str]) -> list[Problem]:
+    """The problems of `function_map`, which may be left out."""
+    if given is None:
+        return []
+    if not isinstance(given, dict) or not all(isinstance(each, list) for each in given.values()):
+        return [_problem("language.function_map is no object of lists of names")]
+    lacking = [str(name) for listed in given.values() for name in listed if name not in names]
+    problems = [_problem(f"language.function_map names {', '.join(lacking)}, and the asset has no such function")]
+    first = (given.get(MAIN) or [None])[0]
+    wrong = [_problem(f"language.function_map.main begins with {first!r}, and must begin with 'main'")]
+    return [*(problems if lacking else []), *(wrong if first != MAIN else [])]
+
+
+def _interface(function: str, described: Any) -> list[Problem]:
+    """The names of a function, in the order in which the package takes them."""
+    found = []
+    for what, names, wanted in (
+        ("inputs", list(described.input_names), ([TOKENS, POSITIONS],)),
+        ("outputs", list(described.output_names), ([LOGITS], [LOGITS, HIDDEN])),
+    ):
+        if names not in wanted:
+            given = ", ".join(names) or "none"
+            found.append(_problem(f"the {what} of {function} are {given}; they must be {', '.join(wanted[0])}"))
+    return found
+
+
+def _types(function: str, described: Any, vocabulary: Any, *, is_open: bool, is_one: bool) -> list[Problem]:
+    """The problems of the inputs and of the logits."""
+    problems = []
+    of_which = "" if function == MAIN else f" of {function}"
+    tokens, positions = (described.input_descriptor(name) for name in (TOKENS, POSITIONS))
+    logits = described.output_descriptor(LOGITS)
+    count = "?" if is_open else "1" if is_one else "a number of tokens"
+    for name, given, wanted, fits in (
+        (TOKENS, tokens, count, _is_open(tokens) if is_open else not _is_open(tokens)),
+        (POSITIONS, positions, "?", _is_open(positions)),
+    ):
+        if given.dtype.lower() != "int32" or [*given.shape][:1] != [1] or len(given.shape) != 2 or not fits:
+            problems.append(_problem(f"{name}{of_which} is {_shown(given)}, and must be 1 x {wanted} of int32"))
+    if is_one and not is_open and not _is_open(tokens) and tokens.shape[-1] != 1:
+        problems.append(_problem(f"{TOKENS} is {_shown(tokens)}, and must be 1 x 1 of int32"))
+    if logits.dtype.lower() != "float16":
+        advice = "convert with dtype='float16'"
+        problems.append(_problem(f"{LOGITS}{of_which} are {logits.dtype}, and must be float16", advice))
+    if len(logits.shape) != 3 or logits.shape[-1] != vocabulary:
+        problems.append(
+            _problem(f"{LOGITS}{of_which} are {_shown(logits)}; their last size must be language.vocab_size")
+        )
+    return problems
+
+
+def _is_open(given: Any) -> bool:
+    """Whether the last size is open."""
+    return bool(given.shape) and (given.shape[-1] is None or given.shape[-1] < 0)
+
+
+def _all_states(described: Any) -> dict[str, str]:
+    return {name: _shown(described.state_descriptor(name)) for name in described.state_names}
+
+
+def _states(described: Any) -> list[Problem]:
+    """The problems of the states of `main`: two growing caches, and perhaps two more states."""
+    states = {name: described.state_descriptor(name) for name in described.state_names}
+    is_open = {name: [size is None or size < 0 for size in state.shape] for name, state in states.items()}
+    grows = {name: any(sizes) for name, sizes in is_open.items()}
+    problems = []
+    if refusal := engine_refusal(list(grows.values())):
+        problems.append(_problem(refusal, _OWN_HOST))
+    for name, state in states.items():
+        if grows[name]:
+            if is_open[name] != [False, False, False, True, False] or state.shape[1] != 1:
+                problems.append(_problem(f"{name} is {_shown(state)}, and must be layers x 1 x heads x ? x width"))
+        elif any(part in name.lower() for part in ("cache", "kv")):
+            # the engines take it for a window of keys, in which they go back by counting
+            problems.append(_problem(f"{name} is {_shown(state)}; its size must be open, or its name another"))
+    growing = [state for name, state in states.items() if grows[name]]
+    for keys, values in zip(growing[::2], growing[1::2], strict=False):
+        if (tuple(keys.shape), keys.dtype) != (tuple(values.shape), values.dtype):
+            problems.append(_problem("the caches of keys and values differ in type or shape"))
+    if len(growing) % 2:
+        problems.append(_problem("a cache of keys has no cache of values"))
+    return problems
+
+
+def _shown(described: Any) -> str:
+    sizes = " x ".join("?" if size is None or size < 0 else str(size) for size in described.shape)
+    return f"{sizes} of {described.dtype}"

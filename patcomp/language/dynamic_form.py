@@ -1,0 +1,97 @@
+"""A causal language model as functions of open sizes, the form of Apple's Swift package for macOS."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.errors import ConversionWarning
+from patcomp.language.contract import DRAFT, LOGITS, POSITIONS, TOKENS
+from patcomp.language.decoder import Decoder
+from patcomp.language.entry_points import EntryPoints
+from patcomp.language.exporting import exported_module
+
+NEW, TOTAL = 16, 24
+"""The new tokens, and all tokens, of the example that is exported; both sizes are open."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a bundle."""
+
+    name: str
+    decoder: Decoder
+    new: int | None = None
+    """The number of new tokens; None for any."""
+    outputs: tuple[str, ...] = (LOGITS,)
+
+    @property
+    def state_names(self) -> list[str]:
+        """The names of its states; those of a draft are its own."""
+        names = self.decoder.states.names
+        return [draft_state(name) for name in names] if self.name == DRAFT else names
+
+
+def draft_state(name: str) -> str:
+    """The name of a draft's state: `draftKeyCache`."""
+    return DRAFT + name[0].upper() + name[1:]
+
+
+def functions_of(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[Function]:
+    """The functions of a model, and that of a draft, which takes any number of tokens."""
+    made = [Function(name, decoder, size, points.outputs) for name, size in points.sizes.items()]
+    return [*made, *([Function(DRAFT, draft)] if draft is not None else [])]
+
+
+def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalog: Sequence[Any] = ()) -> AIProgram:
+    """Functions as one program, which has each weight once.
+
+    Args:
+        programs: the functions and what `exported` makes of them.
+        catalog: the user's catalogs, as `TorchConverter` takes them.
+
+    Raises:
+        UnsupportedError: ops of a model cannot be converted.
+    """
+    converter = TorchConverter(catalog=catalog)
+    with warnings.catch_warnings():
+        # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
+        warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+        for function, program in programs:
+            converter.add_exported_program(
+                program,
+                input_names=[TOKENS, POSITIONS],
+                output_names=function.outputs,
+                state_names=function.state_names,
+                entrypoint_name=function.name,
+            )
+        return converter.to_coreai(target="gpu")
+
+
+def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
+    """Example arguments of a decoder, with empty states."""
+    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
+    return tokens, torch.arange(total)[None], *decoder.states.zeros(capacity)
+
+
+def exported(function: Function, context: int) -> ExportedProgram:
+    """A function with dynamic numbers of all tokens, and of new tokens unless it takes a fixed number of them, and with
+    dynamic capacities of growing states."""
+    decoder, new = function.decoder, function.new
+    total = TOTAL if new is None else min(new + TOTAL - NEW, context)
+    capacity = max(min(2048, context), total + 8)
+    dims = Dim("new", min=1, max=context), Dim("total", min=new or 1, max=context)
+    least = new + 1 if new and new > 1 else 1  # a write that fills the whole cache is another program for torch.export
+    open_states = tuple(
+        {3: Dim(f"capacity_of_{state.name}", min=least, max=2 * context)} if state.grows else {}
+        for state in decoder.states.states
+    )
+    shapes = ({1: dims[0]} if new is None else {}, {1: dims[1]}, open_states)
+    arguments = arguments_of(decoder, new or NEW, total, capacity)
+    return exported_module(decoder, arguments, type(decoder.model).__name__, shapes)

@@ -1,0 +1,195 @@
+"""Generate with the functions of a bundle: its states, greedy generation, and greedy speculative decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, TOKENS, VERIFY
+
+Call = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+"""Runs a function, by its name, on inputs and states by name; the states are updated in place."""
+
+Draft = Callable[[Sequence[int], int], Sequence[int]]
+"""From all tokens so far and a number, at most that many tokens that probably follow."""
+
+_PIECE = 512
+"""The most tokens of a prompt in one call of a function with an open number of tokens."""
+_DRAFTED = 4
+"""How many tokens are drafted for a call of a function with an open number of tokens."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was generated."""
+
+    tokens: list[int]
+    calls: int
+    """How many calls of the model it took, those of the prompt included; those of a draft are not counted."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The states of a session after some tokens; of those that grow, nothing is kept."""
+
+    done: int
+    fixed: dict[str, np.ndarray]
+
+
+class Session:
+    """A model that has read some tokens: its states between the calls.
+
+    Args:
+        call: runs a function.
+        sizes: the functions by name, with the number of tokens that each takes; None for any number.
+        empty: the states before the first token, by name; those that grow have no place yet.
+        limit: the most tokens.
+    """
+
+    def __init__(self, call: Call, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int):
+        self.call, self.sizes, self.limit = call, dict(sizes), limit
+        self.done = self.calls = 0
+        self._growing = [name for name, state in empty.items() if not state.size]
+        self._capacity = min(CAPACITY, limit)
+        self.states: dict[str, Any] = {
+            name: _grown(state, self._capacity) if name in self._growing else state.copy()
+            for name, state in empty.items()
+        }
+
+    @property
+    def rewinds_by_counting(self) -> bool:
+        """Whether an earlier token is reached without its states: all states have a place for each token."""
+        return len(self._growing) == len(self.states)
+
+    def read(self, tokens: Sequence[int], last: int = 1) -> np.ndarray:
+        """Read tokens behind those before, in few calls; the logits of the last ones, (last, vocabulary)."""
+        made: list[np.ndarray] = []
+        waiting = list(tokens)
+        while waiting:
+            function, count = self._function(len(waiting))
+            logits = self.run(function, waiting[:count])
+            waiting = waiting[count:]
+            made.append(logits[max(len(logits) + len(waiting) - last, 0) :] if len(waiting) < last else logits[:0])
+        return np.concatenate(made)[-last:]
+
+    def _function(self, waiting: int) -> tuple[str, int]:
+        """The function for the next call, and how many tokens it takes: the one of this very size, any, the largest."""
+        fitting = {name: size for name, size in self.sizes.items() if size is not None and size <= waiting}
+        exact = [name for name, size in fitting.items() if size == waiting]
+        if not exact and (free := [name for name, size in self.sizes.items() if size is None]):
+            return free[0], min(waiting, _PIECE)
+        chosen = exact[0] if exact else max(fitting, key=lambda name: fitting[name] or 0)
+        return chosen, fitting[chosen] or 0
+
+    def run(self, function: str, tokens: Sequence[int]) -> np.ndarray:
+        """One call: the logits of its tokens."""
+        self.done += len(tokens)
+        self.calls += 1
+        while self._capacity < self.done:
+            self._capacity = min(2 * self._capacity, self.limit)
+            self.states |= {name: _grown(self.states[name], self._capacity) for name in self._growing}
+        inputs = {TOKENS: np.array([tokens], np.int32), POSITIONS: np.arange(self.done, dtype=np.int32)[None]}
+        return np.asarray(self.call(function, inputs, self.states)[LOGITS], np.float32)[0]
+
+    def snapshot(self) -> Snapshot:
+        """The states as they are now."""
+        fixed = {name: np.array(state) for name, state in self.states.items() if name not in self._growing}
+        return Snapshot(self.done, fixed)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to an earlier token. Places behind it keep what they have; no call reads them."""
+        self.done = snapshot.done
+        self.states |= {name: state.copy() for name, state in snapshot.fixed.items()}
+
+    def drafted(self, wanted: int | None) -> int:
+        """How many drafted tokens a call takes behind the last one.
+
+        Args:
+            wanted: what the user asks for, where any number is possible.
+        """
+        if VERIFY in self.sizes:
+            return (self.sizes[VERIFY] or 1) - 1
+        if None in self.sizes.values():
+            return wanted or _DRAFTED
+        return max(size or 1 for size in self.sizes.values()) - 1
+
+
+def greedy(session: Session, prompt: Sequence[int], new_tokens: int) -> Generation:
+    """The most probable next tokens, one call for each."""
+    made: list[int] = []
+    waiting: Sequence[int] = prompt
+    while len(made) < new_tokens:
+        made.append(int(session.read(waiting)[-1].argmax()))
+        waiting = made[-1:]
+    return Generation(made, session.calls)
+
+
+def speculative(
+    session: Session, draft: Draft, prompt: Sequence[int], new_tokens: int, drafted: int | None = None
+) -> Generation:
+    """The most probable next tokens, several from one call where a draft foresees them.
+
+    A call takes the last token and drafted ones behind it; each logit says whether the next drafted token is right.
+    After a wrong one the model goes back: its caches by counting; a model with other states also by a snapshot of
+    those, and the tokens that were right are a part of the next call.
+
+    Args:
+        session: of the model, at the start.
+        draft: foresees tokens.
+        prompt: token ids.
+        new_tokens: how many to generate.
+        drafted: how many tokens to draft for a call, if the functions of the model leave it open.
+    """
+    count = session.drafted(drafted)
+    made = [int(session.read(prompt)[-1].argmax())]
+    unread = made[:]  # the tokens that are known and not yet in the states
+    while len(made) < new_tokens:
+        room = min(count + 1 - len(unread), session.limit - session.done - len(unread))
+        guessed = [int(token) for token in draft([*prompt, *made], room)][:room] if room > 0 else []
+        before = session.snapshot()
+        best = session.read([*unread, *guessed], 1 + len(guessed)).argmax(1)
+        right = next((each for each, token in enumerate(guessed) if token != best[each]), len(guessed))
+        made += [*guessed[:right], int(best[right])]
+        if right == len(guessed):
+            unread = made[-1:]
+        elif session.rewinds_by_counting:
+            session.restore(Snapshot(before.done + len(unread) + right, {}))
+            unread = made[-1:]
+        else:
+            session.restore(before)
+            unread = [*unread, *guessed[:right], made[-1]]
+    return Generation(made[:new_tokens], session.calls)
+
+
+class Drafting:
+    """A smaller model that foresees the tokens of a larger one, as a `Draft`.
+
+    Args:
+        session: of the smaller model, at the start.
+    """
+
+    def __init__(self, session: Session):
+        self._session, self._start = session, session.snapshot()
+
+    def __call__(self, tokens: Sequence[int], count: int) -> list[int]:
+        """The tokens that the smaller model finds most probable; `tokens` continues those of the call before."""
+        session = self._session
+        if len(tokens) > session.limit:
+            return []
+        session.restore(self._start)
+        made = [int(session.read(tokens[self._start.done :])[-1].argmax())]
+        self._start = session.snapshot()
+        while len(made) < count and session.done < session.limit:
+            made.append(int(session.read(made[-1:])[-1].argmax()))
+        return made
+
+
+def _grown(cache: Any, capacity: int) -> np.ndarray:
+    """A cache of a larger capacity with the same content."""
+    held = np.asarray(cache)
+    made = np.zeros((*held.shape[:3], capacity, held.shape[4]), held.dtype)
+    made[:, :, :, : held.shape[3]] = held
+    return made

@@ -1,0 +1,105 @@
+"""What is converted: the folder of a checkpoint, an id of the hub, or a model of transformers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from patcomp.errors import ConversionWarning
+from patcomp.hub import is_hub_id
+from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.errors import LanguageModelError
+from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
+from patcomp.language.hub import checkpoint_of
+from patcomp.language.loading import Allowed, check_configuration, classes_of, in_dtype, load_model, loaded
+from patcomp.language.text_part import text_part, whole_class
+
+Step = Callable[[str], AbstractContextManager[Any]]
+"""A context manager around a step, by what the step does."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that was checked as far as its small files tell, or a model."""
+
+    folder: Path | None = None
+    name: str | None = None
+    identifier: str | None = None
+    """The path as it was given, or the id."""
+    whole: str | None = None
+    """The class of the model in the folder, if the language model is a part of it."""
+    given: nn.Module | None = None
+
+
+def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: bool) -> Source:
+    """A checkpoint by its folder or id, or a model; nothing is loaded.
+
+    Raises:
+        LanguageModelError: the checkpoint is incomplete, or holds no language model.
+    """
+    if isinstance(given, nn.Module):
+        return Source(given=given)
+    with step("downloading the checkpoint") if is_hub_id(given) else nullcontext():
+        checkpoint = checkpoint_of(given, trust_remote_code=trust_remote_code)
+    config = checked_folder(checkpoint.folder, trust_remote_code=trust_remote_code)
+    whole = whole_class(config)
+    if whole is None:
+        check_language_model(checkpoint.folder, config, classes_of(CAUSAL, config))
+    check_weight_files(checkpoint.folder, config)
+    check_configuration(checkpoint.folder, trust_remote_code=trust_remote_code)
+    return Source(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole)
+
+
+def model_of(source: Source, dtype: str, allowed: Allowed, *, trust_remote_code: bool) -> tuple[Any, tuple[str, ...]]:
+    """The language model of a source, in eval mode, and notes about what of it is left out.
+
+    A model that is given is not changed.
+
+    Raises:
+        LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
+            transformers.
+    """
+    model: Any
+    if source.given is not None:
+        model = in_dtype(source.given, dtype)
+    else:
+        assert source.folder is not None
+        model = (
+            loaded(source.whole, "as a whole", source.folder, dtype, trust_remote_code, allowed)
+            if source.whole else load_model(source.folder, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
+        )  # fmt: skip
+    model, notes = _text_only(model)
+    _check_class(model)
+    return model, notes
+
+
+def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
+    """The language model of a model, and a note about what of the model is left out, if it has other parts."""
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "get_text_config") or config.get_text_config(decoder=True) is config:
+        return model, ()
+    part = text_part(model)
+    note = f"of {type(model).__name__}, only the language model is converted"
+    note += f"; left out: {part.left_out}" if part.left_out else ""
+    warnings.warn(note, ConversionWarning, stacklevel=4)
+    return part.model, (note,)
+
+
+def _check_class(model: Any) -> None:
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    if kind is None or not hasattr(model, "set_attn_implementation"):
+        raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
+    own_code = not type(model).__module__.startswith(("transformers.", "patcomp."))
+    if kind not in ARCHITECTURES or own_code:
+        what = f"code of {type(model).__name__}" if own_code else f"architecture {kind!r}"
+        warnings.warn(
+            f"the {what} is not tested; compare the bundle with the model on your own prompts",
+            ConversionWarning,
+            stacklevel=4,
+        )

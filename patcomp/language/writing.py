@@ -1,0 +1,141 @@
+"""The files of a bundle beside the asset: the tokenizer and `metadata.json`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from patcomp.errors import reason_of
+from patcomp.language.contract import MAIN, VERSION
+from patcomp.language.errors import LanguageModelError
+
+
+def write_description(folder: Path, described: dict[str, Any], tokenizer: Any) -> None:
+    """Write all of a bundle but the asset: the tokenizer and `metadata.json`.
+
+    Args:
+        folder: of the bundle.
+        described: from `description`.
+        tokenizer: a tokenizer of transformers, or None.
+
+    Raises:
+        LanguageModelError: the tokenizer has no form that the Swift package reads.
+    """
+    if tokenizer is not None:
+        _write_tokenizer(folder, tokenizer)
+    described["language"]["embedded_tokenizer"] = tokenizer is not None
+    (folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tokenizer.*.model", "spiece.model", "vocab.*", "*.tiktoken",
+                 "tekken.json")  # fmt: skip
+"""The files that tokenizers read their vocabulary from."""
+_NO_TOKENIZER = (
+    "pass tokenizer= with that of the model, or tokenizer=False (--no-tokenizer) for a bundle that takes token ids only"
+)
+
+
+def chosen_tokenizer(tokenizer: Any, source: Path | None, *, trust_remote_code: bool) -> Any:
+    """The tokenizer of a bundle, or None.
+
+    Args:
+        tokenizer: what the user chose: a tokenizer of transformers, False for none, None for that of the folder.
+        source: the checkpoint's folder, if there is one.
+        trust_remote_code: whether to run code of the folder.
+
+    Raises:
+        LanguageModelError: the folder has none, transformers cannot load it, or it knows no word.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    if tokenizer is None and source is not None:
+        tokenizer = _tokenizer_of(source, trust_remote_code)
+    if tokenizer is None or tokenizer is False:
+        return None
+    name = type(tokenizer).__name__
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise LanguageModelError(f"tokenizer= takes a tokenizer of transformers, None or False, got {name}")
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise LanguageModelError(f"the tokenizer ({name}) has no vocabulary; {_NO_TOKENIZER}")
+    return tokenizer
+
+
+def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    if not any(any(source.glob(pattern)) for pattern in _VOCABULARIES):
+        raise LanguageModelError(f"{str(source)!r} has no tokenizer; {_NO_TOKENIZER}")
+    try:
+        return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # its files and its code can make transformers raise anything
+        raise LanguageModelError(
+            f"transformers cannot load the tokenizer of {str(source)!r}: {reason_of(error)}; {_NO_TOKENIZER}"
+        ) from error
+
+
+def _write_tokenizer(folder: Path, tokenizer: Any) -> None:
+    tokenizer.save_pretrained(folder / "tokenizer")
+    if not (folder / "tokenizer" / "tokenizer.json").is_file():
+        raise LanguageModelError(
+            f"{type(tokenizer).__name__} writes no tokenizer.json, which the Swift package needs; use a fast tokenizer"
+        )
+
+
+def card(source: Path | None) -> dict[str, str]:
+    """Author and licence of a checkpoint, from its model card."""
+    card = source / "README.md" if source is not None else None
+    if card is None or not card.is_file():
+        return {}
+    from huggingface_hub import ModelCard
+
+    data = ModelCard.load(card).data.to_dict()
+    found = {"author": data.get("author"), "license": data.get("license_name") or data.get("license")}
+    return {key: str(value) for key, value in found.items() if value}
+
+
+def description(
+    model: Any,
+    context: int,
+    name: str,
+    identifier: str | None,
+    notes: Sequence[str] = (),
+    functions: Mapping[str, Sequence[str]] = MappingProxyType({MAIN: [MAIN]}),
+    compression: str | None = None,
+) -> dict[str, Any]:
+    """The content of `metadata.json`.
+
+    Args:
+        model: the model of transformers.
+        context: the most tokens.
+        name: of the bundle.
+        identifier: of the checkpoint: its path or id; by default the name.
+        notes: what a user of the bundle must know: what was left out, why Apple's engines do not take it.
+        functions: the names of the functions by role.
+        compression: the word for how small the weights are; None for floats.
+    """
+    identifier = identifier or name
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    utc = datetime.UTC
+    now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
+    return {
+        "metadata_version": VERSION,
+        "kind": "llm",
+        "name": name,
+        "assets": {"main": f"{name}.aimodel"},
+        "language": {
+            "tokenizer": identifier,
+            "vocab_size": model.config.vocab_size,
+            "max_context_length": context,
+            "embedded_tokenizer": False,
+            "function_map": {role: [*names] for role, names in functions.items()},
+        },
+        "source": {"model_definition": "torch", "hf_model_id": identifier},
+        "compression": compression,
+        "compilation": {"date": now.isoformat(), "targets": []},
+        **({"notes": [*notes]} if notes else {}),
+    }
