@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from patcomp.ir.aten import Schema
+from patcomp.ir.module import IRModule
+from patcomp.ir.types import TensorType, shape_of
 from patcomp.patterns import Stage
 from patcomp.patterns.aspects import RANKS, is_left_open
 from patcomp.patterns.example_types import ExampleType
+from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_equivalence import operator_schema
 from patcomp.proof.variations import OpDrawing, axes_of, holds_tensors, tensors_in
 
@@ -58,6 +61,23 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema
                 yield RANKS
             elif a.sizes != b.sizes:
                 yield "broadcasts" if pointwise else "sizes"
+
+
+def returns_unwritten(drawing: Drawing) -> bool:
+    """Whether a recorded program returns numbers that PyTorch leaves unwritten."""
+    return drawing.returns_all and (drawing.applied or drawing.rule).ops[0].startswith("aten.empty")
+
+
+def depends_on_data(module: IRModule, results: Sequence[Tensor]) -> bool:
+    """Whether results have other shapes than the types of the program that returns them, because data decide."""
+    returned = module.graph("main").regions[0].block.last_op
+    assert returned is not None
+    types = [value.type for value in returned.operands if isinstance(value.type, TensorType)]
+    return any(
+        known is not None and known != size
+        for type_, value in zip(types, results, strict=False)
+        for known, size in zip(shape_of(type_), value.shape, strict=False)
+    )
 
 
 def is_result_open(stage: Stage, index: int, expected: Tensor, inputs: Mapping[str, Any]) -> bool:
