@@ -52,6 +52,8 @@ USES_TORCH = (
     "patcomp/proof/numbers.py",
     "patcomp/proof/pairs.py",
     "patcomp/proof/calls.py",
+    "patcomp/proof/deciding_numbers.py",
+    "patcomp/proof/open_aspects.py",
     "patcomp/proof/recording.py",
     "patcomp/proof/sources.py",
     "patcomp/frontend_torch/",

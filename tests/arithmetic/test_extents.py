@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from patcomp.ir.extents import _BEFORE, Extent, substituted, unknown
-from tests.ir.test_extents_of_ops import SIZES, S, evaluated, extents_of_results, real_shapes, x
+from tests.helpers.sized_ops import SIZES, S, evaluated, extents_of_results, real_shapes, x
 
 SHAPES: list[tuple[int | str, ...]] = [("a",), ("a", "b"), (3, "b"), ("a", "b", 4), (1, "a", "b"), ("a", 1, "a")]
 Call = tuple[str, list[Any]]
