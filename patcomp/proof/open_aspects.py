@@ -11,8 +11,8 @@ from torch import Tensor
 from patcomp.ir.aten import Schema
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
-from patcomp.patterns import Stage
-from patcomp.patterns.aspects import RANKS, is_left_open
+from patcomp.patterns import Rule, Stage
+from patcomp.patterns.aspects import RANKS, SPECIAL, FurtherResults, is_left_open
 from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_equivalence import operator_schema
@@ -20,8 +20,8 @@ from patcomp.proof.variations import OpDrawing, axes_of, holds_tensors, tensors_
 
 
 def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
-    """Whether a call differs from its rule's examples in an aspect that the rule leaves open, or in ranks of operands
-    that eager PyTorch does not check."""
+    """Whether a call differs from its rule's examples in an aspect that the rule leaves open, or in sizes or ranks that
+    eager PyTorch may not check: its kernels then read and write beyond the operands."""
     from patcomp.evaluate.eager import is_pointwise
 
     schema = operator_schema(drawing.op)
@@ -33,7 +33,10 @@ def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
     ]
     found = min(changes, key=len, default=set())
     tensors = sum(len(tensors_in(drawing.example.get(each.name))) for each in schema.arguments if holds_tensors(each))
-    unchecked = RANKS in found and tensors > 1 and not pointwise
+    fixed = any(isinstance(value, Tensor) for value in drawing.example.values())
+    unchecked = not pointwise and (
+        (RANKS in found and tensors > 1) or (fixed and not found.isdisjoint({RANKS, "sizes"}))
+    )
     return unchecked or any(is_left_open(drawing.rule.unspecified, aspect) for aspect in found)
 
 
@@ -80,12 +83,22 @@ def depends_on_data(module: IRModule, results: Sequence[Tensor]) -> bool:
     )
 
 
-def is_result_open(stage: Stage, index: int, expected: Tensor, inputs: Mapping[str, Any]) -> bool:
-    """Whether PyTorch leaves a result open: which integer an infinite float becomes, and which of equal numbers comes
-    first, where a further result has their indices."""
-    if stage is Stage.OPTIMIZE or expected.is_floating_point() or expected.dtype == torch.bool or expected.is_complex():
+def is_wide(results: Sequence[Tensor]) -> bool:
+    """Whether results have integers that 32 bits do not have. Narrowing warns of them."""
+    wide = [value for value in results if value.dtype == torch.int64 and value.numel()]
+    return any(int(value.max()) >= 2**31 or int(value.min()) < -(2**31) for value in wide)
+
+
+def is_result_open(rule: Rule, index: int, expected: Tensor, inputs: Mapping[str, Any]) -> bool:
+    """Whether a result is left open: by the rule, that says so of further results on special values; or by PyTorch, of
+    which integer an infinite float becomes, and which of equal numbers comes first, whose places a further result has.
+    """
+    if rule.stage is Stage.OPTIMIZE:
         return False
-    floats = [value for value in inputs.values() if isinstance(value, Tensor) and value.is_floating_point()]
-    if any(not bool(value.isfinite().all()) for value in floats):
+    tensors = [value for value in inputs.values() if isinstance(value, Tensor)]
+    infinite = any(value.is_floating_point() and not bool(value.isfinite().all()) for value in tensors)
+    if index > 0 and infinite and any(isinstance(rule.unspecified.get(aspect), FurtherResults) for aspect in SPECIAL):
         return True
-    return index > 0 and any(value.unique().numel() < value.numel() for value in floats)
+    if expected.is_floating_point() or expected.dtype == torch.bool or expected.is_complex():
+        return False
+    return infinite or (index > 0 and any(value.unique().numel() < value.numel() for value in tensors))
