@@ -23,10 +23,11 @@ from typing import Any
 from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.changes import TOGETHER, Parts, changed_part, spread, typed
-from patcomp.proof.drawing import Drawing
+from patcomp.proof.drawing import Drawing, axes_in
+from patcomp.proof.op_equivalence import operator_schema
 from patcomp.proof.openings import openings, tensor_parts
 from patcomp.proof.ranks import with_other_ranks
-from patcomp.proof.variations import OpDrawing
+from patcomp.proof.variations import OpDrawing, axes_of, has_one_tensor
 
 _TRIED = 16
 """How many programs are tried for each that may match."""
@@ -98,7 +99,8 @@ class Search:
         for change in TOGETHER:
             yield self._made(base, change.__name__, spread(change(example)))
         yield self._made(base, "parts", self._one_part(base))
-        yield self._made(base, RANKS, with_other_ranks(example, _axes(base)))
+        if _may_change_tensors(base, self.parts):
+            yield self._made(base, RANKS, with_other_ranks(example, _axes(base)))
         if isinstance(base, Drawing):
             yield _aliased(base)
             if not base.returns_all:
@@ -120,7 +122,8 @@ class Search:
     def _values(self, base: Any) -> dict[str, list[Any]]:
         """Other values of each part."""
         example = {**_varied(base), **{name: base.example[name] for name in self.parts.words if name in base.example}}
-        return {name: changed_part(name, example, self.parts) for name in example}
+        fixed = () if _may_change_tensors(base, self.parts) else tensor_parts(base)
+        return {name: changed_part(name, example, self.parts) for name in example if name not in fixed}
 
     # ---- open sizes ----------------------------------------------------------------------------------
 
@@ -196,11 +199,17 @@ def _of_each_kind(drawings: Sequence[Any], count: int, base: Any = None) -> list
 def _varied(drawing: Any) -> dict[str, Any]:
     """The parts of an example that change, without words, which may look like types."""
     tensors = tensor_parts(drawing)
-    same = drawing.same if isinstance(drawing, Drawing) else ()
+    fixed: set[str] = set()
+    if isinstance(drawing, Drawing):
+        fixed = set(drawing.same)
+    else:
+        schema = operator_schema(drawing.op)
+        if not has_one_tensor(drawing.example, schema):  # a size of one of the tensors, which kernels do not check
+            fixed = {name for name in drawing.example if schema[name].type == "SymInt"}
     return {
         name: value
         for name, value in drawing.example.items()
-        if name not in same and not (isinstance(value, str) and name not in tensors)
+        if name not in fixed and not (isinstance(value, str) and name not in tensors)
     }
 
 
@@ -213,11 +222,14 @@ def _with(base: Any, changed: Mapping[str, Any], aspect: str) -> Any:
     return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs, **as_inputs)
 
 
-def _axes(drawing: Any) -> set[str]:
-    from patcomp.proof.drawing import axes_in
-    from patcomp.proof.op_equivalence import operator_schema
-    from patcomp.proof.variations import axes_of
+def _may_change_tensors(drawing: Any, parts: Parts) -> bool:
+    """Whether one tensor may have another shape than the others: kernels of other ops may read beyond it."""
+    if not isinstance(drawing, OpDrawing) or parts.is_elementwise:
+        return True
+    return has_one_tensor(drawing.example, operator_schema(drawing.op))
 
+
+def _axes(drawing: Any) -> set[str]:
     if isinstance(drawing, OpDrawing):
         return axes_of(operator_schema(drawing.op))
     return axes_in(drawing.rule, drawing.variant)

@@ -33,6 +33,12 @@ class Outcome:
     lemmas: frozenset[str] = frozenset()
 
 
+_LEVELS: tuple[tuple[Kind, tuple[str, ...], bool], ...] = (
+    (Kind.BITS, (), False), (Kind.BITS, tuple(LEMMAS), False), (Kind.REALS, (), False), (Kind.REALS, (), True),
+)  # fmt: skip
+"""The kinds of worlds that are tried, with the lemmas that they allow, and whether constants are symbols."""
+
+
 def outcome(pair: Pair) -> Outcome:
     """Whether symbols are the same before and after the rule.
 
@@ -40,9 +46,15 @@ def outcome(pair: Pair) -> Outcome:
         UnreachedError: the program does not run on symbols.
     """
     reasons: list[UnreachedError] = []
-    for kind, allowed in ((Kind.BITS, ()), (Kind.BITS, tuple(LEMMAS)), (Kind.REALS, ())):
+    levels = (
+        (Kind.BITS, (), False),
+        (Kind.BITS, tuple(LEMMAS), False),
+        (Kind.REALS, (), False),
+        (Kind.REALS, (), True),
+    )
+    for kind, allowed, lifts in levels:
         try:
-            if (used := _lemmas_if_equal(pair, kind, allowed)) is not None:
+            if (used := _lemmas_if_equal(pair, kind, allowed, lifts)) is not None:
                 return Outcome(kind, used)
         except UnreachedError as error:
             reasons.append(error)
@@ -51,14 +63,16 @@ def outcome(pair: Pair) -> Outcome:
     return Outcome(None)
 
 
-def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str]) -> frozenset[str] | None:
+def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str], lifts: bool) -> frozenset[str] | None:
     """The lemmas that equal symbols need, of those that are allowed; None if the symbols differ."""
     used: set[str] = set()
-    worlds = [World(kind, number, allowed=allowed, lemmas=used) for number in range(WORLDS)]
-    if not all(_is_same(pair, run, world) for world in worlds for run in pair.runs[:RUNS]):
-        return None
+    runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
+    for run, number in runs:
+        world = World(kind, number, allowed=allowed, lemmas=used, lifts_constants=lifts)
+        if not _is_same(pair, run, world):
+            return None
     for lemma in sorted(used):
-        fewer = _lemmas_if_equal(pair, kind, sorted(used - {lemma}))
+        fewer = _lemmas_if_equal(pair, kind, sorted(used - {lemma}), lifts)
         if fewer is not None:
             return fewer
     return frozenset(used)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.errors import EvaluationError, PatcompError, VerifyError
+from patcomp.errors import EvaluationError, PatcompError
 from patcomp.evaluate.eager import (
     eager_arguments,
     is_pointwise,
@@ -22,22 +22,24 @@ from patcomp.evaluate.eager import (
     run_op,
     with_special_values,
 )
-from patcomp.evaluate.machine import Machine, decode_constant
+from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.cleanup import remove_dead_ops
-from patcomp.ir.infer import InferenceError
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.region import RegionOp
 from patcomp.ir.traits import Elementwise
 from patcomp.ir.verify import verify
-from patcomp.ir.xdsl import SSAValue
-from patcomp.patterns import Context, Rule, RuleSet, Stage, run
+from patcomp.ir.xdsl import Attribute, SSAValue
+from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run
 from patcomp.patterns.example_types import limits_of, parse_type
+from patcomp.patterns.language import OpNode
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.sources import examples_of, input_of, opened_program
+from patcomp.proof.symbols import FLOATS, Symbols
 from patcomp.proof.trials import InvalidRewriteError, WrongRuleError, failure_text, tolerance_of
+from patcomp.proof.worlds import World
 from patcomp.questions.reach import namespace_of
 from patcomp.rewrites import Options
 from patcomp.rewrites.normalize import normalize
@@ -144,12 +146,14 @@ def rewritten(drawing: Drawing, catalog: RuleSet) -> Rewritten | None:
             verify(source, runtime=False)
         if rule.stage is Stage.RECOVER:  # these rules may count on promotions that are explicit
             normalize(source, catalog.stage("normalize"), Options(strict=True))
-    except (InferenceError, VerifyError, EvaluationError, OverflowError, IndexError, ValueError):
-        return None  # sizes, numbers or element types that do not fit each other
+    except (PatcompError, ArithmeticError, LookupError, ValueError, TypeError, AssertionError, Rejected):
+        return None  # sizes, numbers or element types that do not fit each other, also in the body of a composite
     after = source.clone()
     try:
         fired = run(after.graph("main"), RuleSet([rule]), Context(after.blobs, namespace_of(rule))).fired
     except Exception as error:  # a rule's functions may raise any exception
+        if drawing.applied is not None and _calls_composites(drawing):
+            return None  # a composite does not say which calls make sense; a run that is not strict leaves this one
         raise InvalidRewriteError(drawing, failure_text(error), source.text()) from error
     if rule.name not in fired:
         return None
@@ -169,6 +173,11 @@ def rewritten(drawing: Drawing, catalog: RuleSet) -> Rewritten | None:
     return Rewritten(drawing, source, after, runs)
 
 
+def _calls_composites(drawing: Drawing) -> bool:
+    nodes = drawing.rule.graph.nodes
+    return any(isinstance(node, OpNode) and node.spec.composite is not None for node in nodes)
+
+
 def _input(drawing: Drawing, example: Mapping[str, Any], capture: str | None) -> Input:
     if capture is None:
         first = next(name for name, value in example.items() if isinstance(value, str))
@@ -184,6 +193,18 @@ def made_of(given: Input, special: Sequence[float] = (), seed: int = 0) -> Tenso
     limits = limits_of(given.type)
     value = random_tensor(parse_type(given.type), limits, seed)
     return with_special_values(value, () if limits else special, seed)
+
+
+class _Lifting(Machine):
+    """An interpreter for which constants of floats are symbols of a world."""
+
+    def __init__(self, module: IRModule, world: World):
+        super().__init__(module)
+        self.world = world
+
+    def constant(self, attribute: Attribute) -> Tensor:
+        value = super().constant(attribute)
+        return Symbols(self.world.numbers(value), value.dtype, self.world) if value.dtype in FLOATS else value
 
 
 def is_elementwise(module: IRModule) -> bool:
@@ -207,7 +228,8 @@ def run_module(module: IRModule, inputs: Sequence[Any]) -> list[Any]:
         EvaluationError: an op does not take its operands, or is not known.
     """
     block = module.graph("main").regions[0].block
-    machine = Machine(module)
+    world = next((value.world for value in inputs if isinstance(value, Symbols) and value.world.lifts_constants), None)
+    machine = Machine(module) if world is None else _Lifting(module, world)
     if not any(isinstance(op, AtenOp) for op in block.ops):
         return [value for value in machine.run_block(block, inputs, {}) if isinstance(value, Tensor)]
     values: dict[SSAValue, Any] = dict(zip(block.args, inputs, strict=True))
@@ -216,7 +238,7 @@ def run_module(module: IRModule, inputs: Sequence[Any]) -> list[Any]:
             break
         operands = [values[operand] for operand in op.operands]
         if op.name == "coreai.constant":
-            made: Any = [decode_constant(op.properties["value"], module.blobs)]
+            made: Any = [machine.constant(op.properties["value"])]
         elif isinstance(op, RegionOp):
             made = machine.run_block(op.body.block, operands, {})
         elif isinstance(op, AtenOp):

@@ -15,12 +15,15 @@ from patcomp.proof.changes import Parts
 from patcomp.proof.drawing import Drawing, draw
 from patcomp.proof.enumeration import Search
 from patcomp.proof.numbers import GRID_VARIANTS
-from patcomp.proof.op_equivalence import op_drawings, operator_schema
+from patcomp.proof.op_equivalence import is_registered, op_drawings, operator_schema
 from patcomp.proof.open_aspects import is_open, returns_unwritten
 from patcomp.proof.pairs import Pair, rewritten
 from patcomp.proof.recording import NotRecordedError, converted, recorded
 from patcomp.proof.selftest import variants
 from patcomp.proof.variations import OpDrawing, holds_tensors
+
+_LONG = 6
+"""The number of ops from which on fewer variations of a recorded program are compared, because each takes longer."""
 
 _ELEMENTS = ("f32", "f16", "si32", "si8", "i1", "si16", "bf16", "si64", "ui8")
 
@@ -73,6 +76,8 @@ class Programs:
             self.missed["variations of a program: the rule does not match the recorded program"] += 1
             return
         count = -(-self.count // sum(item.program is not None for item in self.rule.examples))
+        if source.graph.size > _LONG:
+            count = max(2, count * _LONG // source.graph.size)
         yield from self._searched([first], Parts(_words(source)), count=count)
 
     def pair_of(self, drawing: Any) -> Pair | None:
@@ -112,7 +117,7 @@ def _is_elementwise(rule: Rule) -> bool:
         and (
             OPS[node.spec.name].has_trait(Elementwise) or node.spec.name == "coreai.cast"
             if node.spec.name in OPS
-            else is_pointwise(node.spec.name)
+            else is_registered(node.spec.name) and is_pointwise(node.spec.name)
         )
         for node in nodes
     )

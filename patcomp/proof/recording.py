@@ -16,16 +16,19 @@ import torch
 from patcomp import TorchConverter
 from patcomp.errors import PatcompError
 from patcomp.ir.aten import AtenOp
+from patcomp.ir.composite import Composite
 from patcomp.ir.constants import constant_values
 from patcomp.ir.elements import element_of_numpy
 from patcomp.ir.module import IRModule
-from patcomp.ir.namespaces import aten_namespace, coreai_namespace
+from patcomp.ir.namespaces import DialectInterface, OpSpec, aten_namespace, composite_spec, coreai_namespace
+from patcomp.ir.region import RegionOp
 from patcomp.ir.types import TensorType, element_name, element_type, is_static, static_shape
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import SSAValue
+from patcomp.ir.xdsl import Operation, SSAValue
 from patcomp.patterns import Context, Example, Rule, RuleSet, Stage, run
 from patcomp.patterns.language import Attr, Capture, Const, OpNode, SourceNamespace
 from patcomp.patterns.pattern import Pattern
+from patcomp.patterns.targets import composites
 from patcomp.proof.calls import Converted
 from patcomp.proof.examples import Calling, example_inputs
 from patcomp.proof.pairs import Input
@@ -107,6 +110,20 @@ def _forms(rule: Rule, module: IRModule) -> list[IRModule]:
     return forms
 
 
+def _spec_of(op: Operation, dialect: DialectInterface) -> OpSpec:
+    """What the pattern language knows of an op, or of the call of a composite."""
+    if isinstance(op, RegionOp):
+        known = (composites.spec(name) for name in composites.names())
+        found = next((each for each in known if isinstance(each, Composite) and each.made(op)), None)
+        if found is None:
+            raise NotRecordedError("it has the call of a composite that no rule made")
+        return composite_spec(found)
+    spec = dialect.spec(op.name)
+    if spec is None or op.regions:
+        raise NotRecordedError(f"it has the op {op.name}")
+    return spec
+
+
 def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
     block = module.graph("main").regions[0].block
     is_aten = any(isinstance(op, AtenOp) for op in block.ops)
@@ -141,8 +158,6 @@ def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
     for op in block.ops:
         if op is block.last_op:
             break
-        if op.regions:
-            raise NotRecordedError(f"it has the op {op.name}, which has a region")
         if op.name == "coreai.constant":
             values = constant_values(op.results[0], module.blobs)
             element = Value(op.results[0]).dtype
@@ -150,10 +165,8 @@ def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
                 raise NotRecordedError(f"it has a constant of {element}, which numpy lacks")
             constants[op.results[0]] = np.array(values)
             continue
-        spec = dialect.spec(op.name)
-        if spec is None:
-            raise NotRecordedError(f"it has the op {op.name}")
-        arguments: Mapping[str, Any] = dialect.arguments(op)
+        spec = _spec_of(op, dialect)
+        arguments: Mapping[str, Any] = dialect.arguments_of(op, spec)
 
         def node_of(value: Any, name: str, is_top: bool = True) -> Any:
             if isinstance(value, Value):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from patcomp.proof.symbols import FLOATS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
-from patcomp.proof.worlds import Kind, World
+from patcomp.proof.worlds import INFINITY, MINUS_INFINITY, Kind, P, World
 
 
 def dtype_of(*values: Any) -> torch.dtype:
@@ -179,10 +179,27 @@ def _over_the_reals(name: str, formula: Callable[[World, Any], Any]) -> None:
     MEANINGS[name] = compute
 
 
+def _sigmoid_of_twice(world: World, x: Any) -> Any:
+    return meaning_of("sigmoid")(world, meaning_of("mul")(world, x, 2))
+
+
 def meaning_of(name: str) -> Callable[..., Any]:
     return lambda world, *operands: MEANINGS[name](world, *operands)
 
 
+def _root(world: World, x: Any) -> Symbols:
+    return Symbols(world.root(x.codes), x.dtype, world)
+
+
+def _magnitude(world: World, x: Any) -> Symbols:
+    negative = (x.codes < P) & ~world.is_positive(x.codes)
+    codes = torch.where(negative, (P - x.codes) % P, x.codes)
+    return Symbols(torch.where(x.codes == MINUS_INFINITY, INFINITY, codes), x.dtype, world)
+
+
+_over_the_reals("sqrt", _root)
+_over_the_reals("abs", _magnitude)
+_over_the_reals("tanh", lambda w, x: meaning_of("sub")(w, meaning_of("mul")(w, _sigmoid_of_twice(w, x), 2), 1))
 _over_the_reals("rsqrt", lambda w, x: _reciprocal(w, meaning_of("sqrt")(w, x)))
 _over_the_reals("sigmoid", lambda w, x: _reciprocal(w, meaning_of("add")(w, meaning_of("exp")(w, _neg(w, x)), 1)))
 _over_the_reals("expm1", lambda w, x: meaning_of("sub")(w, meaning_of("exp")(w, x), 1))

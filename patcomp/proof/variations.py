@@ -64,7 +64,7 @@ def variations(rule: Rule, example: Example, schema: Schema, *, broadcasts: bool
     for aspect, changed in _changes(given, schema, broadcasts):
         if changed != given:
             yield replace(plain, aspect=aspect, example=changed)
-    compared = broadcasts or _has_one_tensor(given, schema)
+    compared = broadcasts or has_one_tensor(given, schema)
     words = {name for name, value in given.items() if isinstance(value, str) and not holds_tensors(schema[name])}
     for changed in with_other_ranks({name: given[name] for name in given if name not in words}, axes_of(schema)):
         yield replace(plain, aspect=RANKS, example={**given, **changed}, compared=compared)
@@ -75,7 +75,7 @@ def axes_of(schema: Schema) -> set[str]:
     return {argument.name for argument in schema.arguments if argument.name.rstrip("0123456789s") in AXES}
 
 
-def _has_one_tensor(given: Mapping[str, Any], schema: Schema) -> bool:
+def has_one_tensor(given: Mapping[str, Any], schema: Schema) -> bool:
     """Whether all sizes in a call are those of one tensor."""
     tensors = [name for name, value in given.items() if schema[name].type == "Tensor" and tensors_in(value)]
     return not list(sizes_in({name: value for name, value in given.items() if name not in tensors[:1]}, set(AXES)))
@@ -93,7 +93,7 @@ def _changes(given: Mapping[str, Any], schema: Schema, broadcasts: bool) -> Iter
     for name in tensors if broadcasts else ():
         for other in _broadcasts(given[name]):
             yield "broadcasts", {**given, name: other}
-    if _has_one_tensor(given, schema):
+    if has_one_tensor(given, schema):
         yield from (("sizes", {**given, name: _less_square(given[name])}) for name in tensors)
     choose = random.Random(0).choice
     sizes = list(sizes_in(given, set(AXES)))

@@ -20,7 +20,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.proof.deciding_numbers import Bound, decision
-from patcomp.proof.numbers import flat, grid_refutation, refutation
+from patcomp.proof.numbers import differences, flat, grid_refutation
 from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
 from patcomp.proof.pairs import Pair, Rewritten
 from patcomp.proof.programs import Programs
@@ -111,8 +111,9 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
             if pair is None:
                 verdict.refused += 1
                 continue
-            if (error := refutation(pair)) is not None:
-                return _refuted(verdict, error)
+            for found_wrong in differences(pair):
+                if not found_wrong.may_be_rounding or not _are_same_on_symbols(pair):
+                    return _refuted(verdict, found_wrong.error)
             _decide(pair, listed, verdict, found)
             if (error := _on_every_float(pair, listed)) is not None:
                 return _refuted(verdict, error)
@@ -133,6 +134,13 @@ class _Found:
     bounds: dict[str, Bound | None] = field(default_factory=dict)
     of_floats: Counter[Strength] = field(default_factory=Counter)
     """The programs that have floats. They decide about the rule, if there are any."""
+
+
+def _are_same_on_symbols(pair: Pair) -> bool:
+    try:
+        return outcome(pair).kind is not None
+    except UnreachedError:
+        return False
 
 
 def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> None:

@@ -29,16 +29,26 @@ from torch import Tensor
 
 from patcomp.proof.lemmas import LEMMAS
 
-P = 2**31 - 1
-"""The number of elements of the field, a prime. Products of two codes fit into 64 bits."""
+P = 2**31 - 249
+"""The number of elements of the field, a prime. Products of two codes fit into 64 bits. It is 7 modulo 8, and 2, 3, 5,
+7 and 11 are squares, so that constants with these factors have roots."""
 
 SIGN = 1 << 61
 """The bit of a code that a change of the sign changes, in worlds of bits."""
 
-_NAMES = {math.inf: P + 1, -math.inf: P + 2}
+INFINITY, MINUS_INFINITY = P + 1, P + 2
+_NAMES = {math.inf: INFINITY, -math.inf: MINUS_INFINITY}
 _NAN = P + 3
 _SIMPLE = 64
 """The largest denominator of a constant that is taken for a fraction which was rounded."""
+
+
+_DIGITS = 14
+"""The most digits of a fraction that a short decimal is taken for."""
+
+
+_DIGITS_OF_SQUARE = 8
+"""The most digits of a fraction whose root a constant is taken for."""
 
 
 class Kind(Enum):
@@ -70,6 +80,9 @@ class World:
     """The numbers whose codes were made, by code."""
     allowed: Collection[str] = ()
     """The names of the lemmas that may be used."""
+    lifts_constants: bool = False
+    """Whether the constants of a program are symbols, too. Otherwise what a program computes of constants is a number,
+    rounded as it is."""
     lemmas: set[str] = field(default_factory=set)
     """The names of those that were used."""
 
@@ -124,6 +137,13 @@ class World:
         exact = Fraction(value)
         if exact.denominator <= 2**12:
             return exact.numerator % P * pow(exact.denominator, -1, P) % P
+        decimal = Fraction(str(np.float32(value)))  # 1e-05 of the type f32 is 1/100000
+        if len(str(decimal.numerator)) + len(str(decimal.denominator)) <= _DIGITS:
+            return decimal.numerator % P * pow(decimal.denominator, -1, P) % P
+        square = Fraction(f"{value * value:.6g}")
+        is_short = len(str(square.numerator)) + len(str(square.denominator)) <= _DIGITS_OF_SQUARE
+        if value > 0 and is_short and abs(square - exact**2) <= square * Fraction(3, 10**7):
+            return int(self.root(torch.tensor(self._real(float(square)))))  # the root of 1e-05, or of 2
         near = exact.limit_denominator(_SIMPLE)
         if near and abs(near - exact) <= abs(exact) * Fraction(1, 2**20):
             return near.numerator % P * pow(near.denominator, -1, P) % P
@@ -140,12 +160,32 @@ class World:
 
     def inverse(self, codes: Tensor) -> Tensor:
         """The inverse of each number; that of 0 is a symbol."""
-        made, base, exponent = torch.ones_like(codes), codes.clone(), P - 2
+        made = self._power(codes, P - 2)
+        return torch.where(codes == 0, self.oracle("1 / 0", codes), made)
+
+    def is_positive(self, codes: Tensor) -> Tensor:
+        """Whether numbers count as positive: half of them do, and the sign of a product is that of its factors.
+
+        They are the squares of the field. As `P` is 3 modulo 4, of a number and its negative one is a square.
+        """
+        return self._power(codes, (P - 1) // 2) == 1
+
+    def root(self, codes: Tensor) -> Tensor:
+        """The square root of each number, `sqrt(x y) = sqrt(x) sqrt(y)` where one of them is positive, and the positive
+        root of a square. That of a negative number is a symbol times the root of its negative."""
+        finite = codes < P
+        made = self._power(torch.where(finite, codes, torch.zeros_like(codes)), (P + 1) // 4)
+        other = self.oracle("root of -1", torch.tensor(0)) % P
+        made = torch.where(self.is_positive(codes) | (codes == 0), made, made * other % P)
+        return torch.where(finite, made, self.oracle("root", codes))
+
+    def _power(self, codes: Tensor, exponent: int) -> Tensor:
+        made, base = torch.ones_like(codes), codes % P
         while exponent:
             if exponent & 1:
                 made = made * base % P
             base, exponent = base * base % P, exponent >> 1
-        return torch.where(codes == 0, self.oracle("1 / 0", codes), made)
+        return made
 
     def arithmetic(self, name: str, x: Tensor, y: Tensor) -> Tensor:
         """`add`, `sub`, `mul` or `div` of finite numbers; with an infinity or NaN among them, a symbol."""

@@ -79,7 +79,10 @@ def _half_product(x: Any, y: Any) -> Any:
     return any_of(_half(x) * y, x * _half(y), _half(x * y))
 
 
-@rule(target=aten_namespace, name="gelu of erf", example={"x": "2x5xf32"})
+@rule(
+    target=aten_namespace, name="gelu of erf", example={"x": "2x5xf32"},
+    unspecified={"infinities and zeros": "eager's gelu of infinity is NaN, by accident"},
+)  # fmt: skip
 def gelu_of_erf(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "0.5 * x * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel 2016, arXiv:1606.08415; BERT and others with gelu_python)"
     scaled = any_of(x / math.sqrt(2), x * math.sqrt(0.5))

@@ -207,7 +207,11 @@ def _two_of_three(torch: Any, x: Any, scores: Any, experts: Any) -> Any:
     return total
 
 
-@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, pattern=_last_term, examples=[
+_NOT_CHOSEN = "the loop multiplies the outputs of experts that are not chosen by 0, which makes NaN of an infinity"
+
+
+@op_rule("recover", "aten.add.Tensor", name="gather_mm of a loop over experts", size=12, pattern=_last_term,
+         unspecified=dict.fromkeys(("infinities and zeros", "NaN"), _NOT_CHOSEN), examples=[
     example("5x4xf32", "5x3xf32", "3x4x6xf32", program=_two_of_three),
 ])  # fmt: skip
 def recovered_loop(op: OpView, c: Coreai) -> Value | None:

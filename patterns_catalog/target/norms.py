@@ -41,7 +41,11 @@ def _affine(c: Coreai, normal: Value, scale: Value, shift: Value) -> Value:
     return c.broadcasting_add(c.broadcasting_mul(normal, c.cast(scale, element)), c.cast(shift, element))
 
 
-@op_rule("target", rms_norm, name="rms_norm divided first", targets=("neural_engine",), examples=[
+INFINITE = {"infinities and zeros": "a row with an infinity is divided by it"}
+
+
+@op_rule("target", rms_norm, name="rms_norm divided first",
+         targets=("neural_engine",), unspecified=INFINITE, examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.rms_norm(x, [8], torch.linspace(1, 2, 8), 1e-6)),
 ])  # fmt: skip
 def rms_norm_divided_first(op: OpView, c: Coreai) -> Value:
@@ -50,7 +54,8 @@ def rms_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return c.cast(c.broadcasting_mul(normal, c.cast(op.scale, normal.element_type)), op.result.element_type)
 
 
-@op_rule("target", layer_norm, name="layer_norm divided first", targets=("neural_engine",), examples=[
+@op_rule("target", layer_norm, name="layer_norm divided first",
+         targets=("neural_engine",), unspecified=INFINITE, examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.layer_norm(x, [8], torch.linspace(1, 2, 8))),
     example("2x3x8xf32", program=lambda torch, x: torch.nn.functional.layer_norm(x, [3, 8])),
 ])  # fmt: skip
@@ -60,7 +65,8 @@ def layer_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return _affine(c, _normalized(c, op.input, axes, op.eps), op.gamma, op.beta)
 
 
-@op_rule("target", instance_norm, name="instance_norm divided first", targets=("neural_engine",), examples=[
+@op_rule("target", instance_norm, name="instance_norm divided first",
+         targets=("neural_engine",), unspecified=INFINITE, examples=[
     example("2x4x5x3xf32", program=lambda torch, x: torch.nn.functional.instance_norm(x)),
 ])  # fmt: skip
 def instance_norm_divided_first(op: OpView, c: Coreai) -> Value:
@@ -68,7 +74,8 @@ def instance_norm_divided_first(op: OpView, c: Coreai) -> Value:
     return _affine(c, _normalized(c, op.input, list(range(2, op.input.rank)), op.eps), op.gamma, op.beta)
 
 
-@op_rule("target", group_norm, name="group_norm divided first", targets=("neural_engine",), examples=[
+@op_rule("target", group_norm, name="group_norm divided first",
+         targets=("neural_engine",), unspecified=INFINITE, examples=[
     example("2x6x4x5xf32", program=lambda torch, x: torch.nn.functional.group_norm(x, 2, torch.linspace(1, 2, 6))),
 ])  # fmt: skip
 def group_norm_divided_first(op: OpView, c: Coreai) -> Value:

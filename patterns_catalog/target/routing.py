@@ -17,6 +17,9 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 
+_NOT_NUMBERS = dict.fromkeys(
+    ("infinities and zeros", "NaN", "large numbers"), "a softmax of such rows is NaN, or 0 in most places"
+)
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 
@@ -25,7 +28,8 @@ def _routed(torch: Any, x: Any, count: int) -> Any:
     return weights / weights.sum(-1, keepdim=True), experts
 
 
-@op_rule("target", f"{_BROADCASTING}divide", name="softmax of the chosen", targets=("gpu",), examples=[
+@op_rule("target", f"{_BROADCASTING}divide", name="softmax of the chosen",
+         targets=("gpu",), unspecified=_NOT_NUMBERS, examples=[
     example("6x8xf32", program=lambda torch, x: _routed(torch, x, 2)),
     example("2x3x16xf32", program=lambda torch, x: _routed(torch, x, 4)),
 ])  # fmt: skip
@@ -51,7 +55,8 @@ def softmax_of_chosen(op: OpView, c: Coreai) -> Value:
     return c.softmax(c.gather_along_axis(Value(softmax.operands[0]), positions, last), last)
 
 
-@op_rule("target", "coreai.softmax", name="order of a softmax", targets=("gpu",), examples=[
+@op_rule("target", "coreai.softmax", name="order of a softmax",
+         targets=("gpu",), unspecified=_NOT_NUMBERS, examples=[
     example("6x8xf32", program=lambda torch, x: torch.softmax(x, -1).topk(3, -1)[1]),
     example("2x9x3xf32", program=lambda torch, x: torch.softmax(x, 1).argsort(1)),
 ])  # fmt: skip

@@ -6,9 +6,11 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.composites.vector_norm import linalg_vector_norm
+from patterns_catalog.target.norms import INFINITE
 
 
-@op_rule("target", linalg_vector_norm, name="vector norm divided first", targets=("neural_engine",), examples=[
+@op_rule("target", linalg_vector_norm, name="vector norm divided first",
+         targets=("neural_engine",), unspecified=INFINITE, examples=[
     example("2x3x8xf32", program=lambda torch, x: torch.linalg.vector_norm(x, dim=-1)),
     example("2x3x8xf32", program=lambda torch, x: torch.linalg.vector_norm(x, dim=(0, 2), keepdim=True)),
 ])  # fmt: skip
