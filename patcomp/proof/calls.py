@@ -163,7 +163,7 @@ class Decomposed(Pair):
         args, kwargs = call_of(self.drawing.op, arguments)
         try:
             made = results_of(function(*args, **kwargs))
-        except (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError, Rejected) as error:
+        except (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError, AssertionError, Rejected) as error:
             raise EvaluationError(f"{self.drawing.op}: {error}") from error
         return made[: compared_results(self.drawing, self.call)]
 

@@ -25,7 +25,7 @@ CATALOG = default_rules()
 
 SAMPLE = {
     "unsqueeze": Strength.BITS,
-    "mean": Strength.REALS,
+    "addmm": Strength.REALS,
     "ceil": Strength.EVERY,
     "decompose complex flip": Strength.WHOLE,
     "decompose frexp": Strength.EVERY,
