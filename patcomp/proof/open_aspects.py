@@ -18,6 +18,10 @@ from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_equivalence import operator_schema
 from patcomp.proof.variations import OpDrawing, axes_of, holds_tensors, tensors_in
 
+RANGES = "ranges of values"
+"""The aspect of inputs with other ranges of values than those of the example. A decomposition has those that it
+declares, because approximations have a domain."""
+
 
 def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
     """Whether a call differs from its rule's examples in an aspect that the rule leaves open, or in sizes or ranks that
@@ -37,7 +41,8 @@ def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
     unchecked = not pointwise and (
         (RANKS in found and tensors > 1) or (fixed and not found.isdisjoint({RANKS, "sizes"}))
     )
-    return unchecked or any(is_left_open(drawing.rule.unspecified, aspect) for aspect in found)
+    beyond = RANGES in found and drawing.rule.stage is Stage.IMPORT
+    return unchecked or beyond or any(is_left_open(drawing.rule.unspecified, aspect) for aspect in found)
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema, pointwise: bool) -> Iterator[str]:
@@ -58,6 +63,8 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema
         for a, b in zip(*types, strict=True):
             assert a is not None
             assert b is not None
+            if a.limits != b.limits:
+                yield RANGES
             if a.element != b.element:
                 yield "element types"
             if len(a.sizes) != len(b.sizes):
