@@ -10,6 +10,7 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import (
     call_of,
+    is_pointwise,
     overload_of,
     results_of,
 )
@@ -84,7 +85,9 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
                 raise
             return None
         if trial is not None:
-            return Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+            pair = Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+            pair.is_elementwise = is_pointwise(drawing.op)
+            return pair
     return None
 
 

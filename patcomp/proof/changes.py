@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp.proof.drawing import of_element, sizes_in, with_sizes
+from patcomp.proof.drawing import LARGEST_SIZE, of_element, sizes_in, with_sizes
 
 RANK = 4
 """The largest rank whose permutations are all listed."""
@@ -24,8 +24,9 @@ LENGTH = 5
 FLOATS = (0.0, -1.0, 0.5, 2.0, 1.0, -0.0, 1e-5, 3.0, -2.5, 1e-12, 100.0, -0.5)
 """The numbers in the place of a float that a pattern leaves free."""
 
-INTEGERS = (0, 1, 2, 3, -1, -2, 4, 5, -3, 7, -4, -5, 100, 2**31 - 1)
-"""The numbers in the place of an integer that a pattern leaves free."""
+INTEGERS = (0, 1, 2, 3, -1, -2, 4, 5, -3, 7, -4, -5, 100)
+"""The numbers in the place of an integer that a pattern leaves free. None is so large that, as a size, it would fill
+the memory; the end of an open slice is one already."""
 
 _ORDERS = 24
 """The most orders of a list, or of the rows of a constant."""
@@ -116,7 +117,9 @@ def _types(type_: ExampleType, is_elementwise: bool) -> Iterator[ExampleType]:
 
 def _integers(value: int, example: Example) -> Iterator[int]:
     sizes = sorted(set(sizes_in(example, set())))
-    near = (value + 1, value - 1, -value, 2 * value, *(size for size in sizes), *(-size for size in sizes))
+    near = [value + 1, value - 1, -value, *sizes, *(-size for size in sizes)]
+    if abs(value) <= LARGEST_SIZE:
+        near.append(2 * value)
     return (number for number in dict.fromkeys((*INTEGERS[:8], *near, *INTEGERS[8:])) if number != value)
 
 
@@ -227,6 +230,7 @@ def exchanged(example: Example) -> Iterator[dict[str, Any]]:
         for name, value in example.items()
         if type(value) is int or _is_list_of_integers(value)
         for place in ([None] if type(value) is int else range(len(value)))
+        if abs(_at(example, (name, place))) <= LARGEST_SIZE
     ]
     if not 1 < len(places) <= 6:
         return

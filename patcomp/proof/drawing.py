@@ -34,7 +34,7 @@ AXES = ("dim", "dims", "axis", "axes", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
 _LISTED = 16
 """The largest number of elements that are listed."""
-_LARGEST = 4096
+LARGEST_SIZE = 4096
 """The largest number that counts as a size. A larger one is the end of an open slice, and stays."""
 
 ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
@@ -220,7 +220,7 @@ def sizes_in(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 1 < value <= _LARGEST
+    return type(value) is int and 1 < value <= LARGEST_SIZE
 
 
 def resizing(sizes: Sequence[int], choose: Choose) -> Callable[[int], int]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from patcomp.patterns import Stage
 from patcomp.patterns.aspects import LARGE, SPECIAL, is_left_open
-from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.op_equivalence import operator_schema
 from patcomp.proof.pairs import Input, Pair, Rewritten, made_of
 from patcomp.proof.variations import OpDrawing
@@ -98,12 +97,7 @@ def _filled(run: Mapping[str, Input], special: Sequence[float], place: int, seed
 
 
 def _has_integers(run: Mapping[str, Input]) -> bool:
-    return any(_is_free_integer(each) for each in run.values())
-
-
-def _is_free_integer(each: Input) -> bool:
-    type_ = ExampleType.parsed(each.type)
-    return each.given is None and type_ is not None and type_.is_integer and type_.limits is None
+    return any(each.is_free_integer for each in run.values())
 
 
 def _with_integers(run: Mapping[str, Input], largest: int, place: int, seed: int) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def _with_integers(run: Mapping[str, Input], largest: int, place: int, seed: int
 def _integers(each: Input, seed: int, largest: int) -> Tensor:
     """Special integers, of some largest magnitude, for a tensor of integers without a range."""
     value = made_of(each, (), seed)
-    if not _is_free_integer(each):
+    if not each.is_free_integer:
         return value
     limits = torch.iinfo(value.dtype)
     numbers = [n for n in _INTEGERS if limits.min <= n <= limits.max and abs(n) <= largest]

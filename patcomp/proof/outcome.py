@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from patcomp.proof import reductions, scalars
+from patcomp.proof import orders, pools, scalars
 from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.pairs import Input, Pair, made_of
-from patcomp.proof.symbols import FLOATS, Symbols, UnreachedError, same_codes
+from patcomp.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
 from patcomp.proof.worlds import Kind, World
 
-_ = reductions  # imported for the meanings that it registers
+_ = orders, pools  # imported for the meanings that it registers
 
 WORLDS = 2
 """In how many worlds each program is run."""
@@ -46,19 +46,15 @@ def outcome(pair: Pair) -> Outcome:
         UnreachedError: the program does not run on symbols.
     """
     reasons: list[UnreachedError] = []
-    levels = (
-        (Kind.BITS, (), False),
-        (Kind.BITS, tuple(LEMMAS), False),
-        (Kind.REALS, (), False),
-        (Kind.REALS, (), True),
-    )
-    for kind, allowed, lifts in levels:
+    ran = False
+    for kind, allowed, lifts in _LEVELS:
         try:
             if (used := _lemmas_if_equal(pair, kind, allowed, lifts)) is not None:
                 return Outcome(kind, used)
+            ran = True
         except UnreachedError as error:
             reasons.append(error)
-    if reasons:
+    if reasons and not ran:
         raise reasons[-1]
     return Outcome(None)
 
@@ -79,9 +75,13 @@ def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str], lifts: bool
 
 
 def _is_same(pair: Pair, run: Mapping[str, Input], world: World) -> bool:
-    inputs = {name: symbolic(made_of(each, (), n), name, world) for n, (name, each) in enumerate(run.items())}
+    numbers = {name: made_of(each, (), n) for n, (name, each) in enumerate(run.items())}
+    inputs = {name: symbolic(value, name, world) for name, value in numbers.items()}
     if not any(isinstance(value, Symbols) for value in inputs.values()):
-        raise UnreachedError(WITHOUT_FLOATS)
+        free = {name for name, each in run.items() if each.is_free_integer or pair.is_elementwise}
+        if world.kind is Kind.REALS or (run and not free):
+            raise UnreachedError(WITHOUT_FLOATS)
+        inputs = {n: _symbolic_integers(v, n, world) if n in free else v for n, v in numbers.items()}
     try:
         with torch.no_grad():
             before, after = pair.before(inputs), pair.after(inputs)
@@ -101,6 +101,10 @@ def _is_refused(pair: Pair, run: Mapping[str, Input]) -> bool:
     except Exception:  # of a kernel
         return True
     return False
+
+
+def _symbolic_integers(tensor: Tensor, name: str, world: World) -> Tensor:
+    return Symbols(world.symbols(name, tensor.shape), tensor.dtype, world) if tensor.dtype in INTEGERS else tensor
 
 
 def symbolic(tensor: Tensor, name: str, world: World) -> Tensor:

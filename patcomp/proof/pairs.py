@@ -33,7 +33,7 @@ from patcomp.ir.traits import Elementwise
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Attribute, SSAValue
 from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run
-from patcomp.patterns.example_types import limits_of, parse_type
+from patcomp.patterns.example_types import ExampleType, limits_of, parse_type
 from patcomp.patterns.language import OpNode
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.sources import examples_of, input_of, opened_program
@@ -54,6 +54,12 @@ class Input:
     given: Any = None
     """The tensor itself, if only one makes sense."""
 
+    @property
+    def is_free_integer(self) -> bool:
+        """Whether it is a tensor of integers without a range of values."""
+        type_ = ExampleType.parsed(self.type)
+        return self.given is None and type_ is not None and type_.is_integer and type_.limits is None
+
 
 class Pair:
     """A program before and after a rule."""
@@ -64,6 +70,8 @@ class Pair:
     """The inputs of each run, by name."""
     source_ir: str
     rewritten_ir: str | None
+    is_elementwise: bool = False
+    """Whether each element of the results depends on one element of each input."""
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The results of the source.
@@ -114,7 +122,7 @@ class Rewritten(Pair):
         return self.module.text()
 
     @cached_property
-    def is_elementwise(self) -> bool:
+    def is_elementwise(self) -> bool:  # type: ignore[override]
         """Whether each element of the results depends on one element of each input."""
         return is_elementwise(self.source)
 

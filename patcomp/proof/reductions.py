@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from patcomp.proof.scalars import cast_of, computed, dtype_of, meaning_of
-from patcomp.proof.symbols import MEANINGS, Symbols, UnreachedError, codes_of, meaning
+from patcomp.proof.symbols import INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
 from patcomp.proof.worlds import Kind, World
 
 # ---- sums and products -------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ def _kept(codes: Tensor, shape: Sequence[int], axes: Sequence[int], keepdim: boo
     return codes.reshape([1 if axis in axes else size for axis, size in enumerate(shape)]) if keepdim else codes
 
 
-def _folded(world: World, name: str, columns: Tensor, arithmetic: str | None) -> Tensor:
+def folded(world: World, name: str, columns: Tensor, arithmetic: str | None) -> Tensor:
     """A code of the last axis; in `REALS` by arithmetic, else by an oracle of all elements in their order."""
     count = columns.shape[-1]
     if world.kind is Kind.REALS and arithmetic is not None:
@@ -42,10 +42,12 @@ def _folded(world: World, name: str, columns: Tensor, arithmetic: str | None) ->
 
 def _reduced(name: str, arithmetic: str) -> Callable[..., Any]:
     def compute(world: World, x: Symbols, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        if dtype is None and x.dtype in INTEGERS:
+            dtype = torch.int64
         if dtype is not None and dtype != x.dtype:
             x = cast_of(world, x, dtype)
         columns, axes = _moved_to_the_end(x.codes, dim)
-        codes = _folded(world, "sum" if name == "mean" else name, columns, arithmetic)
+        codes = folded(world, "sum" if name == "mean" else name, columns, arithmetic)
         made = (
             computed(world, codes, x.dtype)
             if columns.shape[-1] > 1 or world.kind is Kind.REALS
@@ -120,7 +122,7 @@ def _cumsum(world: World, x: Symbols, dim: int, *, dtype: Any = None) -> Any:
     if x.dim() == 0:
         return x
     columns = x.codes.movedim(dim, -1)
-    ends = [_folded(world, "cumulated", columns[..., : end + 1], "add") for end in range(columns.shape[-1])]
+    ends = [folded(world, "cumulated", columns[..., : end + 1], "add") for end in range(columns.shape[-1])]
     return computed(world, torch.stack(ends, -1).movedim(-1, dim).contiguous(), x.dtype)
 
 
@@ -134,7 +136,7 @@ def _matmul(world: World, x: Any, y: Any) -> Symbols:
     count = a.shape[-1]
     left, right = a.unsqueeze(-2), b.transpose(-1, -2).unsqueeze(-3)  # [..., m, 1, k] and [..., 1, n, k]
     if world.kind is Kind.REALS:
-        return Symbols(_folded(world, "dot", world.arithmetic("mul", left, right), "add"), dtype, world)
+        return Symbols(folded(world, "dot", world.arithmetic("mul", left, right), "add"), dtype, world)
     left, right = torch.broadcast_tensors(left, right)
     columns = torch.cat([left, right], -1)
     made = world.oracle(("dot", count), *(columns[..., index] for index in range(2 * count)))
@@ -178,6 +180,6 @@ def _convolution(
         batch, groups, 1, spatial.numel(), -1
     )
     w = w.reshape(groups, out // groups, 1, -1)
-    made = _folded(world, "convolution", world.arithmetic("mul", a, w), "add").reshape(batch, out, *spatial)
+    made = folded(world, "convolution", world.arithmetic("mul", a, w), "add").reshape(batch, out, *spatial)
     result = Symbols(made.contiguous(), dtype_of(x, weight), world)
     return result if bias is None else MEANINGS["add"](world, result, bias.reshape(-1, *[1] * rank))

@@ -1,4 +1,4 @@
-"""What element-wise ops, casts, comparisons and orders mean on symbols."""
+"""What element-wise ops and casts mean on symbols, and new tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.proof.symbols import FLOATS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
+from patcomp.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
 from patcomp.proof.worlds import INFINITY, MINUS_INFINITY, Kind, P, World
 
 
@@ -21,7 +21,7 @@ def dtype_of(*values: Any) -> torch.dtype:
             for value in given
         ]
         made = torch.result_type(plain[0], plain[1]) if len(plain) > 1 else torch.get_default_dtype()
-    return made if made in FLOATS else torch.get_default_dtype()
+    return made if made in FLOATS or made in INTEGERS else torch.get_default_dtype()
 
 
 def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
@@ -39,6 +39,8 @@ MARKS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3
 
 def computed(world: World, codes: Tensor, dtype: torch.dtype) -> Symbols:
     """Codes that an operation gave in the type in which PyTorch computes, rounded to the result's type."""
+    if dtype in INTEGERS:
+        return Symbols(codes, dtype, world)
     if world.kind is Kind.BITS and dtype in (torch.float16, torch.bfloat16):
         codes = _rounded(codes // 4 * 4 + 1, dtype, world)
     elif world.kind is Kind.BITS:
@@ -46,8 +48,13 @@ def computed(world: World, codes: Tensor, dtype: torch.dtype) -> Symbols:
     return Symbols(codes, dtype, world)
 
 
-def _label(name: str, dtype: torch.dtype) -> tuple[str, bool]:
-    return name, dtype == torch.float64
+def _label(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    return (name, _integer(dtype)) if dtype in INTEGERS else (name, dtype == torch.float64)
+
+
+def _integer(dtype: torch.dtype) -> str:
+    """The name of a type of integers. Those of 64 and 32 bits are one: narrowing is analysed elsewhere."""
+    return "int" if dtype in (torch.int32, torch.int64) else str(dtype)
 
 
 def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
@@ -56,6 +63,8 @@ def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
             quotient = compute(world, x, y)
             return MEANINGS[options["rounding_mode"]](world, quotient)
         dtype = dtype_of(x, y)
+        if name == "div" and dtype in INTEGERS:
+            dtype = torch.get_default_dtype()
         a, b = codes_of(x, world), codes_of(y, world)
         if alpha != 1:
             scale = codes_of(alpha, world)
@@ -103,7 +112,8 @@ operation, which operand the number is, and the number."""
 for _name, _commutes in {
     "add": True, "sub": False, "mul": True, "div": False, "pow": False, "remainder": False, "fmod": False,
     "atan2": False, "hypot": True, "nextafter": False, "copysign": False, "xlogy": False, "logaddexp": True,
-    "floor_divide": False, "logaddexp2": True, "heaviside": False,
+    "floor_divide": False, "logaddexp2": True, "heaviside": False, "bitwise_and": True, "bitwise_or": True,
+    "bitwise_xor": True, "bitwise_left_shift": False, "bitwise_right_shift": False,
 }.items():  # fmt: skip
     MEANINGS[_name] = _binary(_name, _commutes)
 MEANINGS["true_divide"] = MEANINGS["div"]
@@ -121,7 +131,7 @@ for _name in (  # noqa: SIM905
     "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh erf erfc erfinv exp expm1 log log1p log2 "
     "log10 exp2 floor ceil trunc round sqrt abs sign lgamma digamma frac special_i0 i0 sinc logit "
     "special_erfcx special_ndtri special_i1 special_i0e special_i1e special_log_ndtr special_bessel_j0 "
-    "special_bessel_j1"
+    "special_bessel_j1 bitwise_not"
 ).split():
     MEANINGS[_name] = _unary(_name)
 
@@ -246,114 +256,16 @@ def _cast(world: World, x: Symbols, dtype: torch.dtype) -> Tensor:
 def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: Any) -> Any:
     if dtype is None or dtype == x.dtype:
         return Symbols(x.codes.clone(), x.dtype, world)
+    if x.dtype in INTEGERS and (dtype in FLOATS or dtype in INTEGERS):
+        if dtype in INTEGERS and _integer(x.dtype) == _integer(dtype):
+            return Symbols(x.codes.clone(), dtype, world)
+        to = _integer(dtype) if dtype in INTEGERS else str(dtype)
+        return computed(world, world.oracle(("cast", _integer(x.dtype), to), x.codes), dtype)
     if dtype in FLOATS:
         return Symbols(x.codes.clone() if world.kind is Kind.REALS else _cast(world, x, dtype), dtype, world)
     if dtype == torch.bool:
         return meaning_of("ne")(world, x, 0.0)
     raise UnreachedError("floats become integers")
-
-
-# ---- order ---------------------------------------------------------------------------------------
-
-
-def _comparison(name: str) -> Callable[..., Any]:
-    def compute(world: World, x: Any, y: Any) -> Tensor:
-        a, b = torch.broadcast_tensors(codes_of(x, world), codes_of(y, world))
-        if world.kind is Kind.REALS and name in ("eq", "ne"):
-            return (a == b) if name == "eq" else (a != b)
-        made: Tensor = getattr(torch, name)(world.keys(a), world.keys(b))
-        return made
-
-    return compute
-
-
-for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
-    MEANINGS[_name] = _comparison(_name)
-
-
-@meaning("isnan")
-def _isnan(world: World, x: Symbols) -> Tensor:
-    return world.keys(x.codes).isnan()
-
-
-@meaning("isinf")
-def _isinf(world: World, x: Symbols) -> Tensor:
-    return world.keys(x.codes).isinf()
-
-
-@meaning("logical_not")
-def _logical_not(world: World, x: Symbols) -> Tensor:
-    return ~meaning_of("ne")(world, x, 0.0)
-
-
-def _chosen(name: str) -> Callable[..., Any]:
-    larger = name in ("maximum", "fmax")
-
-    def compute(world: World, x: Any, y: Any) -> Any:
-        a, b = torch.broadcast_tensors(codes_of(x, world), codes_of(y, world))
-        p, q = world.keys(a), world.keys(b)
-        first = (p > q) if larger else (p < q)
-        made = torch.where(first | p.isnan(), a, b)
-        tied = (p == q) | (p.isnan() & q.isnan())
-        return Symbols(torch.where(tied, torch.minimum(a, b), made), dtype_of(x, y), world)
-
-    return compute
-
-
-MEANINGS["maximum"], MEANINGS["minimum"] = _chosen("maximum"), _chosen("minimum")
-
-
-@meaning("relu")
-def _relu(world: World, x: Symbols) -> Any:
-    return MEANINGS["maximum"](world, x, 0.0)
-
-
-@meaning("clamp", "clip")
-def _clamp(world: World, x: Symbols, min: Any = None, max: Any = None) -> Any:
-    made = x if min is None else MEANINGS["maximum"](world, x, min)
-    return made if max is None else MEANINGS["minimum"](world, made, max)
-
-
-@meaning("clamp_min")
-def _clamp_min(world: World, x: Symbols, min: Any) -> Any:
-    return _clamp(world, x, min)
-
-
-@meaning("clamp_max")
-def _clamp_max(world: World, x: Symbols, max: Any) -> Any:
-    return _clamp(world, x, None, max)
-
-
-@meaning("argmax", "argmin", "argsort")
-def _arg(world: World, x: Symbols, *args: Any, **kwargs: Any) -> Tensor:
-    raise UnreachedError("an index of an order")
-
-
-def _ordered(name: str) -> Callable[..., Any]:
-    """`max`, `min`, `sort`, `topk`, `cummax`, `cummin` of an axis: values and their indices."""
-
-    def compute(world: World, x: Symbols, *args: Any, **kwargs: Any) -> Any:
-        if name in ("max", "min") and args and isinstance(args[0], Tensor):
-            return MEANINGS[f"{name}imum"](world, x, args[0])
-        keys = world.keys(x.codes)
-        if not args and not kwargs and name in ("max", "min"):
-            at = getattr(torch, f"arg{name}")(keys)
-            return Symbols(x.codes.reshape(-1)[at], x.dtype, world)
-        options = {**kwargs, "stable": True} if name == "sort" else kwargs
-        made = getattr(torch, name)(keys, *args, **options)
-        axis = kwargs.get(
-            "dim", args[1] if name == "topk" and len(args) > 1 else args[0] if name != "topk" and args else -1
-        )
-        keepdim = made.indices.dim() == x.dim()
-        at = made.indices if keepdim else made.indices.unsqueeze(axis)
-        codes = torch.take_along_dim(x.codes, at, axis)
-        return type(made)((Symbols(codes if keepdim else codes.squeeze(axis), x.dtype, world), made.indices))
-
-    return compute
-
-
-for _name in ("max", "min", "sort", "topk", "cummax", "cummin"):
-    MEANINGS[_name] = _ordered(_name)
 
 
 # ---- new tensors ------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ class Symbols(Tensor):
 
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+"""The integers that may be symbols: of a program without floats, to the bit."""
 
 
 def codes_of(value: Any, world: World) -> Tensor:
@@ -124,7 +126,7 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
     def lowered(value: Any, is_number: bool) -> Any:
         if isinstance(value, Symbols):
             return value.codes
-        if isinstance(value, Tensor) and value.dtype in FLOATS:
+        if isinstance(value, Tensor) and (value.dtype in FLOATS or (is_number and value.dtype in INTEGERS)):
             return codes_of(value, world)
         if is_number and isinstance(value, int | float) and not isinstance(value, bool):
             return world.number_of(value)
@@ -133,10 +135,10 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
     if not zero_is_a_number:
         raise UnreachedError(f"{name} writes zeros")
     names = [argument.name for argument in schema_of_overload(func).arguments]
-    given = [
-        tree_map(partial(lowered, is_number=n in numbers or (name == "where" and n in ("self", "other"))), value)
-        for n, value in zip(names, args, strict=False)
-    ]
+    are_integers = dtype in INTEGERS  # and so are the other tensors that data comes from
+    if are_integers or name == "where":
+        numbers |= {"self", "other", "tensors", "src", "source", "values", "input", "tensor"}
+    given = [tree_map(partial(lowered, is_number=n in numbers), value) for n, value in zip(names, args, strict=False)]
     named = {n: tree_map(partial(lowered, is_number=n in numbers), value) for n, value in kwargs.items()}
     if name == "constant_pad_nd" and len(args) < 3 and "value" not in kwargs:
         named["value"] = world.number_of(0.0)
@@ -160,7 +162,9 @@ def _refuse(name: str) -> Any:
 
 def _result_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
     flat = pytree.tree_leaves((args, kwargs))
-    tensors = [item for item in flat if isinstance(item, Tensor) and item.dtype in FLOATS]
+    tensors = [
+        item for item in flat if isinstance(item, Symbols) or (isinstance(item, Tensor) and item.dtype in FLOATS)
+    ]
     dtype = tensors[0].dtype
     for other in tensors[1:]:
         dtype = torch.promote_types(dtype, other.dtype)

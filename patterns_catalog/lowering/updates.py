@@ -61,6 +61,7 @@ def select_scatter(op: OpView, c: Coreai) -> Value:
 def repeat(op: OpView, c: Coreai) -> Value:
     "repetitions beyond the rank add dimensions in front"
     x, counts = op["self"], list(op.repeats)
+    op.expect(0 not in counts, "the runtime cannot repeat a tensor zero times")
     new = list(range(len(counts) - x.rank))
     aligned = c.expand_dims(x, new) if new else x
     return c.tile(aligned, counts) if any(count != 1 for count in counts) else aligned
