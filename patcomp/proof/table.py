@@ -101,6 +101,9 @@ def updated(
         known: the rows that may be kept, by rule.
         proved: called with each new row.
     """
+    from patcomp.evaluate.eager import overload_of
+
+    overload_of("quantized_decomposed.dequantize_per_channel")  # PyTorch registers these ops when one is asked for
     rows = []
     for rule in rules:
         row = known.get(rule.name)

@@ -58,7 +58,9 @@ def quantize_per_channel_group(
 _NO_INTEGER = dict.fromkeys(("infinities and zeros", "NaN"), "which integer eager makes of infinity and NaN is open")
 
 
-@decomposition(f"{_OP}fake_quant_per_channel", unspecified=_NO_INTEGER, examples=[
+@decomposition(f"{_OP}fake_quant_per_channel", unspecified=_NO_INTEGER | dict.fromkeys(
+    ("axes", "sizes", "ranks", "options"), "eager does not check that the scales fit the axis"
+), examples=[
     example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", 1, -128, 127)
 ])  # fmt: skip
 def fake_quantize_per_channel(
@@ -79,7 +81,9 @@ def _fake_quantized(
     return ((torch.clamp(moved, quant_min, quant_max) - zero_point) * scale).to(x.dtype), inside
 
 
-@decomposition("aten.fake_quantize_per_tensor_affine_cachemask", unspecified=_NO_INTEGER, examples=[
+@decomposition("aten.fake_quantize_per_tensor_affine_cachemask", unspecified=_NO_INTEGER | {
+    "options": "eager takes a scale of zero",
+}, examples=[
     example("2x9xf32", 0.03125, 3, -20, 20)
 ])  # fmt: skip
 def fake_quantize(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
