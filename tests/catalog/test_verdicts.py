@@ -42,7 +42,7 @@ def test_most_rules_are_proved() -> None:
 LEAST = {"optimize": 0.95, "normalize": 0.95, "recover": 0.9, "target": 0.8, "lower": 0.8, "import": 0.8}
 
 
-@pytest.mark.parametrize("name", ["times_one", "transpose_of_transpose", "relu6", "decompose lcm"])
+@pytest.mark.parametrize("name", ["times_one", "transpose_of_transpose", "decompose lcm"])
 def test_a_proof_says_what_the_table_says(name: str) -> None:
     verdict = prove(all_rules()[name], default_rules(), programs=table.PROGRAMS)
     assert table.row_of(all_rules()[name], verdict) == table.read()[name]
