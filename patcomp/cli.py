@@ -23,6 +23,7 @@ from patcomp.commands import (
     opt,
     questions,
     rule,
+    verdicts,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.errors import ConversionWarning, PatcompError
@@ -80,6 +81,7 @@ catalog_app.command("check")(catalog.check_catalog)
 catalog_app.command("composites")(catalog.list_composites)
 catalog_app.command("functions")(catalog.list_functions)
 catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
+catalog_app.command("verdicts")(verdicts.list_verdicts)
 rule_app.command("new")(rule.new_rule)
 rule_app.command("test")(rule.check_rules)
 

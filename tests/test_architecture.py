@@ -55,6 +55,8 @@ USES_TORCH = (
     "patcomp/proof/fills.py",
     "patcomp/proof/pairs.py",
     "patcomp/proof/calls.py",
+    "patcomp/proof/deciding_numbers.py",
+    "patcomp/proof/open_aspects.py",
     "patcomp/proof/recording.py",
     "patcomp/proof/sources.py",
     "patcomp/frontend_torch/",

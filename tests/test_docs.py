@@ -146,3 +146,21 @@ def test_commands_in_the_pages_exist() -> None:
     for page in PAGES:
         used = set(re.findall(r"`patcomp ([a-z][a-z-]*)", page.read_text()))
         assert used <= commands, page.name
+
+
+def test_the_page_of_proofs_refutes_a_wrong_identity_and_proves_the_mended_one(tmp_path: Path) -> None:
+    """The commands, the file and the output are those of the page; the mended line is the one that it names."""
+    page = (ROOT / "docs/proofs.md").read_text()
+    first = page.index("patcomp rule test")
+    (file, _, code), *_ = [block for block in _SHELL.findall(page) if block[0]]
+    commands = re.findall(r"^patcomp rule test .*$", page, re.MULTILINE)
+    shown = re.findall(r"^```text\n(.*?)^```$", page[first:], re.MULTILINE | re.DOTALL)
+    mended, wrong = re.findall(r"`(y = [^`]*)`", page)
+    assert len(commands) == len(shown) == 2
+    for text, command, lines, returned in zip(
+        (code, code.replace(wrong, mended)), commands, shown, (3, 0), strict=True
+    ):
+        (tmp_path / file).write_text(text)
+        done = warm.run(tmp_path, "-m", *shlex.split(command))
+        assert done.returncode == returned, done.stdout
+        assert all(line in done.stdout for line in lines.splitlines()), done.stdout

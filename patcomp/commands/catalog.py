@@ -157,17 +157,28 @@ def list_pattern_ops(
 def catalog_page(rules: Iterable[Rule]) -> str:
     """The rules as a Markdown page, a table for each stage."""
     from patcomp.patterns import Stage
+    from patcomp.proof.table import read
 
-    listed = list(rules)
-    lines = ["# The rules", "", "Made by `patcomp catalog list --markdown > docs/catalog.md`."]
+    listed, verdicts = list(rules), read()
+    lines = [
+        "# The rules",
+        "",
+        "Made by `patcomp catalog list --markdown > docs/catalog.md`. [proofs.md](proofs.md) explains the proofs.",
+    ]
     for stage in Stage:
         rows = [
-            (rule.name, f"`{_subject(rule)}`", f"`{rule.source.partition(':')[0]}`", escaped(_summary(rule)))
+            (
+                rule.name,
+                f"`{_subject(rule)}`",
+                f"`{rule.source.partition(':')[0]}`",
+                escaped(_summary(rule)),
+                verdicts[rule.name].verdict if rule.name in verdicts else "",
+            )
             for rule in listed
             if rule.stage == stage
         ]
         if rows:
-            table = markdown_table(["rule", "matches", "file", "does"], rows)
+            table = markdown_table(["rule", "matches", "file", "does", "proof"], rows)
             lines += ["", f"## {stage}: {len(rows)} rules", "", *table]
     return "\n".join(lines)
 

@@ -158,13 +158,8 @@ def pad(op: EvaluatedOp, x: Tensor, padding: Tensor, value: Tensor) -> Tensor:
     mode = op.attribute("padding_mode", "constant")
     bits = as_bits(x)
     if mode == "constant":
-        shape = [size + sum(pair) for size, pair in zip(x.shape, pairs, strict=True)]
-        result = as_bits(value).expand(shape).clone(memory_format=torch.contiguous_format)
-        inner = result
-        for dim, (size, (before, _)) in enumerate(zip(x.shape, pairs, strict=True)):
-            inner = inner.narrow(dim, before, size)
-        inner.copy_(bits)
-        return result.view(x.dtype)
+        reversed_pairs = [amount for pair in reversed(pairs) for amount in pair]
+        return torch.constant_pad_nd(bits, reversed_pairs, as_bits(value).item()).view(x.dtype)
     for dim, (before, after) in enumerate(pairs):
         if before or after:
             bits = bits.index_select(dim, _source_index(mode, x.shape[dim], before, after))

@@ -24,6 +24,8 @@ from patcomp.proof.op_equivalence import (
     arguments_of,
     called,
     compared_results,
+    is_of_complex,
+    is_of_operands,
     program_of_call,
     rewritten_call,
 )
@@ -81,7 +83,12 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
             pair = Compiled(drawing, source, alone, runs, source.text(), alone.text())
             pair.is_elementwise = is_pointwise(drawing.op)
             return pair
-        trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+        try:
+            trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+        except InvalidRewriteError as error:
+            if not is_of_operands(error):
+                raise
+            return None
         if trial is not None:
             pair = Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
             pair.is_elementwise = is_pointwise(drawing.op)
@@ -175,7 +182,7 @@ class Decomposed(Pair):
         args, kwargs = call_of(self.drawing.op, arguments)
         try:
             made = results_of(function(*args, **kwargs))
-        except (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError, Rejected) as error:
+        except (RuntimeError, IndexError, ValueError, TypeError, ArithmeticError, AssertionError, Rejected) as error:
             raise EvaluationError(f"{self.drawing.op}: {error}") from error
         return made[: compared_results(self.drawing, self.call)]
 
@@ -184,7 +191,7 @@ def decomposed(drawing: OpDrawing) -> Decomposed | None:
     """A call of an op, and its decomposition; None if PyTorch or the decomposition refuses the call."""
     call = called(drawing)
     assert drawing.rule.function is not None
-    if call is None:
+    if call is None or (drawing.rule.of_complex and not is_of_complex(call)):
         return None
     args, kwargs = call_of(drawing.op, call.arguments)
     try:

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from patcomp.patterns import Stage
 from patcomp.patterns.aspects import LARGE, SPECIAL, is_left_open
+from patcomp.proof.op_equivalence import operator_schema
 from patcomp.proof.pairs import Input, Pair, Rewritten, made_of
+from patcomp.proof.variations import OpDrawing
 
 _EXACT = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.5, 1e-40, -1e-7, 3.4e38, -3.4e38, 65504.0, 3.0)
 """The values of the tensors on which a rule must keep every bit: those of floats with zeros of both signs, infinities,
@@ -78,8 +80,10 @@ def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:
 def literals_of(pair: Pair) -> tuple[float, ...]:
     """The numbers in the source, at which comparisons and bounds are decided."""
     found = []
-    example = getattr(pair.drawing, "example", {})
-    for value in example.values():
+    drawing = pair.drawing
+    for name, value in getattr(drawing, "example", {}).items():
+        if isinstance(drawing, OpDrawing) and "Scalar" not in operator_schema(drawing.op)[name].type:
+            continue  # a size, an axis
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e5:
             found.append(float(value))
     return tuple(dict.fromkeys(found))[:8]

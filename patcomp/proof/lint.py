@@ -1,5 +1,5 @@
-"""Find suspicious rules: rules without a test, rules that another rule hides, rules that no program fires, and rules
-that rewrite each other's results without end."""
+"""Find suspicious rules: rules without a test or a proof, rules that another rule hides, rules that no program fires,
+and rules that rewrite each other's results without end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
     """One suspicious thing about a rule."""
 
     kind: str
-    """`no example`, `no description`, `overlap`, `shadowed`, `cycle` or `never fires`."""
+    """`no example`, `no description`, `not proved`, `overlap`, `shadowed`, `cycle` or `never fires`."""
     rule: str
     message: str
 
@@ -60,8 +60,32 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
                     raise
                 if any(rule.name in cycle for cycle in endless.cycles):
                     yield Finding("cycle", rule.name, f"{rule.source}: {endless}")
+        if has_example:
+            yield from _unproved(rule, catalog)
         if rule.stage != "import" and rule.name not in fired and not of_absent_library(rule):
             yield Finding("never fires", rule.name, f"no program of {where} fires it")
+
+
+_PROGRAMS = 3
+"""With how many programs of each kind a rule is proved that the table of verdicts does not have."""
+
+
+def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
+    """The finding if a rule has no proof: in the table of verdicts, or on a few programs for a rule from elsewhere."""
+    from patcomp.proof import table
+    from patcomp.proof.verdict import prove
+
+    if not table.file_of(rule):
+        verdict = prove(rule, catalog, programs=_PROGRAMS)
+        if not verdict.strength.is_proof:
+            yield Finding("not proved", rule.name, f"{rule.source}: {verdict}")
+        return
+    row = table.read().get(rule.name)
+    if row is None or not table.is_current(row, rule):
+        message = f"{rule.source} changed since its proof: patcomp catalog verdicts --update"
+        yield Finding("not proved", rule.name, message)
+    elif not row.is_proof:
+        yield Finding("not proved", rule.name, f"{rule.source}: {row.verdict}; {row.remark}")
 
 
 def fired_by_examples(catalog: RuleSet) -> set[str]:

@@ -132,7 +132,7 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
         try:
             trial = rewritten_call(drawing, source, catalog, call.inputs, named)
         except InvalidRewriteError as error:
-            if drawing.compared or not _is_of_operands(error):
+            if drawing.compared or not is_of_operands(error):
                 raise
             return None
         if trial is not None:
@@ -140,10 +140,10 @@ def attempt_op(drawing: OpDrawing, catalog: RuleSet, seed: int = 0) -> Trial | N
     return None
 
 
-def _is_of_operands(error: BaseException | None) -> bool:
+def is_of_operands(error: BaseException | None) -> bool:
     """Whether operands that do not fit caused an error. Such a call may be invalid: some shape functions of PyTorch
     check less than its kernels, and a kernel that checks nothing cannot be asked."""
-    return error is not None and (isinstance(error, InferenceError) or _is_of_operands(error.__cause__))
+    return error is not None and (isinstance(error, InferenceError) or is_of_operands(error.__cause__))
 
 
 def source_of_op(drawing: OpDrawing) -> IRModule | None:
@@ -263,7 +263,7 @@ def check_decomposition(drawing: OpDrawing) -> int:
 
     rule, call = drawing.rule, called(drawing)
     assert rule.function is not None
-    if call is None or (rule.of_complex and not _is_of_complex(call)):
+    if call is None or (rule.of_complex and not is_of_complex(call)):
         return 0
     args, kwargs = call_of(drawing.op, call.arguments)
     try:
@@ -303,7 +303,7 @@ def wrong_result(drawing: OpDrawing, call: OperatorCall, index: int, made: Any, 
     return found
 
 
-def _is_of_complex(call: OperatorCall) -> bool:
+def is_of_complex(call: OperatorCall) -> bool:
     """Whether complex tensors, types or numbers are among the arguments or results of a call."""
     values = [item for value in call.arguments.values() for item in (value if isinstance(value, list) else [value])]
     return any(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from patcomp.proof import orders, pools, scalars
+from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.pairs import Input, Pair, made_of
 from patcomp.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
 from patcomp.proof.worlds import Kind, World
@@ -32,6 +33,12 @@ class Outcome:
     lemmas: frozenset[str] = frozenset()
 
 
+_LEVELS: tuple[tuple[Kind, tuple[str, ...], bool], ...] = (
+    (Kind.BITS, (), False), (Kind.BITS, tuple(LEMMAS), False), (Kind.REALS, (), False), (Kind.REALS, (), True),
+)  # fmt: skip
+"""The kinds of worlds that are tried, with the lemmas that they allow, and whether constants are symbols."""
+
+
 def outcome(pair: Pair) -> Outcome:
     """Whether symbols are the same before and after the rule.
 
@@ -40,22 +47,31 @@ def outcome(pair: Pair) -> Outcome:
     """
     reasons: list[UnreachedError] = []
     ran = False
-    for kind, lifts in ((Kind.BITS, False), (Kind.REALS, False), (Kind.REALS, True)):
-        lemmas: set[str] = set()
+    for kind, allowed, lifts in _LEVELS:
         try:
-            first = [(pair.runs[0], number) for number in range(WORLDS)]
-            others = [(run, 0) for run in pair.runs[1:RUNS]]
-            if all(
-                _is_same(pair, run, World(kind, number, lemmas=lemmas, lifts_constants=lifts))
-                for run, number in (*first, *others)
-            ):
-                return Outcome(kind, frozenset(lemmas))
+            if (used := _lemmas_if_equal(pair, kind, allowed, lifts)) is not None:
+                return Outcome(kind, used)
             ran = True
         except UnreachedError as error:
             reasons.append(error)
     if reasons and not ran:
         raise reasons[-1]
     return Outcome(None)
+
+
+def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str], lifts: bool) -> frozenset[str] | None:
+    """The lemmas that equal symbols need, of those that are allowed; None if the symbols differ."""
+    used: set[str] = set()
+    runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
+    for run, number in runs:
+        world = World(kind, number, allowed=allowed, lemmas=used, lifts_constants=lifts)
+        if not _is_same(pair, run, world):
+            return None
+    for lemma in sorted(used):
+        fewer = _lemmas_if_equal(pair, kind, sorted(used - {lemma}), lifts)
+        if fewer is not None:
+            return fewer
+    return frozenset(used)
 
 
 def _is_same(pair: Pair, run: Mapping[str, Input], world: World) -> bool:

@@ -16,6 +16,7 @@ from patcomp.proof.drawing import Choose, Drawing, draw
 from patcomp.proof.enumeration import Search
 from patcomp.proof.numbers import GRID_VARIANTS
 from patcomp.proof.op_equivalence import is_registered, op_drawings, operator_schema
+from patcomp.proof.open_aspects import is_open, returns_unwritten
 from patcomp.proof.pairs import Pair, rewritten
 from patcomp.proof.recording import NotRecordedError, converted, recorded
 from patcomp.proof.selftest import variants
@@ -52,6 +53,8 @@ class Programs:
     ) -> Iterator[Pair | None]:
         search = Search(firsts, parts, count or self.count, more)
         for drawing in search:
+            if is_open(drawing, firsts) if isinstance(drawing, OpDrawing) else returns_unwritten(drawing):
+                continue
             pair = self.pair_of(drawing)
             if pair is not None:
                 search.keep(drawing)

@@ -25,18 +25,13 @@ def dtype_of(*values: Any) -> torch.dtype:
 
 
 def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
-    """The codes of numbers of 32 or 64 bits in another type. 16-bit numbers are marked in the code's last two bits."""
-    if world.kind is Kind.REALS:
-        return codes
-    mark = MARKS.get(dtype, 0)
-    if mark <= 1:
-        return codes
-    rounded = world.oracle(("round", mark), codes) // 4 * 4 + mark
-    constant = torch.zeros_like(codes, dtype=torch.bool)
+    """The codes of numbers in a narrower type. The last two bits of a code say which types have the number."""
+    mark = MARKS[dtype]
+    exact = codes % 4 == mark
     for code, value in list(world.constants.items()):
         if float(torch.tensor(value, dtype=dtype)) == value:
-            constant |= codes == code
-    return torch.where((codes % 4 == mark) | constant, codes, rounded)
+            exact |= codes == code
+    return torch.where(exact, codes, world.oracle(("round", mark), codes) // 4 * 4 + mark)
 
 
 MARKS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -76,39 +71,43 @@ def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
             b = world.arithmetic("mul", b, scale) if world.kind is Kind.REALS else world.oracle("mul", b, scale)
         if world.kind is Kind.REALS and name in ("add", "sub", "mul", "div"):
             return Symbols(world.arithmetic(name, a, b), dtype, world)
-        if world.kind is Kind.BITS:
-            a, b = torch.broadcast_tensors(a, b)
-            for exact in _EXACT.get(name, ()):
-                if (same := exact(world, a, b)) is not None:
-                    return Symbols(same.contiguous(), dtype, world)
-        if commutes:
-            a, b = torch.broadcast_tensors(a, b)
-            a, b = torch.minimum(a, b), torch.maximum(a, b)
-        return computed(world, world.oracle(_label(name, dtype), a, b), dtype)
+        if world.kind is Kind.REALS:
+            if commutes:
+                a, b = torch.broadcast_tensors(a, b)
+                a, b = torch.minimum(a, b), torch.maximum(a, b)
+            return Symbols(world.oracle(name, a, b), dtype, world)
+        a, b = torch.broadcast_tensors(a, b)
+        return _to_the_bit(world, name, a, b, dtype)
 
     return compute
 
 
-def _unit(lemma: str, value: float, side: int) -> Callable[[World, Tensor, Tensor], Tensor | None]:
-    """A scalar lemma of IEEE 754: the number `value` as operand `side` leaves the other operand as it is."""
+def _to_the_bit(world: World, name: str, a: Tensor, b: Tensor, dtype: torch.dtype) -> Symbols:
+    """An oracle of two operands, after the lemmas that the world allows."""
+    for lemma, operation, side, unit in _UNITS:
+        number, other = (a, b) if side == 0 else (b, a)
+        if operation == name and _is_all(world, number, unit) and world.takes(lemma):
+            return Symbols(other.contiguous() if unit != -1 else world.negated(other), dtype, world)
+    if name == "sub" and world.takes("x + -y = x - y"):
+        name, b = "add", world.negated(b)
+    if name in ("add", "mul") and world.takes("x + y = y + x" if name == "add" else "x * y = y * x"):
+        a, b = torch.minimum(a, b), torch.maximum(a, b)
+    return computed(world, world.oracle(_label(name, dtype), a, b), dtype)
 
-    def same(world: World, a: Tensor, b: Tensor) -> Tensor | None:
-        unit, other = (a, b) if side == 0 else (b, a)
-        if not unit.numel() or not bool((unit == world.number_of(value)).all()):
-            return None
-        world.lemmas.add(lemma)
-        return other
 
-    return same
+def _is_all(world: World, codes: Tensor, number: float) -> bool:
+    return codes.numel() > 0 and bool((codes == world.number_of(number)).all())
 
 
-_EXACT = {
-    "mul": (_unit("x * 1 = x", 1.0, 0), _unit("x * 1 = x", 1.0, 1)),
-    "div": (_unit("x / 1 = x", 1.0, 1),),
-    "add": (_unit("x + -0 = x", -0.0, 0), _unit("x + -0 = x", -0.0, 1)),
-    "sub": (_unit("x - 0 = x", 0.0, 1),),
-}
-"""Identities of IEEE 754 that hold for every number, with NaN, infinities and the signs of zeros."""
+_UNITS = [
+    *(("x * 1 = x", "mul", side, 1.0) for side in (0, 1)),
+    ("x / 1 = x", "div", 1, 1.0),
+    *(("x + -0 = x", "add", side, -0.0) for side in (0, 1)),
+    ("x - 0 = x", "sub", 1, 0.0),
+    *(("x * -1 = -x", "mul", side, -1.0) for side in (0, 1)),
+]
+"""Lemmas of a number as one operand, which leaves the other one as it is, or changes its sign: the lemma's name, the
+operation, which operand the number is, and the number."""
 
 for _name, _commutes in {
     "add": True, "sub": False, "mul": True, "div": False, "pow": False, "remainder": False, "fmod": False,
@@ -139,7 +138,9 @@ for _name in (  # noqa: SIM905
 
 @meaning("neg")
 def _neg(world: World, x: Symbols) -> Any:
-    return MEANINGS["mul"](world, x, -1.0)
+    if world.kind is Kind.REALS:
+        return MEANINGS["mul"](world, x, -1.0)
+    return Symbols(world.negated(x.codes), x.dtype, world)
 
 
 @meaning("rsub")
@@ -239,6 +240,18 @@ def _gelu(world: World, x: Symbols, approximate: str = "none") -> Any:
 # ---- casts ---------------------------------------------------------------------------------------
 
 
+def _cast(world: World, x: Symbols, dtype: torch.dtype) -> Tensor:
+    """A cast of floats to the bit: a wider type has the same numbers, a narrower one rounds."""
+    codes = x.codes.clone()
+    widened = codes % 4 != MARKS[x.dtype]
+    if bool(widened.any()) and not world.takes("a wider type has every number"):
+        known = torch.isin(codes, torch.tensor([*world.constants], dtype=torch.int64))
+        other = world.oracle(("widened", x.dtype), codes) // 4 * 4 + MARKS[x.dtype]
+        codes = torch.where(widened & ~known, other, codes)
+    is_wider = torch.finfo(dtype).bits > torch.finfo(x.dtype).bits
+    return codes if is_wider else _rounded(codes, dtype, world)
+
+
 @meaning("_to_copy", "convert_element_type", "to")
 def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: Any) -> Any:
     if dtype is None or dtype == x.dtype:
@@ -249,10 +262,7 @@ def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: 
         to = _integer(dtype) if dtype in INTEGERS else str(dtype)
         return computed(world, world.oracle(("cast", _integer(x.dtype), to), x.codes), dtype)
     if dtype in FLOATS:
-        codes = x.codes.clone()
-        if world.kind is Kind.BITS and dtype == torch.float32:
-            codes = torch.where(codes % 4 == 0, world.oracle("round to f32", codes) // 4 * 4 + 1, codes)
-        return Symbols(_rounded(codes, dtype, world), dtype, world)
+        return Symbols(x.codes.clone() if world.kind is Kind.REALS else _cast(world, x, dtype), dtype, world)
     if dtype == torch.bool:
         return meaning_of("ne")(world, x, 0.0)
     raise UnreachedError("floats become integers")

@@ -78,6 +78,8 @@ def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
         if args[1] != args[0].dtype:
             raise UnreachedError("the bits of floats are read")
         return Symbols(args[0].codes, args[0].dtype, world)
+    if name.endswith("_") and not name.startswith("_") and not isinstance(args[0], Symbols):
+        raise UnreachedError("symbols are written into a tensor of numbers")
     if name in _MOVES:
         return _moved(func, name, args, kwargs, world)
     if name.endswith("_") and not name.startswith("_") and name.rstrip("_") in MEANINGS:

@@ -18,9 +18,11 @@ from enum import Enum
 from typing import Any
 
 from patcomp.errors import RuleError
-from patcomp.patterns import Rule, RuleSet
+from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns.example_types import ExampleType
+from patcomp.proof.deciding_numbers import Bound, decision
 from patcomp.proof.numbers import differences, flat, grid_refutation
-from patcomp.proof.outcome import WITHOUT_FLOATS, outcome
+from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
 from patcomp.proof.pairs import Pair, Rewritten
 from patcomp.proof.programs import Programs
 from patcomp.proof.symbols import UnreachedError
@@ -39,13 +41,19 @@ class Strength(Enum):
     BITS = "equal to the bit"
     LEMMA = "equal with an identity of numbers"
     REALS = "equal over the reals"
+    EVERY = "within a bound on every number"
+    WHOLE = "equal on whole numbers"
     NUMBERS = "not proved, equal on numbers"
     REFUTED = "wrong"
     UNREACHED = "not decided"
 
     @property
     def is_proof(self) -> bool:
-        return self in (Strength.BITS, Strength.LEMMA, Strength.REALS)
+        return self in PROOFS
+
+
+PROOFS = (Strength.BITS, Strength.LEMMA, Strength.REALS, Strength.EVERY, Strength.WHOLE)
+"""The strengths of proofs, the strongest one first. A rule has that of its weakest program with floats."""
 
 
 @dataclass
@@ -54,26 +62,29 @@ class Verdict:
 
     rule: str
     strength: Strength
-    programs: int = 0
-    """The programs whose symbols are equal before and after the rule."""
+    decided: Counter[Strength] = field(default_factory=Counter)
+    """The programs that are equal before and after the rule, by the strength of their proof."""
     refused: int = 0
     """The programs that the rule, or PyTorch, refused."""
     reason: str = ""
-    """Why a rule is wrong or not reached, or which lemmas a proof needs."""
+    """Why a rule is wrong or not reached, or which lemmas a proof needs, or its bound on every number."""
     on_numbers: Counter[str] = field(default_factory=Counter)
     """The programs that were compared on numbers only, by the reason why symbols do not reach them."""
     missed: Counter[str] = field(default_factory=Counter)
     """The programs that were not compared, by reason."""
     counterexample: WrongRuleError | None = None
 
+    @property
+    def programs(self) -> int:
+        """How many programs are proved."""
+        return self.decided.total()
+
     def __str__(self) -> str:
         after = "after" if self.strength is Strength.REFUTED else "on"
         count = self.on_numbers.total() if self.strength is Strength.NUMBERS else self.programs
         parts = [f"{self.rule}: {self.strength.value} {after} {_counted(count)}"]
-        if self.strength is not Strength.NUMBERS and self.strength is not Strength.REFUTED and self.programs:
-            parts[0] += " with symbols"
-        if self.strength is Strength.NUMBERS and self.programs:
-            parts.append(f"{_counted(self.programs)} with symbols")
+        if len(self.decided) > 1 and self.strength.is_proof:
+            parts.append(", ".join(f"{self.decided[each]} {each.value}" for each in PROOFS if self.decided[each]))
         if self.reason:
             parts.append(self.reason)
         parts += [f"{_counted(count)} with numbers only: {why}" for why, count in self.on_numbers.most_common()]
@@ -104,7 +115,7 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
             for found_wrong in differences(pair):
                 if not found_wrong.may_be_rounding or not _are_same_on_symbols(pair):
                     return _refuted(verdict, found_wrong.error)
-            _compare_symbols(pair, verdict, found)
+            _decide(pair, listed, verdict, found)
             if (error := _on_every_float(pair, listed)) is not None:
                 return _refuted(verdict, error)
         verdict.missed += listed.missed
@@ -118,10 +129,12 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
 
 @dataclass
 class _Found:
-    """What symbols said so far."""
+    """What was found out so far."""
 
-    kinds: Counter[Kind] = field(default_factory=Counter)
     lemmas: set[str] = field(default_factory=set)
+    bounds: dict[str, Bound | None] = field(default_factory=dict)
+    of_floats: Counter[Strength] = field(default_factory=Counter)
+    """The programs that have floats. They decide about the rule, if there are any."""
 
 
 def _are_same_on_symbols(pair: Pair) -> bool:
@@ -131,27 +144,41 @@ def _are_same_on_symbols(pair: Pair) -> bool:
         return False
 
 
-def _compare_symbols(pair: Pair, verdict: Verdict, found: _Found) -> None:
+def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> None:
+    """Compare a pair on symbols, and on deciding numbers if symbols do not decide."""
     try:
         said = outcome(pair)
+        why = DIFFERENT_SYMBOLS
     except UnreachedError as error:
-        verdict.on_numbers[str(error)] += 1
+        said, why = Outcome(None), str(error)
+    if said.kind is not None:
+        found.lemmas |= said.lemmas
+        of_bits = Strength.LEMMA if said.lemmas else Strength.BITS
+        strength = Strength.REALS if said.kind is Kind.REALS else of_bits
+    elif pair.rule.stage is not Stage.OPTIMIZE and (decided := decision(pair, listed.pair_of, found.bounds)):
+        strength = Strength.EVERY if isinstance(decided, Bound) else Strength.WHOLE
+    else:
+        verdict.on_numbers[why] += 1
         return
-    if said.kind is None:
-        verdict.on_numbers[DIFFERENT_SYMBOLS] += 1
-        return
-    found.kinds[said.kind] += 1
-    found.lemmas |= said.lemmas
-    verdict.programs += 1
+    verdict.decided[strength] += 1
+    if _has_floats(pair):
+        found.of_floats[strength] += 1
+
+
+def _has_floats(pair: Pair) -> bool:
+    types = [ExampleType.parsed(each.type) for each in pair.runs[0].values()]
+    return any(type_ is not None and type_.element[0] in "fbc" for type_ in types)
 
 
 def _decided(verdict: Verdict, found: _Found) -> Verdict:
     only_numbers = sum(count for why, count in verdict.on_numbers.items() if why != WITHOUT_FLOATS)
-    if found.kinds and only_numbers <= verdict.programs:
-        verdict.strength = (
-            Strength.REALS if found.kinds[Kind.REALS] else Strength.LEMMA if found.lemmas else Strength.BITS
-        )
-        verdict.reason = ", ".join(sorted(found.lemmas)) if verdict.strength is Strength.LEMMA else ""
+    if verdict.decided and only_numbers <= verdict.programs:
+        verdict.strength = max(found.of_floats or verdict.decided, key=PROOFS.index)
+        bounds = [bound for bound in found.bounds.values() if bound is not None and bound.is_proof]
+        remarks = sorted(found.lemmas) if verdict.strength is Strength.LEMMA else []
+        if found.of_floats[Strength.EVERY]:
+            remarks.append(str(max(bounds, key=lambda bound: (bound.exceptions, bound.units))))
+        verdict.reason = ", ".join(remarks)
     elif verdict.on_numbers:
         verdict.strength = Strength.NUMBERS
     else:

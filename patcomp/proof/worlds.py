@@ -4,7 +4,8 @@ A float is a code, a number below `P`. A function that a proof does not look int
 depends on the function's name and on the codes of its operands, and on nothing else. So equal codes in a random world
 mean that the same functions are applied to the same elements. There are two kinds of worlds:
 
-- `BITS`: every operation is an oracle. Equal codes mean equal bits, whatever the operations round to.
+- `BITS`: every operation is an oracle, but a change of the sign, which is one of the code. Equal codes mean equal bits,
+  whatever the operations round to. Identities of numbers hold only if the world allows them (`proof.lemmas`).
 - `REALS`: `+ - * /` are those of the field of `P` elements, so that equal codes at random points mean equal rational
   functions (the lemma of Schwartz and Zippel). Rounding, overflow and NaN are not in these worlds.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -26,9 +27,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from patcomp.proof.lemmas import LEMMAS
+
 P = 2**31 - 249
 """The number of elements of the field, a prime. Products of two codes fit into 64 bits. It is 7 modulo 8, and 2, 3, 5,
 7 and 11 are squares, so that constants with these factors have roots."""
+
+SIGN = 1 << 61
+"""The bit of a code that a change of the sign changes, in worlds of bits."""
 
 INFINITY, MINUS_INFINITY = P + 1, P + 2
 _NAMES = {math.inf: INFINITY, -math.inf: MINUS_INFINITY}
@@ -72,11 +78,21 @@ class World:
     """Another number is another world."""
     constants: dict[int, float] = field(default_factory=dict)
     """The numbers whose codes were made, by code."""
+    allowed: Collection[str] = ()
+    """The names of the lemmas that may be used."""
     lifts_constants: bool = False
     """Whether the constants of a program are symbols, too. Otherwise what a program computes of constants is a number,
     rounded as it is."""
     lemmas: set[str] = field(default_factory=set)
-    """The scalar lemmas that were used, by name."""
+    """The names of those that were used."""
+
+    def takes(self, lemma: str) -> bool:
+        """Use a lemma, if it is allowed; return whether it is."""
+        assert lemma in LEMMAS, lemma
+        if lemma not in self.allowed:
+            return False
+        self.lemmas.add(lemma)
+        return True
 
     # ---- codes ---------------------------------------------------------------------------------
 
@@ -108,13 +124,13 @@ class World:
         if math.isnan(value):
             return _NAN
         if math.isinf(value):
-            return _NAMES[value]
+            return _NAMES[value] if self.kind is Kind.REALS else _NAMES[math.inf] | (SIGN if value < 0 else 0)
         code = self._bits_of(value) if self.kind is Kind.BITS else self._real(value)
         self.constants[code] = value
         return code
 
     def _bits_of(self, value: float) -> int:
-        return _seed("constant", struct.pack("<d", value)) >> 1
+        return (_seed("constant", struct.pack("<d", abs(value))) >> 1 & ~SIGN) | (SIGN * (math.copysign(1, value) < 0))
 
     def _real(self, value: float) -> int:
         """A rational number of the field; a fraction or a root that was rounded to 16 or 32 bits is itself."""
@@ -135,6 +151,10 @@ class World:
         sign, size = (-1 if value < 0 else 1), abs(value)
         code = _seed(self.number, "irrational", f"{max(size, 1 / size):.5e}") % P
         return sign * (code if size >= 1 else pow(code, -1, P)) % P
+
+    def negated(self, codes: Tensor) -> Tensor:
+        """The numbers with the other sign, in a world of bits."""
+        return torch.where(codes == _NAN, codes, codes ^ SIGN)
 
     # ---- arithmetic of the field ---------------------------------------------------------------
 
@@ -193,15 +213,21 @@ class World:
     def keys(self, codes: Tensor) -> Tensor:
         """Numbers that are ordered as the codes are; constants are ordered by their values, NaN is NaN."""
         if self.kind is Kind.BITS:
-            drawn = self.oracle("order", codes)
+            size = codes & ~SIGN
+            drawn = self.oracle("order", size)
             keys = (drawn % 13 - 6).to(torch.float64)
             keys[drawn // 16 % 8 == 0] = math.nan
-        else:
-            keys = codes.to(torch.float64)
-            keys = torch.where(keys > P // 2, keys - P, keys) / 2**26
-        known = {**self.constants, P + 1: math.inf, P + 2: -math.inf, P + 3: math.nan}
-        if self.kind is Kind.REALS and 0 not in known:
-            known[0] = 0.0
-        for code, value in known.items():
-            keys = torch.where(codes == code, torch.tensor(value, dtype=torch.float64), keys)
-        return keys
+            known = {code & ~SIGN: abs(value) for code, value in self.constants.items()}
+            keys = _replaced(keys, size, {**known, _NAMES[math.inf]: math.inf, _NAN: math.nan})
+            return torch.where(codes & SIGN != 0, -keys, keys)
+        keys = codes.to(torch.float64)
+        keys = torch.where(keys > P // 2, keys - P, keys) / 2**26
+        infinities = {code: value for value, code in _NAMES.items()}
+        return _replaced(keys, codes, {0: 0.0, **self.constants, **infinities, _NAN: math.nan})
+
+
+def _replaced(keys: Tensor, codes: Tensor, known: Mapping[int, float]) -> Tensor:
+    """Keys, with those of known numbers in the place of random ones."""
+    for code, value in known.items():
+        keys = torch.where(codes == code, torch.tensor(value, dtype=torch.float64), keys)
+    return keys

@@ -18,7 +18,9 @@ _TERMS = 11
 """The number of terms of the series around zero, enough for float64 at 2.09."""
 
 
-@float_function("aten.special_airy_ai", examples=[example("40xf32[-20,12]"), example("2x9xf32"), example("5xsi32")])
+@float_function("aten.special_airy_ai", unspecified={
+    "element types": "far left of zero, where integers may be, the phase of the wave is rounded",
+}, examples=[example("40xf32[-20,12]"), example("2x9xf32"), example("5xsi32[-20,12]")])  # fmt: skip
 def airy_ai(value: Tensor) -> Tensor:
     "its Taylor series in the middle, a wave left of -2.09, a decaying exponential right of 2.09 (Cephes)"
     left, middle, right = value.clamp(max=-2.09), value.clamp(-2.09, 2.09), value.clamp(min=2.09)

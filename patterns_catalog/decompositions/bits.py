@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.promotion import float_function, in_one_type
+from patterns_catalog.decompositions.promotion import in_floats, in_one_type
 
 _LEFT = ("aten.__lshift__.Tensor", "aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor",
          "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor")  # fmt: skip
@@ -61,10 +61,14 @@ def lcm(self: Tensor, other: Tensor) -> Tensor:
     return (x.div(torch.where(divisor == 0, 1, divisor), rounding_mode="trunc") * y).abs()
 
 
-@float_function("aten.ldexp.Tensor", examples=[example("2x3xf32", "3xsi32")])
-def ldexp(x: Tensor, n: Tensor) -> Tensor:
-    "x * 2^n"
-    return x * torch.exp2(n)
+@decomposition("aten.ldexp.Tensor", examples=[example("2x3xf32", "3xsi32"), example("2x3xsi32", "3xsi32")])
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    "x * 2^n; of floats in two factors, because 2^n itself may overflow where the product does not"
+    (x, n), result = in_floats(self, other)
+    if not self.is_floating_point():
+        return (x * torch.exp2(n)).to(result)
+    half = (n * 0.5).trunc().clamp(-999.0, 999.0)  # also of infinite n
+    return (x * torch.exp2(half) * torch.exp2(n - half)).to(result)
 
 
 @decomposition("aten.frexp.Tensor", examples=[example("2x9xf32[-99,99]")])

@@ -153,7 +153,9 @@ def as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset:
     )
 
 
-@decomposition("prims.copy_strided", examples=[example(_Z, [1, 3])], of_complex=True)
+@decomposition("prims.copy_strided", of_complex=True, unspecified=dict.fromkeys(
+    ("options", "sizes", "ranks"), "strides at which elements share memory are no copy"
+), examples=[example(_Z, [1, 3])])  # fmt: skip
 def copy_strided(a: Tensor, stride: list[int]) -> Tensor:
     "a copy of both parts; a value has no order in memory"
     real, imag = (part.clone(memory_format=torch.contiguous_format) for part in parts(a))  # type: ignore[union-attr]

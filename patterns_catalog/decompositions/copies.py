@@ -47,7 +47,9 @@ def convert_element_type(a: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.ops.aten._to_copy(a, dtype=dtype)
 
 
-@decomposition("prims.copy_strided", examples=[example("2x3xf32", [1, 2])])
+@decomposition("prims.copy_strided", unspecified=dict.fromkeys(
+    ("options", "sizes", "ranks"), "strides at which elements share memory are no copy"
+), examples=[example("2x3xf32", [1, 2])])  # fmt: skip
 def copy_strided(a: Tensor, stride: list[int]) -> Tensor:
     "a copy: PyTorch's own decompositions choose an order in memory by it, and values of the IR have no such order"
     return a.clone(memory_format=torch.contiguous_format)

@@ -186,16 +186,21 @@ def _check_count(n: int) -> None:
         raise Rejected("the frequencies of a Fourier transform need a positive number of points")
 
 
+def _inverse(number: float) -> float:
+    """1 / number, where 1 / 0 is infinite."""
+    return 1.0 / number if number else math.copysign(math.inf, number)
+
+
 @decomposition("aten.fft_fftfreq", examples=[example(8), example(7, 0.5)])
 def fft_frequencies(n: int, d: float = 1.0, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
     "0, 1, ... and then -n/2, ... -1, divided by n d"
     _check_count(n)
     upper = torch.arange((n + 1) // 2, dtype=dtype or torch.get_default_dtype())
-    return torch.cat([upper, torch.arange(-(n // 2), 0, dtype=upper.dtype)]) * (1.0 / (n * d))
+    return torch.cat([upper, torch.arange(-(n // 2), 0, dtype=upper.dtype)]) * _inverse(n * d)
 
 
 @decomposition("aten.fft_rfftfreq", examples=[example(8), example(7, 0.5)])
 def fft_frequencies_of_real(n: int, d: float = 1.0, *, dtype: torch.dtype | None = None, **memory: Any) -> Tensor:
     "0, 1, ... n/2, divided by n d"
     _check_count(n)
-    return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * (1.0 / (n * d))
+    return torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype()) * _inverse(n * d)

@@ -49,7 +49,7 @@ def lgamma(x: Tensor) -> Tensor:
     positive = _lgamma_of_positive(torch.where(negative, 1.0 - x, x))
     sine = ((x - x.round()) * math.pi).sin().abs()
     value = torch.where(negative, math.log(math.pi) - sine.log() - positive, positive)
-    return torch.where(x.isinf(), math.inf, value)
+    return torch.where(x.isinf() | (negative & (sine == 0.0)), math.inf, value)  # the poles, however far
 
 
 _DIGAMMA_FAR = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)

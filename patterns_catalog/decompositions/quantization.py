@@ -55,14 +55,19 @@ def quantize_per_channel_group(
     return moved.clamp(quant_min, quant_max).to(dtype).reshape_as(input)
 
 
-@decomposition(f"{_OP}fake_quant_per_channel", examples=[
+_NO_INTEGER = dict.fromkeys(("infinities and zeros", "NaN"), "which integer eager makes of infinity and NaN is open")
+
+
+@decomposition(f"{_OP}fake_quant_per_channel", unspecified=_NO_INTEGER | dict.fromkeys(
+    ("axes", "sizes", "ranks", "options"), "eager does not check that the scales fit the axis"
+), examples=[
     example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", 1, -128, 127)
 ])  # fmt: skip
 def fake_quantize_per_channel(
     input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
     "quantized and dequantized at once"
-    shape = [-1 if dim == axis else 1 for dim in range(input.dim())]
+    shape = [-1 if dim == axis % input.dim() else 1 for dim in range(input.dim())]
     scale, zero_point = scales.float().reshape(shape), zero_points.to(torch.int32).reshape(shape)
     return _fake_quantized(input, scale, zero_point, quant_min, quant_max)[0]
 
@@ -76,13 +81,17 @@ def _fake_quantized(
     return ((torch.clamp(moved, quant_min, quant_max) - zero_point) * scale).to(x.dtype), inside
 
 
-@decomposition("aten.fake_quantize_per_tensor_affine_cachemask", examples=[example("2x9xf32", 0.03125, 3, -20, 20)])
+@decomposition("aten.fake_quantize_per_tensor_affine_cachemask", unspecified=_NO_INTEGER | {
+    "options": "eager takes a scale of zero",
+}, examples=[
+    example("2x9xf32", 0.03125, 3, -20, 20)
+])  # fmt: skip
 def fake_quantize(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
     "quantized and dequantized at once"
     return _fake_quantized(self, scale, zero_point, quant_min, quant_max)
 
 
-@decomposition("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", examples=[
+@decomposition("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", unspecified=_NO_INTEGER, examples=[
     example("2x9xf32", "1xf32[0.03,0.04]", "1xsi32[-3,3]", "1xsi64[1,1]", -20, 20),
     example("2x9xf32", "1xf32[0.03,0.04]", "1xsi32[-3,3]", "1xsi64[0,0]", -20, 20),
 ])  # fmt: skip
@@ -95,7 +104,7 @@ def fake_quantize_if_enabled(
     return torch.where(enabled, output, self), torch.logical_or(inside, torch.logical_not(enabled))
 
 
-@decomposition("aten.fake_quantize_per_channel_affine_cachemask", examples=[
+@decomposition("aten.fake_quantize_per_channel_affine_cachemask", unspecified=_NO_INTEGER, examples=[
     example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", 1, -20, 20)
 ])  # fmt: skip
 def fake_quantize_channels(

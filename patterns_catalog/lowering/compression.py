@@ -15,7 +15,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values, weight_key
-from patcomp.ir.types import element_name, integer_range, is_integer
+from patcomp.ir.types import BIT_WIDTHS, element_name, integer_range, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
@@ -214,6 +214,8 @@ def dequantize_affine(op: OpView, c: Coreai) -> Value:
     op.expect(len(op.block_size) == x.rank > 0, "there must be dimensions, and one block size for each")
     blocks = [size // block for size, block in zip(x.static_shape, op.block_size, strict=True)]
     scale, zero_point = c.reshape(scale, blocks), op.zero_point
+    if BIT_WIDTHS[element_name(element)] > BIT_WIDTHS[scale.dtype]:  # the product is one of the result's type
+        scale = c.cast(scale, element)
     base_shift = c.constant(np.zeros(blocks), scale.element_type)
     values, shift = _values(x), np.zeros(1) if zero_point is None else _values(zero_point)
     data: Value | None = x

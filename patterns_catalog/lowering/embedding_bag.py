@@ -14,10 +14,13 @@ from patterns_catalog.slices import slice_axis
 _MODES = ("sum", "mean", "amax")
 
 
-_LAST = {"options": "eager's kernels differ in whether a last offset before the end leaves the rest out"}
+_OPEN = {
+    "options": "eager's kernels differ in whether a last offset before the end leaves the rest out",
+    "NaN": "eager's maximum of a bag depends on where in the bag NaN is",
+}
 
 
-@lowering("aten._embedding_bag", "aten._embedding_bag_forward_only", unspecified=_LAST, examples=[
+@lowering("aten._embedding_bag", "aten._embedding_bag_forward_only", unspecified=_OPEN, examples=[
     example("7x3xf32", "6xsi64[0,6]", "3xsi64[0,0]"),
     example("7x3xf32", "6xsi64[0,3]", "3xsi64[0,0]", False, 1, False, None, True, 2),
     example("7x3xf32", "6xsi64[0,3]", "3xsi64[0,0]", False, 2, False, None, False, 1),

@@ -22,7 +22,7 @@ from patterns_catalog.lowering.windows_of_axes import at_taps, taken_rows
 from patterns_catalog.sizes import as_data, positions
 
 
-@lowering(*overloads("upsample_bicubic2d"), name="upsample_bicubic", examples=[
+@lowering(*overloads("upsample_bicubic2d"), name="upsample_bicubic", unspecified=ZERO_WEIGHTS, examples=[
     example("1x2x4x5xf32", [7, 9], False), example("1x2x4x5xf32", [7, 3], True),
     example("1x1x5x5xf32", None, False, [1.7, 0.6], op="aten.upsample_bicubic2d.vec"),
     example("1x2x4x5xui8[0,20]", [7, 3], False), example("1x2x4x5xui8[0,20]", [3, 9], True),
@@ -44,7 +44,9 @@ def upsample_bytes(op: OpView, c: Coreai) -> Value:
 
 @lowering(
     *overloads("_upsample_bilinear2d_aa"), *overloads("_upsample_bicubic2d_aa"), name="upsample_antialias",
-    unspecified=ZERO_WEIGHTS | {"sizes": "eager's kernel goes wrong on images that are one pixel wide"}, examples=[
+    unspecified=ZERO_WEIGHTS | dict.fromkeys(
+        ("sizes", "options"), "eager's kernel goes wrong on images that are one pixel wide, before or after"
+    ), examples=[
         example("1x2x7x8xf32", [3, 10], False), example("1x2x7x8xf32", [3, 4], True),
         example("1x2x7x8xf32", [3, 10], False, op="aten._upsample_bicubic2d_aa"),
         example("1x2x7x8xui8[0,20]", [3, 10], False),

@@ -8,6 +8,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lowering.integer_sums import integer_product
 from patterns_catalog.numbers import number_in
+from patterns_catalog.sizes import sizes_of
 
 
 @lowering(
@@ -46,13 +47,16 @@ def addmm(op: OpView, c: Coreai) -> Value:
     product = _product(c, op.mat1, op.mat2)
     bias, element = op["self"], product.element_type
     alpha, beta = (number_in(factor, element) for factor in (op.alpha, op.beta))
-    if alpha != 1:
-        product = c.broadcasting_mul(product, c.constant(alpha, element))
-    if beta == 0:
-        return product  # PyTorch then ignores NaN and infinity in self
-    if beta != 1:
+    if beta not in (0, 1):
         bias = c.broadcasting_mul(bias, c.constant(beta, element))
-    return c.broadcasting_add(product, bias)
+    if alpha not in (0, 1):
+        product = c.broadcasting_mul(product, c.constant(alpha, element))
+    if 0 not in (alpha, beta):
+        return c.broadcasting_add(product, bias)
+    # PyTorch ignores NaN and infinity in a term whose factor is 0
+    if alpha:
+        return product
+    return c.broadcast_to(bias if beta else c.constant(0, element), sizes_of(c, product))
 
 
 @lowering("aten.convolution", unspecified={

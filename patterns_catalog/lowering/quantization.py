@@ -14,7 +14,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
-from patcomp.ir.types import element_name, is_integer
+from patcomp.ir.types import element_name, is_float, is_integer
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
@@ -182,6 +182,7 @@ def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
     op.ignore("dtype", "output_dtype", because="the types of the input and the result have them")
     op.ignore("group_size", because="the number of scales says it")
     x, scales, element = op.input, op.scales, op.result.element_type
+    op.expect(is_float(scales.element_type), "scales that are integers are not supported; cast them to float")
     blocks = [x.static_shape[0], math.prod(scales.static_shape) // x.static_shape[0]]
     known = _known(op.zero_points)
     low, high = _RANGES.get(x.dtype, (0, -1))
@@ -199,7 +200,9 @@ def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
     return c.cast(made, element)
 
 
-@lowering(f"{_OP}choose_qparams.tensor", f"{_OP}choose_qparams_symmetric.tensor", name="choose_qparams", examples=[
+@lowering(f"{_OP}choose_qparams.tensor", f"{_OP}choose_qparams_symmetric.tensor", name="choose_qparams", unspecified={
+    "element types": "PyTorch computes the range of half precision in half precision",
+}, examples=[
     example("2x3xf32", -128, 127, 2.0**-12, "si8"), example("2x3xf32[-0.00001,0.00001]", 0, 255, 2.0**-12, "ui8"),
     example("2x3xf32[2,3]", -128, 127, 2.0**-12, "si8"),
     example("2x3xf32", -127, 127, 2.0**-12, "si8", op=f"{_OP}choose_qparams_symmetric.tensor"),
