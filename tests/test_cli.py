@@ -627,3 +627,22 @@ def test_rule_usage(patcomp: Command, tmp_path: Path, arguments: list[str], comp
     done = patcomp(*arguments)
     assert done.code == 2
     assert complaint in done.err
+
+
+BROKEN_EXAMPLE = """
+from patcomp.patterns import example, op_rule
+
+@op_rule("optimize", "coreai.relu", examples=[
+    example("2xf32", program=lambda torch, x: torch.ops.aten.no_such_op(x)),
+])
+def relu_of_nothing(op, c): "x"
+"""
+
+
+def test_an_example_that_does_not_run_is_a_failure_of_its_rule(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN_EXAMPLE)
+    done = patcomp("rule", "test", "mine.py", "--no-runtime")
+    assert done.code == 3
+    assert "the program of an example of relu_of_nothing (" in done.out
+    assert "mine.py:4) does not run: AttributeError: '_OpNamespace' 'aten' object has no attribute" in done.out
+    assert "Traceback" not in done.out + done.err

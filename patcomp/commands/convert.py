@@ -102,6 +102,10 @@ def convert(
     fix: Fix = None,
     compress: Compress = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
+    task: Annotated[
+        Literal["embedding", "rerank"] | None,
+        typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
@@ -139,7 +143,7 @@ def convert(
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
-        sources = load_sources(model, modules, options, weights=weights, allowed=allowed, trusted=trusted)
+        sources = load_sources(model, modules, options, task=task, weights=weights, allowed=allowed, trusted=trusted)
         for source in sources if verify else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):

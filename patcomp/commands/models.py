@@ -114,6 +114,7 @@ def load_sources(
     modules: Sequence[str] | None,
     options: ExportOptions,
     *,
+    task: str | None,
     weights: Path | None,
     allowed: Mapping[str, Sequence[str]],
     trusted: bool,
@@ -121,6 +122,7 @@ def load_sources(
     """The functions of the model that the command line names: several if it is the folder of a checkpoint.
 
     Args:
+        task: what the model of a folder is for, if its class does not say it.
         weights: the file of the weights of a model by name.
         allowed: the weights that may differ, by the options `--allow-missing` and `--allow-unexpected`.
 
@@ -133,6 +135,8 @@ def load_sources(
     if not is_checkpoint(Path(model)) and not is_on_the_hub(model) and not by_name:
         if unused := [option for option, names in allowed.items() if names]:
             raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint; {model} has its own weights")
+        if task is not None:
+            raise UsageError(f"--task goes with the folder of a checkpoint, and {model} is none")
         return [load_source(model, modules, options, trusted=trusted)]
     if unused := replace(options, half="").given() + ["--train"] * options.train:
         raise UsageError(
@@ -148,7 +152,7 @@ def load_sources(
     from patcomp.tasks.folder_to_program import entries_of, exported
 
     entries = entries_of(
-        model, options.half or "float32", weights=weights, trust_remote_code=trusted,
+        model, options.half or "float32", chosen=task, weights=weights, trust_remote_code=trusted,
         allowed=Allowed.of(allowed["--allow-missing"], allowed["--allow-unexpected"]),
     )  # fmt: skip
     return [

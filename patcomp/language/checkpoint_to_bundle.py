@@ -28,6 +28,7 @@ from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, func
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.precision import names_of
 from patcomp.language.sources import Step, model_of, source_of
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
@@ -64,6 +65,7 @@ def convert_language_model(
     verify: int | None = None,
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
+    float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
     progress: Step | None = None,
@@ -98,6 +100,8 @@ def convert_language_model(
         hidden: whether each function also returns `hidden`, what the head takes.
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
             asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+        float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
+            program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
         check: whether the converted program is compared with the model, on the evaluator, and on the Core AI runtime
             where it is installed; a prompt, as token ids or as a text that the tokenizer splits, is compared in place
@@ -122,6 +126,9 @@ def convert_language_model(
         raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={dtype!r}")
     if dtype not in DTYPES:
         raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    wide = names_of(float32)
+    if wide and (dtype == "float32" or target == "neural_engine"):
+        raise LanguageModelError("float32= goes with dtype='float16' or 'bfloat16', and with target='gpu'")
     compression = None if compress is None else CompressionRequest.of(compress)
     word = None if compression is None else compression.text
     points = EntryPoints(prefill, verify, hidden)
@@ -144,8 +151,9 @@ def convert_language_model(
     options = {
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
-        "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "compress": repr(compression),
-        "draft": smaller and request_of(smaller.folder, {}) if smaller and smaller.folder else None,
+        "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
+        "compress": repr(compression),
+        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
     known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
@@ -154,8 +162,8 @@ def convert_language_model(
     prompt = _prompt(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(source, dtype, allowed, trust_remote_code=trust_remote_code)
-        context = _context(model, max_context)
+            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code)
+        context = context_of(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
         checked = work if check is not False else None
@@ -169,7 +177,7 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
-                decoders = [Decoder(model, hidden=hidden)]
+                decoders = [Decoder(model, hidden=hidden, dtype=DTYPES[dtype])]
                 if smaller is not None:
                     with step("loading the draft"):
                         drafting, _ = model_of(smaller, dtype, STRICT, trust_remote_code=trust_remote_code)
@@ -191,10 +199,10 @@ def convert_language_model(
         with step("writing the asset") as shown:
             advance = shown if callable(shown) else None
             program.save_asset(asset, metadata=card(source.folder), writer=writer, progress=advance)
-        if checked is not None and comparisons and compression is None and has_toolchain():
+        if checked is not None and comparisons and has_toolchain():
             with step("comparing the asset with the model"):
                 for each in comparisons:
-                    each.check_asset(asset)
+                    each.check_asset(asset, None if compression is None else program)
     return Bundle(place)
 
 
@@ -282,7 +290,7 @@ def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | No
     return prompt
 
 
-def _context(model: Any, wanted: int | None) -> int:
+def context_of(model: Any, wanted: int | None) -> int:
     """The most tokens of a bundle."""
     own = _own_context(model)
     if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
@@ -297,7 +305,8 @@ def _context(model: Any, wanted: int | None) -> int:
 
 def _own_context(model: Any) -> int | None:
     """The most tokens that a model takes, as far as its configuration says it."""
-    return getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    config = model.config.get_text_config()
+    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
 
 
 def _check_has_static_form(model: Any) -> None:

@@ -57,7 +57,8 @@ class StackedCacheLayer(CacheLayerMixin):
         cache.narrow(0, self.layer, 1).narrow(3, self.offset, new.shape[2]).copy_(padded.unsqueeze(0))
         # a new view: one of before the write would be written to as well
         held = cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
-        return held if width == cache.shape[4] else held.narrow(3, 0, width)
+        held = held if width == cache.shape[4] else held.narrow(3, 0, width)
+        return held.to(new.dtype)
 
     def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
         return self.total, 0
@@ -105,7 +106,7 @@ class FixedLayer(LinearAttentionCacheLayerMixin):
         window = before.shape[-1]
         both = torch.cat([before, conv_states.to(before.dtype)], dim=-1)
         self.conv_states[state_idx] = both.narrow(-1, both.shape[-1] - window, window)
-        return both
+        return both.to(conv_states.dtype)
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **options: Any) -> Tensor:
         value = recurrent_states.to(self.held(RECURRENCE, state_idx).dtype)

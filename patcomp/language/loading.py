@@ -20,6 +20,9 @@ from torch import nn
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
+from patcomp.language.precision import names_of, set_types
+from patcomp.language.quantized.formats import format_of
+from patcomp.language.quantized.reading import fill
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -36,7 +39,7 @@ class Allowed:
     @classmethod
     def of(cls, missing: str | Sequence[str], unexpected: str | Sequence[str]) -> Allowed:
         """What a user allows; one name need not be in a list."""
-        return cls(*(((each,) if isinstance(each, str) else tuple(each)) for each in (missing, unexpected)))
+        return cls(names_of(missing), names_of(unexpected))
 
 
 STRICT = Allowed()
@@ -100,6 +103,20 @@ def loaded(
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if (form := format_of(config)) is not None:
+        if allowed != STRICT:
+            raise LanguageModelError(
+                f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
+                "allow_missing= and allow_unexpected= out"
+            )
+        try:
+            empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+        except Exception as error:  # a configuration can make transformers raise anything
+            raise LanguageModelError(
+                f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
+            ) from error
+        fill(empty, folder, form, DTYPES[dtype])
+        return empty
     reports: list[str] = []
     try:
         with _reporting_to(reports), torch.random.fork_rng():
@@ -120,8 +137,27 @@ def loaded(
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
     check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
-    _check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
+    check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
+    return cast("nn.Module", model)
+
+
+def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
+    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
+    rotary embeddings."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    for key in ("quantization_config", "quantization", "compression_config"):
+        vars(config).pop(key, None)
+    with torch.device("meta"):
+        model = auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval()
+    for module in model.modules():
+        empty = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
+        for name, buffer in empty.items():
+            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        if empty:
+            model._init_weights(module)
     return cast("nn.Module", model)
 
 
@@ -245,7 +281,7 @@ def _stored_types(files: Iterable[Path]) -> set[str]:
     return found
 
 
-def _check_weights(model: nn.Module, *, rounded: bool) -> None:
+def check_weights(model: nn.Module, *, rounded: bool) -> None:
     """Check that weights are plain floats, and finite after they were rounded to another type.
 
     Raises:
@@ -264,18 +300,19 @@ def _check_weights(model: nn.Module, *, rounded: bool) -> None:
 
 
 def in_dtype(model: nn.Module, dtype: str) -> nn.Module:
-    """A model in eval mode whose floats all have one type: itself if it is so, otherwise a copy.
+    """A model in eval mode whose weights have one type: itself if it is so, otherwise a copy.
 
     Raises:
         LanguageModelError: weights are quantised, or too large for the type.
     """
-    _check_weights(model, rounded=False)
+    check_weights(model, rounded=False)
     wanted = DTYPES[dtype]
     floats = {tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()}
     if floats <= {wanted} and not model.training:
         return model
-    made = copy.deepcopy(model).to(wanted).eval()
-    _check_weights(made, rounded=True)
+    made = copy.deepcopy(model).eval()
+    set_types(made, wanted)
+    check_weights(made, rounded=True)
     return made
 
 
@@ -285,8 +322,8 @@ def attention_of(model: Any) -> str:
     config = model.config
     is_written_out = (
         config._attn_implementation == "eager"
-        or not getattr(model, "_supports_sdpa", True)
-        or getattr(config, "attn_logit_softcapping", None) is not None
+        or not all(getattr(part, "_supports_sdpa", True) for part in model.modules())
+        or getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     )
     return "eager" if is_written_out else "sdpa"
 

@@ -2,15 +2,19 @@
 
 The models compute several tokens in chunks, in a Python loop whose length is the number of tokens, which cannot be
 exported for an open number, and some of them begin with zeros whatever came before. `open_lengths` exchanges these
-functions, while a model is called, for the same recurrences one token after the other, which begin with the state.
+functions, while a model is called and for the thread that calls it, for the same recurrences one token after the other,
+which begin with the state.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -162,26 +166,54 @@ class AskedCache(Cache):
         return self.asked
 
 
+_FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
+"""The functions that take the place of transformers' in this thread, by name."""
+_LOCK = threading.Lock()
+_PLACES: Counter[tuple[Any, str]] = Counter()
+"""How many calls use the functions of `_chosen` in a module, by module and name."""
+
+
 @contextmanager
 def open_lengths(model: nn.Module, cache: AskedCache) -> Iterator[None]:
     """Exchange the functions of recurrences in the modules of Python that define the parts of a model.
+
+    Only this thread sees the exchange: for other threads, the functions in the modules call transformers' own.
 
     Args:
         model: of transformers.
         cache: that the model is called with.
     """
-    forms = {
+    forms: dict[str, Callable[..., Any]] = {
         "torch_chunk_gated_delta_rule": _delta_rule,
         "chunk_kimi_delta_attention": _delta_rule,
         "mamba2_chunk_scan": _mamba2,
         "mamba_selective_scan": partial(_mamba, lambda: cache.asked),
     }
-    places = {sys.modules[type(part).__module__] for part in model.modules()}
-    before = [(place, name, vars(place)[name]) for place in places for name in forms if name in vars(place)]
+    modules = {sys.modules[type(part).__module__] for part in model.modules()}
+    places = [(place, name) for place in modules for name in forms if name in vars(place)]
+    with _LOCK:
+        for place, name in places:
+            if not _PLACES[place, name]:
+                setattr(place, name, _chosen(name, vars(place)[name]))
+            _PLACES[place, name] += 1
+    token = _FORMS.set(forms)
     try:
-        for place, name, _ in before:
-            setattr(place, name, forms[name])
         yield
     finally:
-        for place, name, function in before:
-            setattr(place, name, function)
+        _FORMS.reset(token)
+        with _LOCK:
+            for place, name in places:
+                _PLACES[place, name] -= 1
+                if not _PLACES[place, name]:
+                    setattr(place, name, vars(place)[name].__wrapped__)
+
+
+def _chosen(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls the form of this thread, or transformers' own."""
+
+    @wraps(own)
+    def function(*arguments: Any, **options: Any) -> Any:
+        return _FORMS.get({}).get(name, own)(*arguments, **options)
+
+    function.__wrapped__ = own  # type: ignore[attr-defined]
+    return function

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,17 @@ from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
-from patcomp.language.loading import Allowed, check_configuration, classes_of, in_dtype, load_model, loaded
+from patcomp.language.loading import (
+    DTYPES,
+    Allowed,
+    check_configuration,
+    check_weights,
+    classes_of,
+    in_dtype,
+    load_model,
+    loaded,
+)
+from patcomp.language.precision import set_types
 from patcomp.language.text_part import text_part, whole_class
 
 Step = Callable[[str], AbstractContextManager[Any]]
@@ -56,26 +67,40 @@ def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: b
     return Source(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole)
 
 
-def model_of(source: Source, dtype: str, allowed: Allowed, *, trust_remote_code: bool) -> tuple[Any, tuple[str, ...]]:
+def model_of(
+    source: Source, dtype: str, allowed: Allowed, float32: Sequence[str] = (), *, trust_remote_code: bool
+) -> tuple[Any, tuple[str, ...]]:
     """The language model of a source, in eval mode, and notes about what of it is left out.
 
     A model that is given is not changed.
 
+    Args:
+        source: from `source_of`.
+        dtype: of the weights.
+        allowed: how the weights of a folder may differ from the model's.
+        float32: names or patterns of modules that are in float32 all the same; a folder is then read in float32.
+        trust_remote_code: whether to run code of the folder.
+
     Raises:
         LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
-            transformers.
+            transformers; or a pattern fits no module.
     """
     model: Any
+    stored = "float32" if float32 else dtype
     if source.given is not None:
-        model = in_dtype(source.given, dtype)
+        model = copy.deepcopy(source.given).eval() if float32 else in_dtype(source.given, dtype)
     else:
         assert source.folder is not None
         model = (
-            loaded(source.whole, "as a whole", source.folder, dtype, trust_remote_code, allowed)
-            if source.whole else load_model(source.folder, dtype, trust_remote_code=trust_remote_code, allowed=allowed)
+            loaded(source.whole, "as a whole", source.folder, stored, trust_remote_code, allowed) if source.whole else
+            load_model(source.folder, stored, trust_remote_code=trust_remote_code, allowed=allowed)
         )  # fmt: skip
     model, notes = _text_only(model)
     _check_class(model)
+    if float32:
+        check_weights(model, rounded=False)
+        set_types(model, DTYPES[dtype], float32)
+        check_weights(model, rounded=True)
     return model, notes
 
 

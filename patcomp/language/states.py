@@ -90,8 +90,12 @@ def cache_argument(model: nn.Module) -> str | None:
     return next((name for name in CACHE_ARGUMENTS if name in taken), None)
 
 
-def states_of(model: Any) -> States:
+def states_of(model: Any, dtype: torch.dtype | None = None) -> States:
     """The states of a causal language model, from one call of a few tokens.
+
+    Args:
+        model: of transformers.
+        dtype: of keys and values; by default the one in which the model has them.
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
@@ -105,7 +109,9 @@ def states_of(model: Any) -> States:
         )
     with torch.no_grad():
         try:
-            result = model(input_ids=torch.arange(_TOKENS)[None] % model.config.vocab_size, use_cache=True)
+            result = model(
+                input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
+            )
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {_TOKENS} tokens: {reason_of(error)}"
@@ -117,20 +123,20 @@ def states_of(model: Any) -> States:
             f"the architecture {kind!r} keeps {given}, and a bundle holds what is in a cache of transformers: keys and "
             "values, windows of convolutions and recurrences"
         )
-    return _stacked(cache.layers, kind)
+    return _stacked(cache.layers, kind, dtype)
 
 
-def _stacked(layers: Iterable[Any], kind: str) -> States:
+def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None) -> States:
     """States by kind and form, in the order: keys and values, convolutions, recurrences."""
     found: dict[tuple[object, ...], list[State]] = {}
 
-    def placed(names: tuple[str, ...], shape: tuple[int, ...], dtype: torch.dtype, *, grows: bool) -> list[Place]:
+    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
         """A new row in the state of such a form, or in both of keys and values."""
-        form = names, shape, dtype
+        form = names, shape, element
         if form not in found:
             number = 1 + sum(other[0] == names for other in found)
             suffix = "" if number == 1 else str(number)
-            found[form] = [State(name + suffix, 0, shape, dtype, grows) for name in names]
+            found[form] = [State(name + suffix, 0, shape, element, grows) for name in names]
         found[form] = [replace(state, rows=state.rows + 1) for state in found[form]]
         return [Place(state.name, state.rows - 1) for state in found[form]]
 
@@ -160,7 +166,7 @@ def _stacked(layers: Iterable[Any], kind: str) -> States:
                 )
             # one width for both, because the Swift package grows values by the sizes of keys
             shape = keys.shape[1], max(keys.shape[3], values.shape[3])
-            key, value = placed((KEYS, VALUES), shape, keys.dtype, grows=True)
+            key, value = placed((KEYS, VALUES), shape, dtype or keys.dtype, grows=True)
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip

@@ -43,7 +43,11 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
         return []
     check = Check("programs of several ops")
     for item in programs:
-        program, model, inputs = convert_example(rule, item, catalog)
+        try:
+            program, model, inputs = convert_example(rule, item, catalog)
+        except RuleError as error:
+            check.failure = error
+            continue
         verification = program.verify_against(model, inputs, backends=["evaluator"])
         if rule.name not in fired_in(program):
             check.failure = RuleError(f"rule {rule.name} ({rule.source}) does not fire in its example {item}")

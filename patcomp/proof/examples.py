@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.errors import RuleError
 from patcomp.evaluate.eager import random_tensor
 from patcomp.patterns import Example, Rule, Stage
 from patcomp.patterns.example_types import limits_of, parse_type
@@ -44,7 +45,13 @@ def convert_example(
         catalog: catalogs before patcomp's own.
     """
     inputs, module = example_inputs(example), Calling(example)
-    exported = torch.export.export(module, inputs)
+    try:
+        exported = torch.export.export(module, inputs)
+    except Exception as error:  # code of the rule's author
+        reason = str(error).strip().split("\n")[0]
+        raise RuleError(
+            f"the program of an example of {rule.name} ({rule.source}) does not run: {type(error).__name__}: {reason}"
+        ) from error
     converter = TorchConverter(catalog=catalog).add_exported_program(exported)
     target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
     return converter.to_coreai(target=target), module, inputs

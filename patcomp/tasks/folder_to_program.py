@@ -18,12 +18,13 @@ from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
 from patcomp.targets import Target
 from patcomp.tasks import timm_models
 from patcomp.tasks.entries import Entry
-from patcomp.tasks.table import TASKS, task_of
+from patcomp.tasks.table import CHOSEN, TASKS, task_of
 
 
 def convert_folder(
     folder: str | Path,
     *,
+    task: Literal["embedding", "rerank"] | None = None,
     weights: str | Path | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
@@ -38,6 +39,8 @@ def convert_folder(
     Args:
         folder: has `config.json` and `*.safetensors`; or an id of the hub, `"owner/name"`, which is downloaded; or
             timm's name of an architecture, `"timm:resnet18"`, with `weights`.
+        task: `"embedding"` for one vector of a text, with the pooling of sentence-transformers' `modules.json`;
+            `"rerank"` for one score of a text. By default the class of the model says the task.
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
         dtype: the type of the weights.
         target: a device, as in `TorchConverter.to_coreai`.
@@ -53,7 +56,9 @@ def convert_folder(
     """
     converter = converter or TorchConverter()
     allowed = Allowed.of(allow_missing, allow_unexpected)
-    for entry in entries_of(folder, dtype, weights=weights, trust_remote_code=trust_remote_code, allowed=allowed):
+    for entry in entries_of(
+        folder, dtype, chosen=task, weights=weights, trust_remote_code=trust_remote_code, allowed=allowed
+    ):
         converter.add_exported_program(
             exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
         )
@@ -64,15 +69,21 @@ def entries_of(
     folder: str | Path,
     dtype: str = "float32",
     *,
+    chosen: str | None = None,
     weights: str | Path | None = None,
     trust_remote_code: bool = False,
     allowed: Allowed = STRICT,
 ) -> list[Entry]:
     """The functions of the model of a folder, or of a name.
 
+    Args:
+        chosen: the task, if the user chooses it; other arguments are those of `convert_folder`.
+
     Raises:
         PatcompError: as `convert_folder`.
     """
+    if chosen is not None and chosen not in CHOSEN:
+        raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
     if isinstance(folder, str) and folder.startswith(TIMM):
         return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
     if weights is not None:
@@ -83,17 +94,20 @@ def entries_of(
         check_weight_files(place, config)
         return timm_models.of_folder(place, config, dtype, allowed)
     name = class_name(config)
-    if name.endswith(LANGUAGE_MODELS):
+    if name.endswith(LANGUAGE_MODELS) and chosen is None:
         raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
-    task = task_of(name)
+    task = task_of(name, chosen)
     if task is None:
         known = ", ".join(each.name for each in TASKS)
         raise PatcompError(
             f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
         )
     purpose = f"for {task.name}"
-    check_class(place, config, task.auto, classes_of(task.auto, config), purpose)
+    classes = classes_of(task.auto, config)
+    if not task.heads or not classes:  # otherwise the folder may name a class with a head
+        check_class(place, config, task.auto, classes, purpose)
     check_weight_files(place, config)
+    allowed = Allowed((*allowed.missing, *task.heads), (*allowed.unexpected, *task.heads))
     model = loaded(task.auto, purpose, place, dtype, trust_remote_code, allowed)
     try:
         return task.entries(model, place)

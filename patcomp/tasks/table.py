@@ -21,6 +21,8 @@ class Task:
     """The ends of the names of their classes, or whole names."""
     entries: Callable[[Any, Path], list[Entry]]
     """The functions that are exported of a model, which the folder may describe further."""
+    heads: tuple[str, ...] = ()
+    """Weights of the folder that the task leaves out, or that the folder may lack."""
 
 
 def _speech(model: Any, folder: Path) -> list[Entry]:
@@ -33,6 +35,18 @@ def _text_to_text(model: Any, folder: Path) -> list[Entry]:
     from patcomp.tasks.sequences import text_to_text
 
     return text_to_text(model, folder)
+
+
+def _embedding(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.sentences import embedding
+
+    return embedding(model, folder)
+
+
+def _rerank(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.sentences import rerank
+
+    return rerank(model, folder)
 
 
 TASKS = (
@@ -48,7 +62,24 @@ TASKS = (
 )
 """The tasks; the first one whose class fits is taken."""
 
+HEADS = ("lm_head.*", "score.*", "classifier.*", "cls.*", "pooler.*")
+"""Weights of heads, which the model of an embedding has no place for, or lacks."""
 
-def task_of(architecture: str) -> Task | None:
-    """The task of a model class."""
+CHOSEN = ("embedding", "rerank")
+"""The tasks that only the user chooses, by name."""
+
+
+def task_of(architecture: str, chosen: str | None = None) -> Task | None:
+    """The task of a model class.
+
+    Args:
+        architecture: the class.
+        chosen: one of `CHOSEN`, or None.
+    """
+    if chosen == "embedding":
+        return Task("embedding", "AutoModel", (), _embedding, HEADS)
+    if chosen == "rerank":
+        is_classifier = architecture.endswith("ForSequenceClassification")
+        auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModelForCausalLM"
+        return Task("reranking", auto, (), _rerank)
     return next((task for task in TASKS if architecture.endswith(task.classes)), None)

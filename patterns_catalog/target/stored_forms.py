@@ -8,6 +8,7 @@ What is moved and joined then are constants, which are stored in the new form, s
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -165,5 +166,6 @@ def move_of_stored_form(op: OpView, c: Coreai) -> Value:
 def _weight(torch: Any) -> Any:
     """Floats of bytes with a scale for each row, for the examples."""
     table = torch.tensor([[(7 * i + 11 * j) % 255 - 127 for j in range(32)] for i in range(16)], dtype=torch.int8)
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # registers the operator
     unpack = torch.ops.quantized_decomposed.dequantize_per_channel
     return unpack(table, torch.arange(1.0, 17.0), torch.tensor([0] * 16), 0, -128, 127, torch.int8)

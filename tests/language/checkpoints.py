@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dots1": {**_MIXED, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "afmoe": {**_MIXED, "num_dense_layers": 1},
     "granite_swa": {},
+    "vaultgemma": {**_MIXED, "query_pre_attn_scalar": 8},
 }
 """What differs from the common sizes, by `model_type`."""
 _FURTHER = list(SETTINGS)[list(SETTINGS).index("lfm2") :]
@@ -197,12 +200,20 @@ def generated(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
     return [int(token) for token in made[0, len(prompt) :]]
 
 
-def assert_best(model: Any, prompt: list[int], made: list[int]) -> None:
-    """Check that each token is the model's most probable one, up to the rounding of float16."""
+def assert_best(model: Any, prompt: list[int], made: list[int], exact: Any = None) -> None:
+    """Check that each token is the model's most probable one, up to the rounding of float16.
+
+    Args:
+        model: in float16.
+        prompt, made: token ids.
+        exact: the same in float32; its difference from the model then is the rounding of a logit.
+    """
     with torch.no_grad():
-        logits = model(torch.tensor([prompt + made])).logits[0, len(prompt) - 1 : -1].float()
+        tokens = torch.tensor([prompt + made])
+        logits, wide = (each(tokens).logits[0, len(prompt) - 1 : -1].float() for each in (model, exact or model))
     chosen = logits.gather(1, torch.tensor(made)[:, None])
-    assert float((logits.max(1, keepdim=True).values - chosen).max()) < 5e-3
+    rounding = max(5e-3, 2 * float((logits - wide).abs().max()))
+    assert float((logits.max(1, keepdim=True).values - chosen).max()) < rounding
 
 
 def folder(path: Path, kind: str = "llama") -> Path:
@@ -219,3 +230,15 @@ def folder(path: Path, kind: str = "llama") -> Path:
     fast.save_pretrained(path)
     (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n\nA small model.\n")
     return path
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A change of the content of a bundle's `metadata.json`."""
+
+    def edit(path: Path) -> None:
+        file = path / "metadata.json"
+        metadata = json.loads(file.read_text())
+        change(metadata)
+        file.write_text(json.dumps(metadata))
+
+    return edit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from patcomp.language.contract import LOGITS
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.generation import Session, greedy
-from patcomp.language.loading import implementations
+from patcomp.language.loading import implementations, in_dtype
 from tests.language.checkpoints import CONTEXT, PROMPT, SECOND, SETTINGS, assert_best, checkpoint, generated
 
 STEPS = 16
@@ -50,12 +49,12 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
         assert bundle.metadata["notes"] == [NO_CACHES.partition("\n")[0]]
     else:
         assert problems == []
-    half = copy.deepcopy(model).half()
+    half: Any = in_dtype(model, "float16")
     for prompt in (PROMPT, SECOND, PROMPT * 21):
         new = STEPS if prompt is PROMPT else 4 if prompt is SECOND else 6
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
-            assert_best(half, prompt, made)  # two logits are equal but for the rounding of float16
+            assert_best(half, prompt, made, model)  # two logits are equal but for the rounding of float16
 
 
 @each_architecture("gpt_oss", "qwen3_5_text")

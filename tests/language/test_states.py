@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.export import Dim
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from patcomp import TorchConverter
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, checking, convert_language_model
 from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
-from patcomp.language.dynamic_form import Function
-from patcomp.language.exporting import exported_module
+from patcomp.language.dynamic_form import Function, dynamic_program, exported
+from patcomp.language.loading import implementations
+from patcomp.language.recurrences import _FORMS, AskedCache, open_lengths
 from patcomp.language.states import States
-from tests.language.checkpoints import PROMPT, SECOND, checkpoint
+from tests.language.checkpoints import PROMPT, SECOND, SETTINGS, checkpoint
 
 FORMS: dict[str, dict[str, tuple[int, ...]]] = {
     "lfm2": {"keyCache": (1, 1, 2, 64, 8), "valueCache": (1, 1, 2, 64, 8), "convState": (1, 1, 32, 3)},
@@ -65,22 +65,64 @@ def test_functions_come_back() -> None:
     assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
 
 
-@pytest.mark.filterwarnings("ignore:the model was exported for sizes:patcomp.errors.ConversionWarning")
-def test_one_token_needs_no_loop() -> None:
-    """The decode step of Qwen3.5: the rule is a composite, and each state is written once."""
-    decoder = Decoder(checkpoint("qwen3_5_text"))
-    growing = tuple({3: Dim(state.name, min=1, max=128)} if state.grows else {} for state in decoder.states.states)
-    arguments = torch.tensor([[3]]), torch.arange(24)[None], *decoder.states.zeros(32)
-    exported = exported_module(decoder, arguments, "a step", ({}, {1: Dim("total", min=1, max=64)}, growing))
-    converter = TorchConverter(mode=TorchConverter.Mode.RELEASE).add_exported_program(
-        exported, input_names=[TOKENS, POSITIONS], output_names=[LOGITS], state_names=decoder.states.names
-    )
-    program = converter.to_coreai()
+def test_other_threads_have_transformers_functions() -> None:
+    """One thread is inside of two exchanges, which end in another order, while a second one calls the model."""
+    own = modeling_qwen3_5.torch_chunk_gated_delta_rule
+    model: Any = checkpoint("qwen3_5_text")
+    tokens = torch.tensor([PROMPT])
+    with torch.no_grad():
+        wanted = model(tokens).logits
+    seen: list[Any] = []
+    inside, done = threading.Event(), threading.Event()
+
+    def exchanged() -> None:
+        with open_lengths(model, AskedCache(layers=[])):
+            inside.set()
+            done.wait()
+            seen.append(_FORMS.get()["torch_chunk_gated_delta_rule"])
+
+    thread = threading.Thread(target=exchanged)
+    thread.start()
+    inside.wait()
+    assert modeling_qwen3_5.torch_chunk_gated_delta_rule is not own
+    assert _FORMS.get({}) == {}
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, wanted)  # the form of one token after the other is rounded otherwise
+        with open_lengths(model, AskedCache(layers=[])):
+            assert not torch.equal(model(tokens).logits, wanted)
+            done.set()
+            thread.join()
+            assert not torch.equal(model(tokens).logits, wanted)
+    assert len(seen) == 1
+    assert modeling_qwen3_5.torch_chunk_gated_delta_rule is own
+
+
+DECODE: dict[str, tuple[int, dict[str, Any]]] = {
+    "qwen3_5_text": (280, {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"]}),
+    "lfm2": (144, {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}),
+    "gemma4_text": (194, {}),
+    "deepseek_v3": (190, {}),
+}
+"""The most ops of `main` for one token without constants, and what differs from the sizes of the other tests."""
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "qwen3_5_text" else pytest.param(kind, marks=pytest.mark.slow) for kind in DECODE]
+)
+def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decode step: the gated delta rule is a composite, and each fixed state is written once."""
+    most, settings = DECODE[kind]
+    monkeypatch.setitem(SETTINGS, kind, {**SETTINGS[kind], **settings})
+    model = checkpoint(kind)
+    with implementations(model):
+        function = Function("main", Decoder(model), 1)
+        program = dynamic_program([(function, exported(function, 64))])
     assert "coreai.while" not in str(program)
-    assert program.composites["gated_delta_update"] == 1
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
-    assert len(names) - names.count("coreai.constant") <= 162
-    assert names.count("coreai.write_handle") == 4
+    assert len(names) - names.count("coreai.constant") <= most
+    if kind == "qwen3_5_text":
+        assert program.composites["gated_delta_update"] == 3
+        assert names.count("coreai.write_handle") == 4
 
 
 def test_what_apples_engines_take() -> None:

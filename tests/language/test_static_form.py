@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from patcomp.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
 from patcomp.language.architectures import ARCHITECTURES
-from patcomp.language.loading import implementations
+from patcomp.language.loading import implementations, in_dtype
 from patcomp.language.static_form import (
     Embeddings,
     checked_context,
@@ -41,7 +40,7 @@ def model_of(kind: str, *, tied: bool = False) -> Any:
 
 def in_half(model: Any, *, quantized: bool = True) -> Any:
     """The model in float16, with the embeddings that the table stands for."""
-    half = copy.deepcopy(model).half()
+    half: Any = in_dtype(model, "float16")
     weight = half.model.embed_tokens.weight
     embeddings = Embeddings.of(weight, quantized=quantized)
     with torch.no_grad():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from transformers import LlamaForCausalLM
 
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, check_bundle, convert_language_model
@@ -88,25 +90,30 @@ def test_what_the_folder_names() -> None:
         assert whole_class({**named, **change}) is None
 
 
-def test_a_part_that_computes_something_else() -> None:
-    """As Aya Vision, which leaves out the scale of Cohere's logits."""
+def test_a_part_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Aya Vision, which leaves out the scale of Cohere's logits, and a model that no part explains."""
     model = whole("llava")
-    head = model.lm_head.forward
-    part = text_part(model).model
-    assert not isinstance(part, WithHead)
-    forward = model.forward
+    head, forward = model.lm_head, model.forward
 
-    def scaled(*arguments: Any, **options: Any) -> Any:
+    def scaled(factor: float, *arguments: Any, **options: Any) -> Any:
         result = forward(*arguments, **options)
+        result.logits = factor * result.logits
+        return result
+
+    assert not isinstance(text_part(model).model, WithHead)
+    own = LlamaForCausalLM.forward
+
+    def twice(self: Any, *arguments: Any, **options: Any) -> Any:
+        result: Any = own(self, *arguments, **options)
         result.logits = 2 * result.logits
         return result
 
-    model.forward = scaled
-    assert model.lm_head.forward == head
-    with pytest.raises(
-        LanguageModelError, match="LlamaForCausalLM, does not compute the logits of the whole model for"
-    ):
+    monkeypatch.setattr(LlamaForCausalLM, "forward", twice)
+    assert isinstance(text_part(model).model, WithHead)
+    model.forward = partial(scaled, 3.0)
+    with pytest.raises(LanguageModelError, match=r"does not compute the logits of the whole model for a text: they"):
         text_part(model)
+    assert model.lm_head is head
 
 
 def test_a_tower_without_a_decoder(tmp_path: Path) -> None:
