@@ -60,6 +60,7 @@ app.add_typer(rule_app, name="rule")
 
 app.command()(convert.convert)
 app.command("convert-lm")(language.convert_lm)
+app.command("convert-vlm")(language.convert_vlm)
 app.command()(language.generate)
 app.command()(assets.inspect)
 app.command()(assets.run)

@@ -81,7 +81,17 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
             imported.add((node.module or "").partition(".")[0])
     foreign = {name.replace("_", "-") for name in imported - sys.stdlib_module_names}
     # of the extras `coreai`, `models` and `yaml`; timm is looked for where a folder holds one of its models
-    optional = {"coreai", "huggingface-hub", "safetensors", "timm", "tokenizers", "torchvision", "transformers", "yaml"}
+    optional = {
+        "PIL",
+        "coreai",
+        "huggingface-hub",
+        "safetensors",
+        "timm",
+        "tokenizers",
+        "torchvision",
+        "transformers",
+        "yaml",
+    }
     assert foreign - {"patcomp", "patterns-catalog"} - optional == set(_requirements(PROJECT["dependencies"]))
 
 

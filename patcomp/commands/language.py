@@ -1,4 +1,4 @@
-"""`patcomp convert-lm` and `patcomp generate`: language models from a folder, and a look at what they say."""
+"""`patcomp convert-lm`, `convert-vlm` and `generate`: language models from a folder, and a look at what they say."""
 
 from __future__ import annotations
 
@@ -93,9 +93,52 @@ def convert_lm(
         say(f"warning: {problem}")
 
 
+def convert_vlm(
+    folder: Annotated[str, typer.Argument(help="The folder of a checkpoint of transformers, or an id of the hub.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the bundle, which must not exist.")],
+    image_size: Annotated[
+        int | None, typer.Option(help="The side of the square image, in pixels; by default the image processor's.")
+    ] = None,
+    max_context: Annotated[int | None, typer.Option(help="The most tokens; by default the model's own.")] = None,
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32"], typer.Option(help="The type of the weights and the cache.")
+    ] = "float16",
+    tokenizer: Annotated[
+        bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
+    ] = True,
+    allow_missing: AllowMissing = None,
+    allow_unexpected: AllowUnexpected = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")] = False,
+    writer: Writer = None,
+) -> None:
+    """Convert a model of images and text to a bundle that Apple's Swift package loads."""
+    from patcomp.commands.torchvision import declare_operators
+
+    declare_operators()  # transformers imports torchvision
+    require_transformers("a vision-language model")
+    from patcomp.language import check_bundle, convert_vision_language_model
+
+    bundle = convert_vision_language_model(
+        folder, out=output, image_size=image_size, max_context=max_context, dtype=dtype,
+        tokenizer=None if tokenizer else False, allow_missing=allow_missing or (),
+        allow_unexpected=allow_unexpected or (), check=not no_check, progress=working, writer=writer,
+    )  # fmt: skip
+    metadata = bundle.metadata
+    vision, most = metadata["vision"], metadata["language"]["max_context_length"]
+    say(
+        f"{bundle.path}: images of {vision['image_size']} x {vision['image_size']} pixels, "
+        f"{vision['image_token_count']} tokens each; {most} tokens at most"
+    )
+    for problem in check_bundle(bundle.path):
+        say(f"warning: {problem}")
+
+
 def generate(
     bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
-    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    prompt: Annotated[
+        str, typer.Option(help="The text to continue; with an image, it has the image token at the image's place.")
+    ],
+    image: Annotated[Path | None, typer.Option(help="An image for a bundle of convert-vlm; read by Pillow.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
     draft: Annotated[
         Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")
@@ -106,13 +149,15 @@ def generate(
     from patcomp.language import Bundle, LanguageModelError
 
     if not bundle.is_dir():
-        raise LanguageModelError(f"there is no folder {str(bundle)!r}; `patcomp convert-lm` writes bundles")
+        raise LanguageModelError(
+            f"there is no folder {str(bundle)!r}; `patcomp convert-lm` and `convert-vlm` write bundles"
+        )
     if not (bundle / "metadata.json").is_file():
         raise LanguageModelError(f"{str(bundle)!r} is not a bundle: it has no metadata.json")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     found = Bundle(bundle)
-    made = found.generation(prompt, max_new_tokens, draft=True if own_draft else draft)
+    made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft)
     print(found.decoded(made.tokens))
     if own_draft or draft is not None:
         say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")

@@ -12,12 +12,16 @@ from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
 from patcomp.language.compressing import compress_bundle
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.vision.checkpoint_to_bundle import convert_vision_language_model
+from patcomp.language.vision.towers import TOWERS
 
 __all__ = [
     "ARCHITECTURES",
+    "TOWERS",
     "Bundle",
     "LanguageModelError",
     "check_bundle",
     "compress_bundle",
     "convert_language_model",
+    "convert_vision_language_model",
 ]

@@ -14,11 +14,16 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, TOKENS
+from patcomp.language.contract import DRAFT, EMBEDDING, MAIN, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Draft, Drafting, Generation, Session, greedy, speculative
 from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
+from patcomp.language.vision.generating import embedded_call, expanded, features_of
+from patcomp.language.vision.images import pixels_of
+from patcomp.language.vision.prompts import PLACEHOLDER, placed
+
+_TOKENIZER = Path("tokenizer", "tokenizer.json")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Bundle:
         self,
         prompt: Sequence[int] | str,
         max_new_tokens: int = 16,
+        image: Any = None,
         *,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
@@ -50,8 +56,11 @@ class Bundle:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
         Args:
-            prompt: token ids; or a text, which the bundle's tokenizer splits.
+            prompt: token ids; or a text, which the bundle's tokenizer splits. With an image, it has the image token
+                once, at the place of the image.
             max_new_tokens: how many tokens to generate.
+            image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
+                of the shape (1, 3, size, size).
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model or its
                 path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a number.
                 The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
@@ -59,15 +68,17 @@ class Bundle:
 
         Raises:
             LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or the draft
-                does not fit the bundle.
+                does not fit the bundle; the bundle takes no image, the image cannot be read, or the prompt has no place
+                for it.
             MissingToolchainError: coreai-core is not installed.
         """
-        return self.generation(prompt, max_new_tokens, draft=draft, drafted=drafted).tokens
+        return self.generation(prompt, max_new_tokens, image, draft=draft, drafted=drafted).tokens
 
     def generation(
         self,
         prompt: Sequence[int] | str,
         max_new_tokens: int = 16,
+        image: Any = None,
         *,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
@@ -77,16 +88,28 @@ class Bundle:
         Raises:
             As `generate`.
         """
-        tokens = self._tokenizer().encode(prompt).ids if isinstance(prompt, str) else list(prompt)
+        metadata = self.metadata
+        vision = metadata["vision"] if metadata["kind"] == VISION else {}
+        if image is not None and not vision:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        if vision and draft is not None:
+            raise LanguageModelError("draft= goes with bundles of text only")
+        text = placed(prompt, vision) if isinstance(prompt, str) else ""
+        tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
         limit = self._limit
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
+        if vision:
+            tokens = expanded(tokens, vision, has_image=image is not None, shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
+        if vision:
+            pixels = None if image is None else pixels_of(image, vision)
+            return self._generation_with_vision(tokens, max_new_tokens, pixels)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := sizes_of(asset.function_names):
@@ -102,6 +125,20 @@ class Bundle:
             if draft is None or max_new_tokens < 1:
                 return greedy(session, tokens, max_new_tokens)
             return speculative(session, self._draft(draft, asset, opened), tokens, max_new_tokens, drafted)
+
+    def _generation_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> Generation:
+        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine."""
+        metadata = self.metadata
+        with ExitStack() as opened:
+            assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
+            features = None if pixels is None else features_of(assets[TOWER].run, pixels)
+
+            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                return assets[MAIN].run(inputs, states, name)
+
+            call = embedded_call(assets[EMBEDDING].run, main, features, metadata["vision"]["image_token_id"])
+            empty = _empty_states(assets[MAIN].described())
+            return greedy(Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens)), tokens, new)
 
     @property
     def _limit(self) -> int:
@@ -150,12 +187,12 @@ class Bundle:
             )
         return Drafting(smaller._session(other, [name for name in other.function_names if name != DRAFT]))
 
-    def text(self, prompt: str, max_new_tokens: int = 16) -> str:
+    def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
         """The text that continues a prompt.
 
         Raises: as `generate`.
         """
-        return self.decoded(self.generate(prompt, max_new_tokens))
+        return self.decoded(self.generate(prompt, max_new_tokens, image))
 
     def decoded(self, tokens: Sequence[int]) -> str:
         """The text of tokens.
@@ -165,10 +202,16 @@ class Bundle:
         """
         return str(self._tokenizer().decode(list(tokens)))
 
+    def _image_token(self, vision: Mapping[str, Any]) -> str:
+        """What stands for the image in a prompt, if it is known."""
+        if not (self.path / _TOKENIZER).is_file():
+            return ""
+        return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
+
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        file = self.path / "tokenizer" / "tokenizer.json"
+        file = self.path / _TOKENIZER
         if not file.is_file():
             raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
         return Tokenizer.from_file(str(file))

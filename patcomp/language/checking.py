@@ -62,7 +62,7 @@ class Comparison:
         model: Any = self.decoder.model
         with torch.no_grad():
             logits: Tensor = model(input_ids=torch.tensor([self.tokens]), use_cache=False).logits[0].float()
-        release(_bytes_of(model))  # so that weights of model and program, if mapped from files, are not both in memory
+        release(bytes_of(model))  # so that weights of model and program, if mapped from files, are not both in memory
         return logits
 
     def check_program(self, program: AIProgram) -> None:
@@ -72,7 +72,7 @@ class Comparison:
             LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
                 the model's own are not finite.
         """
-        wanted, largest = self._wanted, _largest(self._wanted, self.dtype)
+        wanted, largest = self._wanted, largest_of(self._wanted, self.dtype)
         made = self._evaluated(program)
         differences = (made - wanted).abs().amax(1) / largest
         worst = int(differences.argmax())
@@ -103,7 +103,7 @@ class Comparison:
                 asset.
         """
         wanted = self._wanted if compressed is None else self._evaluated(compressed)
-        largest = _largest(wanted, self.dtype)
+        largest = largest_of(wanted, self.dtype)
         with closing(Native()) as native:
 
             def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ class Comparison:
                     f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
                     "check=False (--no-check) for a bundle that runs elsewhere"
                 ) from error
-        margin = float(_margins(made, wanted).max())
+        margin = float(margins_of(made, wanted).max())
         if not margin <= 2 * TOLERANCE[self.dtype] * largest:
             raise LanguageModelError(
                 "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
@@ -183,7 +183,12 @@ def calls_of(sizes: Mapping[str, int | None], tokens: int) -> list[tuple[str, in
     return made
 
 
-def _largest(logits: Tensor, dtype: torch.dtype) -> float:
+def largest_of(logits: Tensor, dtype: torch.dtype) -> float:
+    """The largest of a model's own logits.
+
+    Raises:
+        LanguageModelError: they are not finite.
+    """
     largest = float(logits.abs().max())
     if not math.isfinite(largest):
         raise LanguageModelError(
@@ -192,14 +197,14 @@ def _largest(logits: Tensor, dtype: torch.dtype) -> float:
     return largest
 
 
-def _margins(made: Tensor, wanted: Tensor) -> Tensor:
+def margins_of(made: Tensor, wanted: Tensor) -> Tensor:
     """How far the model's own logits of its most probable token and of the program's are apart."""
     return wanted.amax(1) - wanted.gather(1, made.argmax(1)[:, None])[:, 0]
 
 
 def warn_of_ties(made: Tensor, wanted: Tensor, where: str) -> None:
     """Say where the most probable token differs, which is no error where the rounding explains it."""
-    margins = _margins(made, wanted)
+    margins = margins_of(made, wanted)
     others = int((margins > 0).sum())
     if others:
         warnings.warn(
@@ -222,8 +227,8 @@ def compare(
     given = tuple(each.clone() for each in arguments)
     with torch.no_grad():
         result = module(*given)
-    release(_bytes_of(module))
-    largest = max(_largest(each, dtype) for each in (result if isinstance(result, tuple) else (result,)))
+    release(bytes_of(module))
+    largest = max(largest_of(each, dtype) for each in (result if isinstance(result, tuple) else (result,)))
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
     verification = program.verify_against(
         _again(result, given), arguments, backends=["evaluator"], entrypoint=entrypoint,
@@ -248,7 +253,7 @@ def _again(result: Any, left: Sequence[Tensor]) -> Callable[..., Any]:
     return function
 
 
-def _bytes_of(model: nn.Module) -> Iterator[memoryview]:
+def bytes_of(model: nn.Module) -> Iterator[memoryview]:
     """The memory of a model's weights."""
     for weight in model.parameters():
         if weight.is_contiguous():

@@ -163,7 +163,7 @@ def convert_language_model(
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
             model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code)
-        context = _context(model, max_context)
+        context = context_of(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
         checked = work if check is not False else None
@@ -297,7 +297,7 @@ def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | No
     return prompt
 
 
-def _context(model: Any, wanted: int | None) -> int:
+def context_of(model: Any, wanted: int | None) -> int:
     """The most tokens of a bundle."""
     own = _own_context(model)
     if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
@@ -312,7 +312,8 @@ def _context(model: Any, wanted: int | None) -> int:
 
 def _own_context(model: Any) -> int | None:
     """The most tokens that a model takes, as far as its configuration says it."""
-    return getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    config = model.config.get_text_config()
+    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
 
 
 def _check_has_static_form(model: Any) -> None:

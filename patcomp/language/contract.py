@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+LANGUAGE, VISION = "llm", "vlm"
+"""The kinds of bundles."""
+EMBEDDING, TOWER = "embedding", "vision"
+"""The roles of the further assets of a bundle with vision."""
 TOKENS, POSITIONS, LOGITS, HIDDEN = "input_ids", "position_ids", "logits", "hidden"
+PIXELS, FEATURES, EMBEDDINGS, EMBEDDED = "pixel_values", "image_features", "embeddings", "inputs_embeds"
+"""The inputs and outputs."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
 KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
 """The names of states. A second state of a kind has the number 2 behind its name."""
-_MOST_STATES = 4
+_MOST_STATES = {LANGUAGE: 4, VISION: 2}
 
 ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with COREAI_CHUNK_THRESHOLD=1 only"
 """A note about bundles with `prefill`."""
@@ -21,14 +27,17 @@ CAPACITY = 256
 """How many tokens the first cache holds; it is doubled as needed."""
 
 
-def engine_refusal(grows: Sequence[bool]) -> str:
+def engine_refusal(grows: Sequence[bool], kind: str = LANGUAGE) -> str:
     """Why Apple's engines do not take a model with such states; empty if they do.
 
     Args:
         grows: for each state, in order, whether it has an open size.
+        kind: of the bundle.
     """
-    if len(grows) > _MOST_STATES:
-        return f"Apple's engines take {_MOST_STATES} states at most, and this model keeps {len(grows)}"
+    most = _MOST_STATES[kind]
+    if len(grows) > most:
+        beside = " beside an image" if kind == VISION else ""
+        return f"Apple's engines take {most} states at most{beside}, and this model keeps {len(grows)}"
     if grows[:2] != [True, True]:
         return "Apple's engines take growing caches of keys and of values as the first two states; this model has none"
     return ""

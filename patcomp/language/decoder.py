@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
 
+from patcomp.language.contract import TOKENS
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.layers import FixedLayer, FixedStackedLayer, StackedCacheLayer
 from patcomp.language.recurrences import AskedCache, open_lengths
@@ -36,6 +37,9 @@ class Decoder(nn.Module):
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
     """
 
+    takes = TOKENS
+    """The name of the first input."""
+
     def __init__(self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None):
         super().__init__()
         self.model: Any = model
@@ -46,6 +50,10 @@ class Decoder(nn.Module):
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._argument = cache_argument(model) or ""
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    def example(self, new: int) -> Tensor:
+        """A first input for some new tokens."""
+        return torch.arange(new)[None] % self.model.config.vocab_size
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.
@@ -71,11 +79,8 @@ class Decoder(nn.Module):
         given = dict(zip(self.states.names, states, strict=True))
         layers = [self._layer(plan, given, offset, total) for plan in self.states.layers]
         cache = AskedCache(layers=layers)
-        arguments: dict[str, Any] = {"input_ids": input_ids, self._argument: cache, "use_cache": True}
-        if self._takes_positions:
-            arguments["position_ids"] = position_ids.narrow(1, offset, new)
         with open_lengths(self.model, cache), self._watched() as seen:
-            result = self.model(**arguments)
+            logits = self._logits(input_ids, position_ids, offset, cache, given)
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
                 raise LanguageModelError(
@@ -83,10 +88,17 @@ class Decoder(nn.Module):
                     "did in a first call, so they cannot be states of a bundle"
                 )
         self._write_fixed(given, layers)
-        logits: Tensor = result.logits
         # some models compute the last product in float32, and the engines take float16
         logits = logits.half() if self.dtype in (torch.float16, torch.bfloat16) else logits
         return (logits, seen[-1].to(self.dtype)) if self.hidden else logits
+
+    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
+        """The model's own logits of new tokens, with a cache over the given states."""
+        arguments: dict[str, Any] = {"input_ids": new, self._argument: cache, "use_cache": True}
+        if self._takes_positions:
+            arguments["position_ids"] = position_ids.narrow(1, offset, new.shape[1])
+        logits: Tensor = self.model(**arguments).logits
+        return logits
 
     @contextmanager
     def _watched(self) -> Iterator[list[Tensor]]:

@@ -9,6 +9,7 @@ from patcomp.errors import Problem
 from patcomp.language.contract import (
     DRAFT,
     HIDDEN,
+    LANGUAGE,
     LOGITS,
     MAIN,
     ONE_TOKEN,
@@ -40,22 +41,22 @@ def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
     if has_chunks:
-        problems.append(_problem(ONE_TOKEN, _OWN_HOST))
+        problems.append(problem(ONE_TOKEN, _OWN_HOST))
     for name in (each for each in (MAIN, PREFILL, VERIFY, DRAFT) if each in names):
         described = asset.described(name)
-        found = _interface(name, described)
+        found = interface_problems(name, described, [TOKENS, POSITIONS], [LOGITS], [LOGITS, HIDDEN])
         if not found:
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
-            found += [] if found else _states(main)
+            found += [] if found else state_problems(main)
         elif name != DRAFT and _all_states(described) != _all_states(main):
-            found.append(_problem(f"the states of {name} are not those of main"))
+            found.append(problem(f"the states of {name} are not those of main"))
         problems += found
     return problems
 
 
-def _problem(message: str, advice: str = "convert the model again") -> Problem:
+def problem(message: str, advice: str = "convert the model again") -> Problem:
     return Problem(message, advice=advice)
 
 
@@ -64,24 +65,31 @@ def _roles(given: Any, names: list[str]) -> list[Problem]:
     if given is None:
         return []
     if not isinstance(given, dict) or not all(isinstance(each, list) for each in given.values()):
-        return [_problem("language.function_map is no object of lists of names")]
+        return [problem("language.function_map is no object of lists of names")]
     lacking = [str(name) for listed in given.values() for name in listed if name not in names]
-    problems = [_problem(f"language.function_map names {', '.join(lacking)}, and the asset has no such function")]
+    problems = [problem(f"language.function_map names {', '.join(lacking)}, and the asset has no such function")]
     first = (given.get(MAIN) or [None])[0]
-    wrong = [_problem(f"language.function_map.main begins with {first!r}, and must begin with 'main'")]
+    wrong = [problem(f"language.function_map.main begins with {first!r}, and must begin with 'main'")]
     return [*(problems if lacking else []), *(wrong if first != MAIN else [])]
 
 
-def _interface(function: str, described: Any) -> list[Problem]:
-    """The names of a function, in the order in which the package takes them."""
+def interface_problems(function: str, described: Any, inputs: list[str], *outputs: list[str]) -> list[Problem]:
+    """What is wrong with the names of a function, in the order in which the package takes them.
+
+    Args:
+        function: its name, for messages.
+        described: its description.
+        inputs: the right ones.
+        outputs: the right ones; other right ones behind the first.
+    """
     found = []
     for what, names, wanted in (
-        ("inputs", list(described.input_names), ([TOKENS, POSITIONS],)),
-        ("outputs", list(described.output_names), ([LOGITS], [LOGITS, HIDDEN])),
+        ("inputs", list(described.input_names), (inputs,)),
+        ("outputs", list(described.output_names), outputs),
     ):
         if names not in wanted:
             given = ", ".join(names) or "none"
-            found.append(_problem(f"the {what} of {function} are {given}; they must be {', '.join(wanted[0])}"))
+            found.append(problem(f"the {what} of {function} are {given}; they must be {', '.join(wanted[0])}"))
     return found
 
 
@@ -97,16 +105,20 @@ def _types(function: str, described: Any, vocabulary: Any, *, is_open: bool, is_
         (POSITIONS, positions, "?", _is_open(positions)),
     ):
         if given.dtype.lower() != "int32" or [*given.shape][:1] != [1] or len(given.shape) != 2 or not fits:
-            problems.append(_problem(f"{name}{of_which} is {_shown(given)}, and must be 1 x {wanted} of int32"))
+            problems.append(problem(f"{name}{of_which} is {shown(given)}, and must be 1 x {wanted} of int32"))
     if is_one and not is_open and not _is_open(tokens) and tokens.shape[-1] != 1:
-        problems.append(_problem(f"{TOKENS} is {_shown(tokens)}, and must be 1 x 1 of int32"))
+        problems.append(problem(f"{TOKENS} is {shown(tokens)}, and must be 1 x 1 of int32"))
+    return [*problems, *logits_problems(logits, of_which, vocabulary)]
+
+
+def logits_problems(logits: Any, of_which: str, vocabulary: Any) -> list[Problem]:
+    """What is wrong with logits."""
+    problems = []
     if logits.dtype.lower() != "float16":
         advice = "convert with dtype='float16'"
-        problems.append(_problem(f"{LOGITS}{of_which} are {logits.dtype}, and must be float16", advice))
+        problems.append(problem(f"{LOGITS}{of_which} are {logits.dtype}, and must be float16", advice))
     if len(logits.shape) != 3 or logits.shape[-1] != vocabulary:
-        problems.append(
-            _problem(f"{LOGITS}{of_which} are {_shown(logits)}; their last size must be language.vocab_size")
-        )
+        problems.append(problem(f"{LOGITS}{of_which} are {shown(logits)}; their last size must be language.vocab_size"))
     return problems
 
 
@@ -116,33 +128,33 @@ def _is_open(given: Any) -> bool:
 
 
 def _all_states(described: Any) -> dict[str, str]:
-    return {name: _shown(described.state_descriptor(name)) for name in described.state_names}
+    return {name: shown(described.state_descriptor(name)) for name in described.state_names}
 
 
-def _states(described: Any) -> list[Problem]:
+def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
     """The problems of the states of `main`: two growing caches, and perhaps two more states."""
     states = {name: described.state_descriptor(name) for name in described.state_names}
     is_open = {name: [size is None or size < 0 for size in state.shape] for name, state in states.items()}
     grows = {name: any(sizes) for name, sizes in is_open.items()}
     problems = []
-    if refusal := engine_refusal(list(grows.values())):
-        problems.append(_problem(refusal, _OWN_HOST))
+    if refusal := engine_refusal(list(grows.values()), kind):
+        problems.append(problem(refusal, _OWN_HOST))
     for name, state in states.items():
         if grows[name]:
             if is_open[name] != [False, False, False, True, False] or state.shape[1] != 1:
-                problems.append(_problem(f"{name} is {_shown(state)}, and must be layers x 1 x heads x ? x width"))
+                problems.append(problem(f"{name} is {shown(state)}, and must be layers x 1 x heads x ? x width"))
         elif any(part in name.lower() for part in ("cache", "kv")):
             # the engines take it for a window of keys, in which they go back by counting
-            problems.append(_problem(f"{name} is {_shown(state)}; its size must be open, or its name another"))
+            problems.append(problem(f"{name} is {shown(state)}; its size must be open, or its name another"))
     growing = [state for name, state in states.items() if grows[name]]
     for keys, values in zip(growing[::2], growing[1::2], strict=False):
         if (tuple(keys.shape), keys.dtype) != (tuple(values.shape), values.dtype):
-            problems.append(_problem("the caches of keys and values differ in type or shape"))
+            problems.append(problem("the caches of keys and values differ in type or shape"))
     if len(growing) % 2:
-        problems.append(_problem("a cache of keys has no cache of values"))
+        problems.append(problem("a cache of keys has no cache of values"))
     return problems
 
 
-def _shown(described: Any) -> str:
+def shown(described: Any) -> str:
     sizes = " x ".join("?" if size is None or size < 0 else str(size) for size in described.shape)
     return f"{sizes} of {described.dtype}"

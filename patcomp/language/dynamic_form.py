@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
-from patcomp.language.contract import DRAFT, LOGITS, POSITIONS, TOKENS
+from patcomp.language.contract import DRAFT, LOGITS, POSITIONS
 from patcomp.language.decoder import Decoder
 from patcomp.language.entry_points import EntryPoints
 from patcomp.language.exporting import exported_module
@@ -67,7 +67,7 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
         for function, program in programs:
             converter.add_exported_program(
                 program,
-                input_names=[TOKENS, POSITIONS],
+                input_names=[function.decoder.takes, POSITIONS],
                 output_names=function.outputs,
                 state_names=function.state_names,
                 entrypoint_name=function.name,
@@ -95,8 +95,7 @@ def unread_weights(programs: Iterable[ExportedProgram]) -> str:
 
 def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty states."""
-    tokens = torch.arange(new)[None] % decoder.model.config.vocab_size
-    return tokens, torch.arange(total)[None], *decoder.states.zeros(capacity)
+    return decoder.example(new), torch.arange(total)[None], *decoder.states.zeros(capacity)
 
 
 def exported(function: Function, context: int) -> ExportedProgram:

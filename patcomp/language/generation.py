@@ -17,7 +17,7 @@ Draft = Callable[[Sequence[int], int], Sequence[int]]
 """From all tokens so far and a number, at most that many tokens that probably follow."""
 
 _PIECE = 512
-"""The most tokens of a prompt in one call of a function with an open number of tokens."""
+"""The most tokens of a prompt in one call of such a function, if the caller does not say another number."""
 _DRAFTED = 4
 """How many tokens are drafted for a call of a function with an open number of tokens."""
 
@@ -47,10 +47,14 @@ class Session:
         sizes: the functions by name, with the number of tokens that each takes; None for any number.
         empty: the states before the first token, by name; those that grow have no place yet.
         limit: the most tokens.
+        piece: the most tokens of a prompt in one call of a function with an open number of tokens.
     """
 
-    def __init__(self, call: Call, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int):
-        self.call, self.sizes, self.limit = call, dict(sizes), limit
+    def __init__(
+        self, call: Call, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int,
+        piece: int = _PIECE,
+    ):  # fmt: skip
+        self.call, self.sizes, self.limit, self.piece = call, dict(sizes), limit, piece
         self.done = self.calls = 0
         self._growing = [name for name, state in empty.items() if not state.size]
         self._capacity = min(CAPACITY, limit)
@@ -80,7 +84,7 @@ class Session:
         fitting = {name: size for name, size in self.sizes.items() if size is not None and size <= waiting}
         exact = [name for name, size in fitting.items() if size == waiting]
         if not exact and (free := [name for name, size in self.sizes.items() if size is None]):
-            return free[0], min(waiting, _PIECE)
+            return free[0], min(waiting, self.piece)
         chosen = exact[0] if exact else max(fitting, key=lambda name: fitting[name] or 0)
         return chosen, fitting[chosen] or 0
 

@@ -21,6 +21,8 @@ from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
 from patcomp.language.precision import names_of, set_types
+from patcomp.language.quantized.formats import format_of
+from patcomp.language.quantized.reading import fill
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -101,6 +103,20 @@ def loaded(
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if (form := format_of(config)) is not None:
+        if allowed != STRICT:
+            raise LanguageModelError(
+                f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
+                "allow_missing= and allow_unexpected= out"
+            )
+        try:
+            empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+        except Exception as error:  # a configuration can make transformers raise anything
+            raise LanguageModelError(
+                f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
+            ) from error
+        fill(empty, folder, form, DTYPES[dtype])
+        return empty
     reports: list[str] = []
     try:
         with _reporting_to(reports), torch.random.fork_rng():
@@ -123,6 +139,25 @@ def loaded(
     check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
     check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
+    return cast("nn.Module", model)
+
+
+def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
+    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
+    rotary embeddings."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    for key in ("quantization_config", "quantization", "compression_config"):
+        vars(config).pop(key, None)
+    with torch.device("meta"):
+        model = auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval()
+    for module in model.modules():
+        empty = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
+        for name, buffer in empty.items():
+            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        if empty:
+            model._init_weights(module)
     return cast("nn.Module", model)
 
 
@@ -287,8 +322,8 @@ def attention_of(model: Any) -> str:
     config = model.config
     is_written_out = (
         config._attn_implementation == "eager"
-        or not getattr(model, "_supports_sdpa", True)
-        or getattr(config, "attn_logit_softcapping", None) is not None
+        or not all(getattr(part, "_supports_sdpa", True) for part in model.modules())
+        or getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     )
     return "eager" if is_written_out else "sdpa"
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.quantized.weight import Unpacking
 
 
 def set_types(model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> None:
@@ -28,9 +29,14 @@ def set_types(model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) ->
         kept: names of modules, or patterns such as `"*.self_attn"`, that are in float32.
 
     Raises:
-        LanguageModelError: a pattern fits no module.
+        LanguageModelError: a pattern fits no module, or one whose weights are in few bits.
     """
     outermost = _outermost(model, kept)
+    for module in outermost:
+        if any(isinstance(part, Unpacking) for part in module.modules()):
+            raise LanguageModelError(
+                f"float32= names {type(module).__name__}, whose weights are stored in few bits and stay so"
+            )
     inside = {id(part) for module in outermost for part in module.modules()}
     # weights that are shared stay shared; the old ones are kept, so that no new one has the id of one of them
     cast: dict[tuple[int, torch.dtype], tuple[nn.Parameter, nn.Parameter]] = {}

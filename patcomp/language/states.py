@@ -109,7 +109,9 @@ def states_of(model: Any, dtype: torch.dtype | None = None) -> States:
         )
     with torch.no_grad():
         try:
-            result = model(input_ids=torch.arange(_TOKENS)[None] % model.config.vocab_size, use_cache=True)
+            result = model(
+                input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
+            )
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {_TOKENS} tokens: {reason_of(error)}"

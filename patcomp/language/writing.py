@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from patcomp.errors import reason_of
-from patcomp.language.contract import MAIN, VERSION
+from patcomp.language.contract import LANGUAGE, MAIN, VERSION
 from patcomp.language.errors import LanguageModelError
 
 
@@ -124,12 +124,12 @@ def description(
     now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
     return {
         "metadata_version": VERSION,
-        "kind": "llm",
+        "kind": LANGUAGE,
         "name": name,
-        "assets": {"main": f"{name}.aimodel"},
+        "assets": {MAIN: f"{name}.aimodel"},
         "language": {
             "tokenizer": identifier,
-            "vocab_size": model.config.vocab_size,
+            "vocab_size": model.config.get_text_config().vocab_size,
             "max_context_length": context,
             "embedded_tokenizer": False,
             "function_map": {role: [*names] for role, names in functions.items()},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +231,15 @@ def folder(path: Path, kind: str = "llama") -> Path:
     fast.save_pretrained(path)
     (path / "README.md").write_text("---\nlicense: apache-2.0\n---\n\nA small model.\n")
     return path
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A change of the content of a bundle's `metadata.json`."""
+
+    def edit(path: Path) -> None:
+        file = path / "metadata.json"
+        metadata = json.loads(file.read_text())
+        change(metadata)
+        file.write_text(json.dumps(metadata))
+
+    return edit

@@ -10,6 +10,7 @@ import pytest
 
 from patcomp import load
 from patcomp.language import checking
+from patcomp.language.vision import checking as vision_checking
 
 
 class InThisProcess:
@@ -32,4 +33,5 @@ class InThisProcess:
 
 @pytest.fixture(autouse=True)
 def runtime_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "Native", InThisProcess)
+    for each in (checking, vision_checking):
+        monkeypatch.setattr(each, "Native", InThisProcess)

@@ -28,7 +28,7 @@ from patcomp.language import (
 from patcomp.language.loading import in_dtype, load_model
 from patcomp.language.unfinished import unfinished
 from tests.helpers.command import Command
-from tests.language.checkpoints import checkpoint, folder, generated
+from tests.language.checkpoints import checkpoint, edited, folder, generated
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +61,6 @@ def test_the_model_is_not_changed(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.config._attn_implementation == attention
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
-
-
-def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    def edit(path: Path) -> None:
-        file = path / "metadata.json"
-        metadata = json.loads(file.read_text())
-        change(metadata)
-        file.write_text(json.dumps(metadata))
-
-    return edit
 
 
 DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -1,0 +1,107 @@
+"""The other two functions of a vision-language bundle: the table of embeddings, and the decoder of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.language.contract import EMBEDDED, KEYS, VALUES
+from patcomp.language.decoder import Decoder
+from patcomp.language.vision.marks import MARKS, Marks, images_before
+from patcomp.language.vision.tower import Call, Tower, exchanged
+
+
+class EmbeddingTable(nn.Module):
+    """From tokens, (1, q), to embeddings with zeros behind them, (1, q, width)."""
+
+    def __init__(self, tower: Tower):
+        super().__init__()
+        self.table = tower.model.get_input_embeddings()
+        self.extra, self.carried = tower.extra, tower.carried
+        config = tower.model.config
+        self.image = config.image_token_id if config.image_token_id >= config.get_text_config().vocab_size else None
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        if self.image is not None:  # the table has no row for it, and what is read is replaced
+            input_ids = torch.where(input_ids == self.image, 0, input_ids)
+        return nn.functional.pad(self.table(input_ids).to(self.carried), (0, self.extra))
+
+
+class EmbeddingDecoder(Decoder):
+    """The language model of a vision-language model, with its cache as arguments.
+
+        logits = decoder(inputs_embeds, position_ids, *states)
+
+    `inputs_embeds` are the rows of an `EmbeddingTable`, those of image tokens replaced by the features of a `Tower`. If
+    an image takes fewer positions than tokens, the caches have one row more, which counts the images up to each token.
+    """
+
+    takes = EMBEDDED
+
+    def __init__(self, tower: Tower):
+        super().__init__(tower.model)
+        self.tower = tower
+        if tower.has_saved_positions:
+            states = tuple(
+                replace(state, rows=state.rows + 1) if state.name in (KEYS, VALUES) else state
+                for state in self.states.states
+            )
+            self.states = replace(self.states, states=states)
+
+    def example(self, new: int) -> Tensor:
+        return torch.zeros(1, new, self.tower.hidden + self.tower.extra, dtype=self.tower.carried)
+
+    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
+        tower = self.tower
+        places = position_ids.narrow(1, offset, new.shape[1])
+        sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
+        embeddings, *stacked = new.split(sizes, -1)
+        marks = Marks.of(stacked.pop()) if tower.is_marked else None
+        before = None
+        if tower.has_saved_positions:
+            assert marks is not None
+            before = _counted(marks.ends(tower.side), given[KEYS], offset, position_ids.shape[1])
+        kind = self.model.dtype
+        embeddings = embeddings.to(kind)
+        arguments = tower.arguments(Call(embeddings, places, offset, cache, marks, before))
+        arguments |= {"inputs_embeds": embeddings, "past_key_values": cache, "use_cache": True}
+        with _stacked([each.to(kind) for each in stacked], self.model):
+            return self.model(**arguments).logits
+
+
+def _counted(ends: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
+    """How many images end before each new token; the last row of the keys counts them."""
+    row = keys.narrow(0, keys.shape[0] - 1, 1)
+    before, after = images_before(ends, row.narrow(3, 0, total)[0, 0, 0, :, 0].float(), offset)
+    place = row.narrow(3, offset, ends.shape[1])
+    place.copy_(after[:, None, None, :, None].expand(place.shape).to(row.dtype))
+    return before
+
+
+@contextmanager
+def _stacked(features: list[Tensor], model: Any) -> Iterator[None]:
+    """The language model adds features to the output of its first layers, while it is called.
+
+    The model's own function picks the tokens of images, of which there is an unknown number. Here the features of text
+    are zeros.
+    """
+    if not features:
+        yield
+        return
+    inner = model.model.language_model
+
+    def with_features(module: nn.Module, arguments: Any, options: dict[str, Any]) -> Any:
+        is_any = torch.ones(features[0].shape[:2], dtype=torch.bool)
+        return arguments, options | {"deepstack_visual_embeds": features, "visual_pos_masks": is_any}
+
+    handle = inner.register_forward_pre_hook(with_features, with_kwargs=True)
+    try:
+        with exchanged(inner, "_deepstack_process", lambda hidden, mask, added: hidden + added):
+            yield
+    finally:
+        handle.remove()

@@ -1,0 +1,66 @@
+"""Generation with an image: the calls of a vision-language bundle, in the order in which Apple's engine makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from patcomp.language.contract import EMBEDDED, EMBEDDINGS, FEATURES, PIXELS, POSITIONS, TOKENS
+from patcomp.language.errors import LanguageModelError
+from patcomp.language.generation import Call
+
+Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Runs a function without states on inputs by name."""
+
+
+def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, has_image: bool, shown: str = "") -> list[int]:
+    """A prompt with as many image tokens as an image has features.
+
+    Args:
+        tokens: of the prompt, with one image token, or already with all of them.
+        vision: the block `vision` of `metadata.json`.
+        has_image: whether there is an image.
+        shown: what stands for the image in a text.
+
+    Raises:
+        LanguageModelError: the prompt has no place for the image, or a place and no image, or another number of them.
+    """
+    image, count = int(vision["image_token_id"]), int(vision["image_token_count"])
+    found = sum(token == image for token in tokens)
+    name = f"{shown!r} (token {image})" if shown else str(image)
+    if not has_image and found:
+        raise LanguageModelError(f"the prompt has the image token {name}, and there is no image")
+    if not has_image:
+        return list(tokens)
+    if found not in (1, count):
+        raise LanguageModelError(
+            f"the prompt has the image token {name} {found} times; put it once where the image is to be"
+        )
+    return [each for token in tokens for each in [token] * (count if token == image and found == 1 else 1)]
+
+
+def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_token: int) -> Call:
+    """A function of tokens, positions and states, from the function of embeddings.
+
+    Args:
+        embed: runs the function of the asset `embedding`.
+        main: runs functions of the asset `main`.
+        features: of the image, (1, image tokens, width).
+        image_token: in the first call, the rows of this token are replaced by the features.
+    """
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        tokens = np.asarray(inputs[TOKENS])
+        embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
+        if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
+            embeddings[0, tokens[0] == image_token] = features[0]
+        return main(name, {EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)
+
+    return call
+
+
+def features_of(vision: Run, pixels: np.ndarray) -> np.ndarray:
+    """The features of an image, (1, image tokens, width)."""
+    return np.asarray(vision({PIXELS: pixels})[FEATURES])
