@@ -24,7 +24,7 @@ from patcomp.language.checking import Comparison, check_programs, compare
 from patcomp.language.compressing import compressed
 from patcomp.language.contract import ONE_TOKEN, engine_refusal
 from patcomp.language.decoder import Decoder
-from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of
+from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
@@ -219,6 +219,13 @@ def _dynamic(
     functions = functions_of(decoders[0], points, *decoders[1:])
     with step("exporting the model"):
         programs = [(function, exported(function, context)) for function in functions]
+    for decoder in decoders:
+        if unread := unread_weights(program for function, program in programs if function.decoder is decoder):
+            warnings.warn(
+                f"{type(decoder.model).__name__} does not read all of its weights for a text; left out: {unread}",
+                ConversionWarning,
+                stacklevel=3,
+            )
     with step("converting the program"):
         program = dynamic_program(programs, catalog)
     each = [[function for function in functions if function.decoder is decoder] for decoder in decoders]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,24 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
                 entrypoint_name=function.name,
             )
         return converter.to_coreai(target="gpu")
+
+
+def unread_weights(programs: Iterable[ExportedProgram]) -> str:
+    """The parts of a model whose weights no function reads, and how many they are: `model.visual (12 weights)`.
+
+    Args:
+        programs: the functions of one model.
+    """
+    unread: set[str] | None = None
+    for program in programs:
+        names = program.graph_signature.inputs_to_parameters
+        nodes = {names[node.name]: node for node in program.graph.find_nodes(op="placeholder") if node.name in names}
+        places = {name: program.state_dict[name].data_ptr() for name in nodes}  # a shared weight has several names
+        read = {places[name] for name, node in nodes.items() if node.users}
+        idle = {name for name in nodes if places[name] not in read}
+        unread = idle if unread is None else unread & idle
+    counts = Counter(".".join(name.split(".")[1:3]) for name in unread or ())
+    return ", ".join(f"{name} ({count} weights)" for name, count in sorted(counts.items()))
 
 
 def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:

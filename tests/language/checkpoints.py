@@ -151,6 +151,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dots1": {**_MIXED, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "afmoe": {**_MIXED, "num_dense_layers": 1},
     "granite_swa": {},
+    "phi4_multimodal": {},
     "vaultgemma": {**_MIXED, "query_pre_attn_scalar": 8},
 }
 """What differs from the common sizes, by `model_type`."""

@@ -49,7 +49,7 @@ def test_shared_weights_stay_shared() -> None:
 @pytest.mark.parametrize(
     ("kind", "patterns"),
     [
-        ("llama", ["lm_head", "*.self_attn"]),
+        pytest.param("llama", ["lm_head", "*.self_attn"], marks=pytest.mark.slow),
         pytest.param("lfm2", ["*.conv", "*.self_attn"], marks=pytest.mark.slow),
         pytest.param("qwen3_5_text", ["*.linear_attn", "*.mlp.*"], marks=pytest.mark.slow),
     ],

@@ -13,8 +13,10 @@ from transformers import LlamaForCausalLM
 
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, check_bundle, convert_language_model
+from patcomp.language.decoder import Decoder
+from patcomp.language.dynamic_form import Function, exported, unread_weights
 from patcomp.language.text_part import WithHead, text_part, whole_class
-from tests.language.checkpoints import PROMPT, VOCABULARY, configuration, generated
+from tests.language.checkpoints import PROMPT, VOCABULARY, checkpoint, configuration, generated
 
 _TOWER = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "depth": 1,
           "num_heads": 2, "out_hidden_size": 32, "image_size": 16, "patch_size": 8}  # fmt: skip
@@ -46,7 +48,7 @@ def whole(kind: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind if kind == "qwen3_5" else pytest.param(kind, marks=pytest.mark.slow) for kind in WHOLE]
+    "kind", [kind if kind == "llava" else pytest.param(kind, marks=pytest.mark.slow) for kind in WHOLE]
 )
 def test_folders(kind: str, tmp_path: Path) -> None:
     """A folder gives the tokens that the whole model generates from a text, and the bundle says what is left out."""
@@ -124,3 +126,14 @@ def test_a_tower_without_a_decoder(tmp_path: Path) -> None:
     with pytest.raises(LanguageModelError, match="T5ForConditionalGeneration has no part that is a language model of"):
         convert_language_model(model, out=tmp_path / "bundle")
     assert check_bundle(tmp_path / "bundle")
+
+
+def test_weights_that_no_function_reads() -> None:
+    """Parts of a class that are not for a text; a weight with two names is read under one of them."""
+    model: Any = checkpoint("llama")
+    model.lm_head.weight = model.model.embed_tokens.weight
+    model.model.tower = nn.Linear(2, 3)
+    function = Function("main", Decoder(model), 1)
+    assert unread_weights([exported(function, 64)]) == "model.tower (2 weights)"
+    del model.model.tower
+    assert unread_weights([exported(function, 64)]) == ""
