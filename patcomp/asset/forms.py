@@ -1,14 +1,14 @@
 """How each op of Core AI is stored in an asset, as data: one row an op, beside the op's own row in `coreai_table.py`.
 
 A row has the op's name without its dialect, the name that it has in an asset, and the date of the first version of the
-format that has it. The operands have the same order in both. The version of an asset is the latest date of its ops. An
-op that is added to the dialect gets its row here, too; without one, only coreai-core can save programs that have it.
+format that has it (`versions.py`). The operands have the same order in both. An op that is added to the dialect gets
+its row here, too; without one, only coreai-core can save programs that have it.
 
 An enumeration has the stored name of its property and the kind of its attribute, which has the position of the word:
 `gelu primitive.gelu_v1 20251024 approximate=approximate_v1`.
 
-Facts: the programs that coreai-core 1.0.0b3 saves for the cases of the dialect; the date of each is the latest one of
-the ops in it.
+Facts: the programs that coreai-core 1.0.0b3 saves for the cases of the dialect, and for each of their ops alone. The
+date of an op that is never alone, or whose decomposition is newer, is the least that these programs allow.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ sum_pool_3d primitive.sum_pool_3d_v1 20251017
 interpolate primitive.interpolate_v1 20260127 interpolation_mode=interpolation_mode_v1
 interpolate_coordinates primitive.interpolate_coordinates_v1 20260127 interpolation_mode=interpolation_mode_v1
 broadcast_in_dims primitive.broadcast_in_dims_v1 20250826
-broadcast_shapes primitive.broadcast_shapes_v1 20251024
+broadcast_shapes primitive.broadcast_shapes_v1 20250911
 broadcast_to primitive.broadcast_to_v1 20250911
 concat primitive.concat_v1 20250903
 expand_dims primitive.expand_dims_v1 20250924
@@ -180,7 +180,7 @@ image_to_tensor primitive.image_to_tensor_v1 20251114
 tensor_to_image primitive.tensor_to_image_v1 20260108
 target_spec execution.target_spec_v1 20260107 compilation=execution.compilation_v1
 metal4_kernel metal.metal4_kernel_v1 20260409
-coreaix.copy_with_constraints ax.copy_with_constraints_v1 20250906
+coreaix.copy_with_constraints ax.copy_with_constraints_v1 20250903
 coreaix.copy_discarding_constraints ax.copy_discarding_constraints_v1 20250906
 """)
 """The stored form of each op by its name in the IR."""

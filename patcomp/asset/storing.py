@@ -11,9 +11,10 @@ from patcomp.asset.bytecode import Block, Entry, Op, Program, Region, Value, Wei
 from patcomp.asset.constants import stored_elements
 from patcomp.asset.decompositions import decomposition, has_decomposition
 from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.forms import DATES, FORMS, StoredForm
+from patcomp.asset.forms import FORMS, StoredForm
 from patcomp.asset.locations import UNKNOWN_PLACE, stored_location
 from patcomp.asset.types import stored_type
+from patcomp.asset.versions import least_version
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir.attributes import TargetSpecAttr, word_of
 from patcomp.ir.cleanup import is_removable
@@ -55,8 +56,7 @@ def stored_program(module: IRModule) -> Program:
     if storing.problems:
         raise UnsupportedError("the program cannot be saved without coreai-core", storing.problems)
     weights = {key: Weight(memoryview(module.blobs[key].data).cast("B")) for key in storing.weights}
-    version = max(map(_date, block.ops), default=0)
-    properties: dict[str, Entry] = {"version": ("integer", (32, 1, version))}
+    properties: dict[str, Entry] = {"version": ("integer", (32, 1, least_version(block.ops)))}
     return Program(Op("serialization.asset", [], [], properties, [[block]], UNKNOWN_PLACE), weights, PRODUCER)
 
 
@@ -68,12 +68,6 @@ def _unread(module: IRModule) -> set[Operation]:
         if is_removable(op) and not op.regions and not is_read:
             found.add(op)
     return found
-
-
-def _date(op: Op) -> int:
-    """The latest date of an op and those in it."""
-    inner = [_date(each) for region in op.regions for block in region for each in block.ops]
-    return max([DATES[op.name], *inner])
 
 
 class _Storing:

@@ -37,8 +37,9 @@ _REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, AttributeError, Ar
 _REGISTERED_BY = {
     "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
     "torch_nn": "torch.nn.modules.linear_cross_entropy",
+    "torch_patcomp": "patcomp.evaluate.stored_weights",
 }
-"""The modules of PyTorch that register the ops of some namespaces. PyTorch imports them when they are first used."""
+"""The modules that register the ops of some namespaces. They are imported when they are first used."""
 
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError)
 """What a shape function raises if the shapes of the results depend on data."""

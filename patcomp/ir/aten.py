@@ -114,15 +114,20 @@ class Schema:
 def op_name(qualified: str) -> str:
     """`"aten::add.Tensor"` as the dialect spells it: `"aten.add.Tensor"`.
 
-    The operators of coreai-opt have the names of ops of the `coreai` dialect, so they are called `torch_coreai.*` here.
+    The operators of coreai-opt have the names of ops of the `coreai` dialect, so they are called `torch_coreai.*` here;
+    so are those of patcomp, which is a dialect, too.
     """
     name = qualified.replace("::", ".").removesuffix(".default")
-    return f"torch_{name}" if name.startswith("coreai.") else name
+    return f"torch_{name}" if name.startswith(_DIALECTS) else name
 
 
 def torch_name(name: str) -> str:
     """PyTorch's spelling of an op of the dialect, with dots: the inverse of `op_name`."""
-    return name.removeprefix("torch_") if name.startswith("torch_coreai.") else name
+    return name.removeprefix("torch_") if name.startswith(_TORCH_DIALECTS) else name
+
+
+_DIALECTS = ("coreai.", "patcomp.")
+_TORCH_DIALECTS = tuple(f"torch_{name}" for name in _DIALECTS)
 
 
 _SCHEMA = re.compile(r"([\w:]+)(?:\.(\w+))?\((.*)\) -> (.*)", re.DOTALL)

@@ -16,9 +16,7 @@ from patcomp.ir.types import (
     static_shape,
     storage_bytes,
 )
-from patcomp.ir.xdsl import (
-    TensorType,
-)
+from patcomp.ir.xdsl import Attribute, TensorType
 
 _FIRST_BYTES = 4096
 """Weights that differ here need not be read to be told apart."""
@@ -41,9 +39,9 @@ class Blob:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of type and bytes; computed on first use, because it reads the whole weight."""
+        """SHA-256 of element type and bytes; computed on first use, because it reads the whole weight."""
         if not self._hash:
-            digest = hashlib.sha256(str(self.type).encode())
+            digest = hashlib.sha256(str(self.type.element_type).encode())
             digest.update(self.data)
             release([self.data])
             self._hash = digest.hexdigest()
@@ -164,11 +162,12 @@ class BlobStore:
         return iter(self.blobs.values())
 
     def same_content(self, keys: Iterable[str]) -> dict[str, str]:
-        """For each key, the first of them whose weight has the same type and bytes."""
-        alike: dict[tuple[TensorType, bytes], list[Blob]] = {}
+        """For each key, the first of them whose weight has the same element type and bytes, in any shape."""
+        alike: dict[tuple[Attribute, int, bytes], list[Blob]] = {}
         for key in dict.fromkeys(keys):
             blob = self.blobs[key]
-            alike.setdefault((blob.type, bytes(blob.data[:_FIRST_BYTES])), []).append(blob)
+            beginning = bytes(blob.data[:_FIRST_BYTES])
+            alike.setdefault((blob.type.element_type, len(blob.data), beginning), []).append(blob)
         result = {}
         for blobs in alike.values():
             first: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.quantized.formats import format_of
 
 CAUSAL = "AutoModelForCausalLM"
 """The class of transformers that loads language models."""
@@ -32,7 +33,7 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
     config = _read_object(folder / "config.json")
     if "_class_name" in config and "_diffusers_version" in config:
         raise LanguageModelError(f"{str(folder)!r} holds {config['_class_name']} of diffusers; {_BY_FUNCTION}")
-    if form := quantization(folder, config):
+    if (form := quantization(folder, config)) and format_of(config) is None:
         raise LanguageModelError(
             f"the weights in {str(folder)!r} are quantised ({form}), and that form is not read; give the checkpoint of "
             "plain floats that it was made from"

@@ -20,6 +20,8 @@ from torch import nn
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
+from patcomp.language.quantized.formats import format_of
+from patcomp.language.quantized.reading import fill
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -100,6 +102,10 @@ def loaded(
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if (form := format_of(config)) is not None:
+        empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+        fill(empty, folder, form, DTYPES[dtype])
+        return empty
     reports: list[str] = []
     try:
         with _reporting_to(reports), torch.random.fork_rng():
@@ -122,6 +128,25 @@ def loaded(
     check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
     _check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
+    return cast("nn.Module", model)
+
+
+def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
+    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
+    rotary embeddings."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    for key in ("quantization_config", "quantization", "compression_config"):
+        vars(config).pop(key, None)
+    with torch.device("meta"):
+        model = auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval()
+    for module in model.modules():
+        empty = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
+        for name, buffer in empty.items():
+            setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        if empty:
+            model._init_weights(module)
     return cast("nn.Module", model)
 
 

@@ -20,7 +20,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import OpView, Rejected, example, lowering
 
-_OP = "torch_coreai."
+_OP, _OWN = "torch_coreai.", "torch_patcomp."
 _INDEX_BITS = (1, 2, 3, 4, 6, 8)
 _SCALES = ("f32", "f16", "bf16")
 _FLOATS = ("f8E4M3FN", "f8E5M2")
@@ -90,10 +90,12 @@ def _data(op: OpView, c: Coreai) -> Value:
     return _narrowed(op, c, op.input, op.input.dtype if stated is None else element_name(stated))
 
 
-@lowering(f"{_OP}constexpr_blockwise_shift_scale", examples=[
+@lowering(f"{_OP}constexpr_blockwise_shift_scale", f"{_OWN}blockwise_shift_scale", examples=[
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]"), example("4x8xui8[0,255]", "4x2xf16[0.01,0.02]"),
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]", minval="4x1xf32"),
     example("4x8xsi8[-128,127]", "1x1xf32[0.01,0.02]", input_dtype="si8", output_dtype="f16"),
+    example("4x8xui8[0,15]", "4x2xf16[0.01,0.02]", "4x2xui8[0,15]", output_dtype="f32",
+            op=f"{_OWN}blockwise_shift_scale"),
 ])  # fmt: skip
 def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     "scale * (data - zero point), or scale * (data - smallest integer) + minval, with the parameters of each block"
@@ -109,9 +111,10 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     return c.cast(c.blockwise_shift_scale(data, scale, *_shifts(op, c, data.dtype, scale.static_shape, base)), element)
 
 
-@lowering(f"{_OP}lut_to_dense", examples=[
+@lowering(f"{_OP}lut_to_dense", f"{_OWN}lut_to_dense", examples=[
     example("4x8xui8[0,255]", "1x1x256x1xf32", 0), example("4x8xui8[0,255]", "2x1x256x1xf16", 1),
     example("4x8xui8[0,255]", "1x1x256x2xf32", 0), example("4x8xui8[0,255]", "1x1x256x1xsi8[-128,127]", -1),
+    example("4x8xui8[0,255]", "4x1x256x1xf32", 0, op=f"{_OWN}lut_to_dense"),
 ])  # fmt: skip
 def lut_to_dense(op: OpView, c: Coreai) -> Value:
     "the entries of a table, or of one for each block, at indices; entries that are vectors lie along an axis"

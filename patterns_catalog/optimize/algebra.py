@@ -148,6 +148,19 @@ def dims_by_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, axes: Capture)
     return Rewrite(y, to=c.reshape(x, y.shape), where=[x.is_static, y.is_static])
 
 
+def _dims_and_back(first: str, second: str) -> Rule:
+    @algebra(name=f"{second}_of_{first}", example={"x": "2x1x3xf32", "axes": [1], "back": [1]})
+    def dims_and_back(a: CoreaiSource, c: CoreaiTarget, x: Capture, axes: Const, back: Const) -> Rewrite:
+        "g(f(x, axes), axes) -> x where f inserts or removes dimensions of size 1, and g does the opposite"
+        y = a.op(second, a.escaping(a.op(first, x, axes)), back)
+        return Rewrite(y, to=x, where=[y.type == x.type, call(np.array_equal, axes.values, back.values)])
+
+    return dims_and_back
+
+
+dims_and_back = [_dims_and_back("shrink_dims", "expand_dims"), _dims_and_back("expand_dims", "shrink_dims")]
+
+
 @algebra(example={"x": "2x3x4xf32", "s": [6, 4], "t": [3, 8]})
 def reshape_of_reshape(a: CoreaiSource, c: CoreaiTarget, x: Capture, s: Capture, t: Capture) -> Rewrite:
     """reshape(reshape(x, s), t) -> reshape(x, t)

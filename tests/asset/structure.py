@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from patcomp.asset.bytecode import Op, Program, ProgramWriter, Value
+from patcomp.asset.bytecode import Block, Op, Program, ProgramWriter, Value
+from patcomp.asset.decompositions import decomposition
+from patcomp.asset.outline import WITH_REGIONS
+
+CONSTANT = "primitive.constant_v1"
+_COPY = "broadcasting_maximum_v1"
+_COMMUTATIVE = ("broadcasting_add_v1", "broadcasting_mul_v1")
 
 
 def structure(program: Program) -> Any:
@@ -23,6 +30,39 @@ def structure(program: Program) -> Any:
         return op.name, operands, results, sorted(op.properties.items()), regions
 
     return of(program.asset)
+
+
+def settled(program: Program) -> Program:
+    """The program after what coreai-core does when it saves and patcomp does not; it is changed.
+
+    A constant is the second operand of a sum or product, and a copy of a small constant, with which a loop begins, is
+    a constant.
+    """
+    blocks = list(_blocks(program.asset))
+    constants = {op.results[0]: op for block in blocks for op in block.ops if op.name == CONSTANT}
+    for block in blocks:
+        for op in block.ops:
+            first, second = (*op.operands, None, None)[:2]
+            if op.name == _COPY and first is second and first in constants:
+                op.name, op.operands, op.regions = CONSTANT, [], []
+                op.properties = dict(constants[first].properties)  # type: ignore[index]
+            elif op.name in _COMMUTATIVE and first in constants and second not in constants:
+                op.operands.reverse()
+                types = [value.type for value in op.operands], [value.type for value in op.results]
+                op.regions = [decomposition(op.name, *types, op.location)]
+    read = {value for block in blocks for op in block.ops for value in op.operands}
+    for block in blocks:
+        block.ops = [op for op in block.ops if op.name != CONSTANT or op.results[0] in read]
+    return program
+
+
+def _blocks(op: Op) -> Iterator[Block]:
+    """The blocks in an op, without those of decompositions."""
+    for block in (block for region in op.regions for block in region):
+        yield block
+        for each in block.ops:
+            if each.name in WITH_REGIONS:
+                yield from _blocks(each)
 
 
 def encoded(program: Program) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from patcomp import AIProgram
-from patcomp.asset.folder import read_folder
+from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
 from patcomp.emit.unconstrained import unconstrained
@@ -19,17 +19,12 @@ from patcomp.language import ARCHITECTURES, convert_language_model
 from patcomp.language.bundle import _empty_cache, _empty_states
 from patcomp.language.generation import Session, greedy
 from patcomp.language.static_run import generate_static, sizes_of
-from tests.asset.structure import structure
+from tests.asset.structure import encoded, settled, structure
 from tests.language.checkpoints import PROMPT, checkpoint
 
 WRITERS = ("python", "coreai")
 CONTEXT = 64
 IN_CI = ("llama", "gpu")
-WITH_LOOPS = {
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "kimi_linear", "jamba", "bamba", "falcon_h1", "granitemoehybrid",
-    "nemotron_h", "zamba2", "mamba", "falcon_mamba", "mamba2",
-}  # fmt: skip
-"""Architectures whose programs have loops. Their bits are compared, but their structures differ for unknown reasons."""
 CASES = [
     *((kind, "gpu") for kind in ARCHITECTURES),
     *((kind, "neural_engine") for kind, each in ARCHITECTURES.items() if each.has_static_form),
@@ -57,8 +52,8 @@ def test_both_writers(
         model.config.sliding_window = None
     convert_language_model(model, target, out=tmp_path / "bundle", max_context=CONTEXT, tokenizer=False, check=False)
     first, second = map(read_folder, paths)
-    if kind not in WITH_LOOPS:
-        assert structure(first) == structure(second)
+    assert encoded(second) == (paths[1] / PROGRAM).read_bytes()
+    assert structure(settled(first)) == structure(second)
     assert first.weights.keys() == second.weights.keys()
     assert all(bytes(weight.data) == bytes(second.weights[name].data) for name, weight in first.weights.items())
     ours, theirs = (steps(native, Asset(path)) for path in paths)

@@ -43,12 +43,27 @@ FIRES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
         %y = coreai.reshape %e, %s : (tensor<2x1x3xf32>, tensor<1xsi32>) -> tensor<6xf32>
         """, ["reshape"],
     ),
-    "shrink_dims of expand_dims": (
+    "a reshape to the same shape": (
         "reshape_to_same", {"x": "2x3xf32", "y": "2x3xf32"},
         """
+        %s = coreai.constant dense<[2, 3]> : tensor<2xsi32>
+        %y = coreai.reshape %x, %s : (tensor<2x3xf32>, tensor<2xsi32>) -> tensor<2x3xf32>
+        """, [],
+    ),
+    "shrink_dims of expand_dims": (
+        "shrink_dims_of_expand_dims", {"x": "?x3xf32", "y": "?x3xf32"},
+        """
         %a = coreai.constant dense<[1]> : tensor<1xsi32>
-        %e = coreai.expand_dims %x, %a : (tensor<2x3xf32>, tensor<1xsi32>) to tensor<2x1x3xf32>
-        %y = coreai.shrink_dims %e, %a : (tensor<2x1x3xf32>, tensor<1xsi32>) to tensor<2x3xf32>
+        %e = coreai.expand_dims %x, %a : (tensor<?x3xf32>, tensor<1xsi32>) to tensor<?x1x3xf32>
+        %y = coreai.shrink_dims %e, %a : (tensor<?x1x3xf32>, tensor<1xsi32>) to tensor<?x3xf32>
+        """, [],
+    ),
+    "expand_dims of shrink_dims": (
+        "expand_dims_of_shrink_dims", {"x": "?x1x3xf32", "y": "?x1x3xf32"},
+        """
+        %a = coreai.constant dense<[1]> : tensor<1xsi32>
+        %s = coreai.shrink_dims %x, %a : (tensor<?x1x3xf32>, tensor<1xsi32>) to tensor<?x3xf32>
+        %y = coreai.expand_dims %s, %a : (tensor<?x3xf32>, tensor<1xsi32>) to tensor<?x1x3xf32>
         """, [],
     ),
     "a transpose that keeps the order": (
@@ -136,6 +151,15 @@ FIRES: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
 """By name: the rule, types of %x, %z (as %x by default) and %y, the body, and the ops left beside constants."""
 
 STAYS: dict[str, tuple[str, dict[str, str], str, list[str]]] = {
+    "expand_dims of shrink_dims at another place": (
+        "expand_dims_of_shrink_dims", {"x": "?x1x1xf32", "y": "?x1x1xf32"},
+        """
+        %a = coreai.constant dense<[1]> : tensor<1xsi32>
+        %b = coreai.constant dense<[2]> : tensor<1xsi32>
+        %s = coreai.shrink_dims %x, %a : (tensor<?x1x1xf32>, tensor<1xsi32>) to tensor<?x1xf32>
+        %y = coreai.expand_dims %s, %b : (tensor<?x1xf32>, tensor<1xsi32>) to tensor<?x1x1xf32>
+        """, ["shrink_dims", "expand_dims"],
+    ),
     "two sizes of a transpose": (
         "size_of_transposed", {"x": "2x3x4xf32", "y": "2xsi32"},
         """

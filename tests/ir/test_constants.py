@@ -42,7 +42,8 @@ def test_equal_content_is_found() -> None:
     for key, value in (("a", 1), ("b", 1), ("c", 2)):
         store.add(key, np.full(300, value, np.float32), tensor((300,), "f32"))
     store.add("d", np.full(300, 1, np.int32), tensor((300,), "si32"))
-    assert store.same_content("abcd") == {"a": "a", "b": "a", "c": "c", "d": "d"}
+    store.add("e", np.full((3, 100), 1, np.float32), tensor((3, 100), "f32"))
+    assert store.same_content("abcde") == {"a": "a", "b": "a", "c": "c", "d": "d", "e": "a"}
     assert store.same_content("bd") == {"b": "b", "d": "d"}
 
 

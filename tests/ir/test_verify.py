@@ -150,15 +150,25 @@ def test_two_graphs_of_one_name_are_refused() -> None:
         ("coreai.graph @f(%x: tensor<2xf32> {{note = 1 : i32}}) {{\ncoreai.output\n}}", "lacks a dialect's prefix"),
         ("coreai.graph @f(%h: !coreai.handle<tensor<2xf32>>) {{\ncoreai.output\n}}", "one token for each handle"),
         (
+            "coreai.graph private @f(%x: tensor<2xf32>, %y: tensor<2xf32>) attributes {{{0}}} {{\ncoreai.output\n}}",
+            "input_names of the composite norm are ['a'], but there are 2",
+        ),
+        (
             "coreai.graph private @f(%x: tensor<2xf32>) attributes {{{0}}} {{\ncoreai.output\n}}",
-            "['a', 'b'], but there are 1",
+            "output_names of the composite norm are ['b'], but there are 0",
         ),
     ],
 )
 def test_bad_graphs_are_refused(text: str, words: str) -> None:
-    declaration = 'composite_decl = #coreai.composite_declaration<"norm" = {input_names = ["a", "b"]}>'
+    declaration = 'composite_decl = #coreai.composite_declaration<"norm" = {input_names = ["a"], output_names = ["b"]}>'
     with pytest.raises(VerifyError, match=re.escape(words)):
         verify(IRModule.parse(text.format(declaration)))
+
+
+def test_a_composite_may_list_the_parameters_of_its_module_before_its_arguments() -> None:
+    declaration = '#coreai.composite_declaration<"norm" = {input_names = ["weight", "x"]}>'
+    text = "coreai.graph private @f(%x: tensor<2xf32>) attributes {{composite_decl = {0}}} {{\ncoreai.output\n}}"
+    verify(IRModule.parse(text.format(declaration)))
 
 
 def test_a_signature_that_differs_from_the_block_is_refused() -> None:

@@ -136,11 +136,10 @@ BAD: dict[str, tuple[Change, str]] = {
     "an index without a table": (sharded(table=[]), "index.json' has no weight_map, the table of the files"),
     "a table of numbers": (sharded(table={"a": 1}), "index.json' has no weight_map, the table of the files"),
     "code": (config(auto_map={"AutoModel": "x.Y"}), "runs Python code of its folder; read it, then pass trust_remote"),
-    "fp8": (
-        config(quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]}),
-        r"are quantised \(fp8, says quantization_config of config.json\), and that form is not read; give the check",
+    "bitsandbytes": (
+        config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        r"are quantised \(bitsandbytes, says quantization_config of config.json\), and that form is not read; give the",
     ),
-    "MLX": (config(quantization={"group_size": 64, "bits": 4}), r"are quantised \(MLX, says quantization of config"),
     "a classifier": (
         config(architectures=["LlamaForSequenceClassification"]),
         "holds LlamaForSequenceClassification, which is not a causal language model; `patcomp convert` converts",
@@ -294,7 +293,7 @@ def test_a_tokenizer_without_words(source: Path, tmp_path: Path) -> None:
         ({"architectures": ["LlamaForImageClassification"]},
          "holds LlamaForImageClassification of type 'llama', and transformers has no such model for image classificat"),
         ({"architectures": ["GPT2LMHeadModel"]}, "language models are converted by patcomp convert-lm"),
-        ({"architectures": ["LlamaModel"], "quantization": {"group_size": 64}}, "the weights in .* are quantised"),
+        ({"architectures": ["LlamaModel"], "quantization": {"quant_method": "hqq"}}, "the weights in .* are quantised"),
     ],
 )  # fmt: skip
 def test_bad_folders_of_other_tasks(values: dict[str, Any], message: str, source: Path, tmp_path: Path) -> None:

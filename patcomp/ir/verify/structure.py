@@ -280,6 +280,8 @@ def _dictionary_problems(array: Attribute | None, name: str, count: int) -> Iter
 
 
 def _declaration_problems(declaration: Attribute, inputs: int, outputs: int) -> Iterator[str]:
+    """What is wrong with a declaration. Further input names are not: those of coreai-torch list the parameters of an
+    externalized module before its arguments."""
     if not isinstance(declaration, CompositeDeclarationAttr):
         yield f"composite_decl must be a #{CompositeDeclarationAttr.name}, but is {declaration}"
         return
@@ -289,7 +291,7 @@ def _declaration_problems(declaration: Attribute, inputs: int, outputs: int) -> 
             continue
         if not isinstance(names, ArrayAttr) or not all(isinstance(name, StringAttr) for name in names.data):
             yield f"{key} of the composite {declaration.composite_name.data} must be a list of strings"
-        elif len(names.data) != count:
+        elif len(names.data) < count or (key == "output_names" and len(names.data) > count):
             listed = [name.data for name in names.data]
             yield f"{key} of the composite {declaration.composite_name.data} are {listed}, but there are {count} {what}"
 

@@ -1,0 +1,92 @@
+"""Operators of PyTorch that make floats of weights in few bits, for models whose checkpoint stores them so.
+
+    weight = torch.ops.patcomp.blockwise_shift_scale(data, scale, zero_point=zeros, input_dtype=torch.uint4)
+    weight = torch.ops.patcomp.lut_to_dense(indices, table, 0)
+
+Here they compute in float32. A conversion keeps what is stored (`patterns_catalog/lowering/compression.py`), in as many
+bits as `input_dtype` or the length of the table say. They have the signatures of coreai-opt's operators, and names of
+their own, because a process may import that library, too.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import torch
+from torch import Tensor
+
+_LIBRARY = torch.library.Library("patcomp", "FRAGMENT")
+
+
+def _wide(parameter: Tensor, like: Tensor) -> Tensor:
+    """The parameters of blocks, one for each element, as float32."""
+    wide = parameter.float()
+    for axis, size in enumerate(like.shape):
+        if wide.shape[axis] not in (1, size):
+            wide = wide.repeat_interleave(size // wide.shape[axis], dim=axis)
+    return wide
+
+
+def blockwise_shift_scale(
+    input: Tensor, scale: Tensor, zero_point: Tensor | None = None, minval: Tensor | None = None,
+    input_dtype: torch.dtype | None = None, output_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """`scale * (input - zero_point)`, or `scale * (input - least) + minval`, where least is the smallest integer.
+
+    Args:
+        input: integers of a byte each, or floats.
+        scale: of the rank of the input; each size divides the input's, and a scale is for a block.
+        zero_point: integers of the shape of the scale.
+        minval: floats of the shape of the scale; excludes a zero point.
+        input_dtype: the type that says how many bits an element takes; by default the input's.
+        output_dtype: of the result; by default the scale's.
+    """
+    data, element = input.float(), str(input_dtype or input.dtype).removeprefix("torch.")
+    if zero_point is not None:
+        data = data - _wide(zero_point, input)
+    elif minval is not None and element.startswith("int"):
+        data = data + 2.0 ** (int(element.removeprefix("int")) - 1)
+    made = data * _wide(scale, input)
+    made = made if minval is None else made + _wide(minval, input)
+    return made.to(output_dtype or scale.dtype)
+
+
+def lut_to_dense(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
+    """The entries of a table for indices.
+
+    Args:
+        indices: of uint8, of any rank.
+        lut: (blocks of each axis..., entries, 1); the number of entries is a power of 2.
+        axis: along which the elements of an entry would lie, if it had several.
+    """
+    blocks = []
+    for place, size in enumerate(indices.shape):
+        number = torch.arange(size) // (size // lut.shape[place])
+        blocks.append(number.reshape([-1 if each == place else 1 for each in range(indices.dim())]))
+    return lut[(*blocks, indices.long())].movedim(-1, axis + 1).flatten(axis, axis + 1)
+
+
+def _shape_of_blocks(
+    input: Tensor, scale: Tensor, zero_point: Tensor | None = None, minval: Tensor | None = None,
+    input_dtype: torch.dtype | None = None, output_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    return input.new_empty(input.shape, dtype=output_dtype or scale.dtype)
+
+
+def _shape_of_entries(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
+    shape = list(indices.shape)
+    shape[axis] *= lut.shape[-1]
+    return lut.new_empty(shape)
+
+
+def _register() -> None:
+    schemas = files("patcomp.ir").joinpath("library_schemas.txt").read_text().splitlines()
+    for function, shapes in ((blockwise_shift_scale, _shape_of_blocks), (lut_to_dense, _shape_of_entries)):
+        name = f"patcomp::{function.__name__}"
+        schema = next(line for line in schemas if line.startswith(f"{name}("))
+        _LIBRARY.define(schema.removeprefix("patcomp::"))
+        _LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(name, shapes, lib=_LIBRARY)
+
+
+_register()
