@@ -177,7 +177,7 @@ WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no type": (changed(model_type=None), "is of type None, whose vision tower is not known"),
     "another class": (changed(architectures=["SmolVLMModel"]), "holds SmolVLMModel, and as a model of images and text"),
     "quantised": (
-        changed(quantization_config={"quant_method": "fp8"}), "are quantised (fp8, says quantization_config of config",
+        changed(quantization_config={"quant_method": "aqlm"}), "are quantised (aqlm, says quantization_config of",
     ),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "lacks model.safetensors, the file of its"),
     "no tokenizer": (lambda path: (path / "tokenizer.json").unlink(), "has no tokenizer; pass tokenizer="),
