@@ -41,6 +41,7 @@ def lint(*arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return int(ending.value.code or 0), capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_our_catalog_has_no_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
     know_the_shape_of_nms()

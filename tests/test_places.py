@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 LOWERING = {
@@ -283,6 +285,7 @@ def test_places_to_touch(tmp_path: Path) -> None:
     _run(tmp_path, LOWERING | COMPOSITE | OP | OPTIMIZATION | TARGETING, MODEL)
 
 
+@pytest.mark.slow
 def test_an_architecture_of_language_models_is_one_row(tmp_path: Path) -> None:
     _run(tmp_path, ARCHITECTURE, LANGUAGE_MODEL)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,16 @@ def bits(model: Any) -> dict[str, int]:
     return {"matrices": sum(matrices.values()), "head": head.numel(), "rest": sum(rest.values())}
 
 
-@pytest.mark.parametrize("model", [llama(False), llama(True), mixture()], ids=["own head", "tied head", "experts"])
-def test_four_bits_with_the_head_in_eight(model: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: llama(False), id="own head", marks=pytest.mark.slow),
+        pytest.param(lambda: llama(True), id="tied head"),
+        pytest.param(mixture, id="experts", marks=pytest.mark.slow),
+    ],
+)
+def test_four_bits_with_the_head_in_eight(make: Callable[[], Any], tmp_path: Path) -> None:
+    model = make()
     elements = bits(model)
     bundle = convert_language_model(model, out=tmp_path / "bundle", compress="4bit")
     wanted = elements["matrices"] * (4 + 0.5) + elements["head"] * 8 + elements["rest"] * 16
