@@ -11,11 +11,15 @@ from tests.catalog.cases import make_case
 from tests.catalog.exported import check, staged
 
 EXAMPLES = [
-    pytest.param(rule, example, id=f"{example.op or rule.ops[0]}({', '.join(map(str, example.args))})")
+    pytest.param(
+        rule, example, id=f"{example.op or rule.ops[0]}({', '.join(map(str, example.args))})",
+        marks=[pytest.mark.slow] if place > 1 else [],
+    )
     for rule in default_decompositions()
     if rule.stage is Stage.IMPORT
-    for example in rule.examples
-]
+    for place, example in enumerate(rule.examples)
+]  # fmt: skip
+"""CI runs the first two of each rule."""
 
 
 def test_every_decomposition_has_an_example_and_a_sentence() -> None:

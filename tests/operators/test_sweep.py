@@ -13,7 +13,7 @@ from patcomp.frontend_torch.support import sweep_shares
 from tests.operators.samples import DTYPES, name_of, operators, samples
 from tests.operators.sweep import mismatch, run_sample
 
-EVERY = {"float32": 15, "float16": 60, "bfloat16": 60, "int32": 45, "int64": 60, "bool": 60, "complex64": 60}
+EVERY = {"float32": 25, "float16": 60, "bfloat16": 60, "int32": 45, "int64": 60, "bool": 60, "complex64": 60}
 """Of each element type every so many operators are run, with two samples each."""
 
 
