@@ -17,6 +17,7 @@ from torch import Tensor
 from patcomp.errors import EvaluationError, PatcompError
 from patcomp.evaluate.eager import (
     eager_arguments,
+    eager_implementation,
     is_pointwise,
     random_tensor,
     run_op,
@@ -207,7 +208,7 @@ class _Lifting(Machine):
     """An interpreter for which constants of floats are symbols of a world."""
 
     def __init__(self, module: IRModule, world: World):
-        super().__init__(module)
+        super().__init__(module, others=eager_implementation)
         self.world = world
 
     def constant(self, attribute: Attribute) -> Tensor:
@@ -237,7 +238,7 @@ def run_module(module: IRModule, inputs: Sequence[Any]) -> list[Any]:
     """
     block = module.graph("main").regions[0].block
     world = next((value.world for value in inputs if isinstance(value, Symbols) and value.world.lifts_constants), None)
-    machine = Machine(module) if world is None else _Lifting(module, world)
+    machine = Machine(module, others=eager_implementation) if world is None else _Lifting(module, world)
     if not any(isinstance(op, AtenOp) for op in block.ops):
         return [value for value in machine.run_block(block, inputs, {}) if isinstance(value, Tensor)]
     values: dict[SSAValue, Any] = dict(zip(block.args, inputs, strict=True))

@@ -94,8 +94,6 @@ def _data(op: OpView, c: Coreai) -> Value:
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]"), example("4x8xui8[0,255]", "4x2xf16[0.01,0.02]"),
     example("4x8xsi8[-128,127]", "4x1xf32[0.01,0.02]", minval="4x1xf32"),
     example("4x8xsi8[-128,127]", "1x1xf32[0.01,0.02]", input_dtype="si8", output_dtype="f16"),
-    example("4x8xui8[0,15]", "4x2xf16[0.01,0.02]", "4x2xui8[0,15]", output_dtype="f32",
-            op=f"{_OWN}blockwise_shift_scale"),
 ])  # fmt: skip
 def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     "scale * (data - zero point), or scale * (data - smallest integer) + minval, with the parameters of each block"
@@ -114,7 +112,6 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
 @lowering(f"{_OP}lut_to_dense", f"{_OWN}lut_to_dense", examples=[
     example("4x8xui8[0,255]", "1x1x256x1xf32", 0), example("4x8xui8[0,255]", "2x1x256x1xf16", 1),
     example("4x8xui8[0,255]", "1x1x256x2xf32", 0), example("4x8xui8[0,255]", "1x1x256x1xsi8[-128,127]", -1),
-    example("4x8xui8[0,255]", "4x1x256x1xf32", 0, op=f"{_OWN}lut_to_dense"),
 ])  # fmt: skip
 def lut_to_dense(op: OpView, c: Coreai) -> Value:
     "the entries of a table, or of one for each block, at indices; entries that are vectors lie along an axis"

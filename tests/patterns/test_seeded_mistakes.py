@@ -106,7 +106,8 @@ def my_addmm(op, c):
 FACTOR = """
 @rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
 def factor(a, c, x, y):
-    return Rewrite(a.add(a.exp(x), y, alpha=2), to=c.sub(c.exp(x), c.mul(y, -2.0)))
+    floats = [value.dtype.is_in("f16", "bf16", "f32") for value in (x, y)]
+    return Rewrite(a.add(a.exp(x), y, alpha=2), to=c.sub(c.exp(x), c.mul(y, -2.0)), where=floats)
 """
 
 MAX = """
@@ -137,7 +138,8 @@ def my_relu(op, c):
 """
 
 EXPONENTIALS = """
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"})
+@rule(stage="target", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"},
+      unspecified={"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"})
 def exponentials(a, c, x, y):
     return Rewrite(a.broadcasting_mul(a.exp(x), a.exp(y)), to=c.exp(c.broadcasting_add(x, y)))
 """
