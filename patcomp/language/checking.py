@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -104,27 +104,9 @@ class Comparison:
         """
         wanted = self._wanted if compressed is None else self._evaluated(compressed)
         largest = largest_of(wanted, self.dtype)
-        with closing(Native()) as native:
-
-            def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-                outputs, after = native.call(asset, inputs, states, name)
-                states.update(after)
-                return outputs
-
-            try:
-                made = self._made(call)
-            except (NativeError, ProcessDied) as error:
-                raise LanguageModelError(
-                    f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
-                    "check=False (--no-check) for a bundle that runs elsewhere"
-                ) from error
-        margin = float(margins_of(made, wanted).max())
-        if not margin <= 2 * TOLERANCE[self.dtype] * largest:
-            raise LanguageModelError(
-                "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
-                f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"
-            )
-        warn_of_ties(made, wanted, "the Core AI runtime")
+        with runtime() as native:
+            made = self._made(calls_on(native, asset))
+        check_tokens(made, wanted, largest, self.dtype)
 
     def _evaluated(self, program: AIProgram) -> Tensor:
         """The logits of a program on the evaluator."""
@@ -200,6 +182,49 @@ def largest_of(logits: Tensor, dtype: torch.dtype) -> float:
 def margins_of(made: Tensor, wanted: Tensor) -> Tensor:
     """How far the model's own logits of its most probable token and of the program's are apart."""
     return wanted.amax(1) - wanted.gather(1, made.argmax(1)[:, None])[:, 0]
+
+
+@contextmanager
+def runtime() -> Iterator[Native]:
+    """The Core AI runtime in a child process, for the comparison of a bundle with its model.
+
+    Raises:
+        LanguageModelError: it refuses what is run inside.
+    """
+    with closing(Native()) as native:
+        try:
+            yield native
+        except (NativeError, ProcessDied) as error:
+            raise LanguageModelError(
+                f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
+                "check=False (--no-check) for a bundle that runs elsewhere"
+            ) from error
+
+
+def calls_on(native: Native, asset: Path) -> Call:
+    """How the functions of an asset are called on the runtime."""
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        outputs, after = native.call(asset, inputs, states, name)
+        states.update(after)
+        return outputs
+
+    return call
+
+
+def check_tokens(made: Tensor, wanted: Tensor, largest: float, dtype: torch.dtype) -> None:
+    """Check that the most probable tokens on the runtime are the model's; where rounding explains another, warn.
+
+    Raises:
+        LanguageModelError: one differs, and rounding of both logits does not explain it.
+    """
+    margin = float(margins_of(made, wanted).max())
+    if not margin <= 2 * TOLERANCE[dtype] * largest:
+        raise LanguageModelError(
+            "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
+            f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"
+        )
+    warn_of_ties(made, wanted, "the Core AI runtime")
 
 
 def warn_of_ties(made: Tensor, wanted: Tensor, where: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from patcomp import load
 from patcomp.language import checking
-from patcomp.language.vision import checking as vision_checking
 
 
 class InThisProcess:
@@ -33,5 +32,4 @@ class InThisProcess:
 
 @pytest.fixture(autouse=True)
 def runtime_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in (checking, vision_checking):
-        monkeypatch.setattr(each, "Native", InThisProcess)
+    monkeypatch.setattr(checking, "Native", InThisProcess)

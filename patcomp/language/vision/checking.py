@@ -7,7 +7,6 @@ as Apple's engine does, and the last token in a second one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,16 @@ from torch import Tensor
 
 from patcomp import AIProgram
 from patcomp.emit.asset import as_array
-from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.ir.pages import release
-from patcomp.language.checking import TOLERANCE, bytes_of, largest_of, margins_of, warn_of_ties
+from patcomp.language.checking import (
+    TOLERANCE,
+    bytes_of,
+    calls_on,
+    check_tokens,
+    largest_of,
+    runtime,
+    warn_of_ties,
+)
 from patcomp.language.contract import EMBEDDING, MAIN, TOWER
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session
@@ -99,30 +105,14 @@ class VisionComparison:
                 an asset.
         """
         wanted, _ = self._wanted
-        with closing(Native()) as native:
+        with runtime() as native:
 
             def run(role: str) -> Run:
                 return lambda inputs: native.call(folder / files[role], inputs, {}, MAIN)[0]
 
-            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-                outputs, after = native.call(folder / files[MAIN], inputs, states, name)
-                states.update(after)
-                return outputs
-
-            try:
-                made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
-            except (NativeError, ProcessDied) as error:
-                raise LanguageModelError(
-                    f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
-                    "check=False (--no-check) for a bundle that runs elsewhere"
-                ) from error
-        margin = float(margins_of(made, wanted).max())
-        if not margin <= 2 * TOLERANCE[self.dtype] * largest_of(wanted, self.dtype):
-            raise LanguageModelError(
-                "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
-                f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"
-            )
-        warn_of_ties(made, wanted, "the Core AI runtime")
+            main = calls_on(native, folder / files[MAIN])
+            made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
+        check_tokens(made, wanted, largest_of(wanted, self.dtype), self.dtype)
 
     def _made(self, embed: Run, main: Call, features: np.ndarray) -> Tensor:
         """The logits of the tokens, (tokens, vocabulary)."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_words
-from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.base import Format, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -27,8 +27,7 @@ class AWQ(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found = config.get("quantization_config")
-        if not isinstance(found, Mapping) or found.get("quant_method") != "awq":
+        if (found := described_as(config, "awq")) is None:
             return None
         kind = str(found.get("version", "gemm")).lower(), found.get("bits", 4)
         if kind != ("gemm", 4):

@@ -11,6 +11,12 @@ from torch import Tensor
 from patcomp.language.quantized.weight import StoredWeight
 
 
+def described_as(config: Mapping[str, Any], method: str) -> Mapping[str, Any] | None:
+    """What `config.json` says of weights that a method quantised; None if it was another method, or none."""
+    found = config.get("quantization_config")
+    return found if isinstance(found, Mapping) and found.get("quant_method") == method else None
+
+
 class Format(ABC):
     """How a library stores weights in few bits."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles, signed
 from patcomp.language.quantized.floats import e2m1_table
-from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.base import Format, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 _FORMS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized")
@@ -31,8 +31,7 @@ class CompressedTensors(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found = config.get("quantization_config")
-        if not isinstance(found, Mapping) or found.get("quant_method") != "compressed-tensors":
+        if (found := described_as(config, "compressed-tensors")) is None:
             return None
         if found.get("format") not in _FORMS:
             raise LanguageModelError(

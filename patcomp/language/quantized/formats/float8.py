@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.base import Format, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 
@@ -25,8 +25,7 @@ class Float8(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found = config.get("quantization_config")
-        if not isinstance(found, Mapping) or found.get("quant_method") != "fp8":
+        if (found := described_as(config, "fp8")) is None:
             return None
         rows, columns = found.get("weight_block_size") or (128, 128)
         return cls((rows, columns))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_words
-from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.base import Format, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 
@@ -29,8 +29,7 @@ class GPTQ(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found = config.get("quantization_config")
-        if not isinstance(found, Mapping) or found.get("quant_method") != "gptq":
+        if (found := described_as(config, "gptq")) is None:
             return None
         bits = found.get("bits")
         if bits not in (2, 4, 8):
