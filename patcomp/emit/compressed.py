@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
 
 if TYPE_CHECKING:
+    from patcomp.compression.scheme import Scheme, Stored
+    from patcomp.compression.weights import Weight
     from patcomp.emit.program import AIProgram
 
 STAGE = "compress"
@@ -28,17 +30,20 @@ def compress_program(
     bits_per_weight: float | None,
     inputs: Any,
     entrypoint: str,
+    calibrate: bool,
 ) -> AIProgram:
     """`AIProgram.compress`."""
     if budget is not None and bits_per_weight is not None:
         raise ValueError("give a budget or bits_per_weight, not both")
     chosen, started, before = CompressionConfig.of(config), time.perf_counter(), program.module.op_count()
-    examples = None if inputs is None else _Examples.of(program, inputs, entrypoint)
+    examples = None if inputs is None else Examples.of(program, inputs, entrypoint)
     schemes = None
     if budget is not None or bits_per_weight is not None:
         loss = None if examples is None else examples.lost
         schemes = within(program.module, budget, chosen, bits=bits_per_weight, output_loss=loss)
-    module, weights = compress_module(program.module, chosen, None if schemes is None else lambda w: schemes[w.name])
+    scheme_of = chosen.scheme_of if schemes is None else lambda weight: schemes[weight.name]
+    rounded = {} if examples is None or not calibrate else examples.rounded(scheme_of)
+    module, weights = compress_module(program.module, chosen, scheme_of, rounded)
     known = program.compression
     earlier = [] if known is None else [weight for weight in known.weights if weight.scheme]
     if not any(weight.scheme for weight in weights):
@@ -63,31 +68,51 @@ def compress_program(
 
 
 @dataclass(frozen=True)
-class _Examples:
-    """Example inputs, and the program's outputs for them."""
+class Examples:
+    """Example inputs of an entry point, and the program's outputs for each."""
 
     program: AIProgram
     entrypoint: str
-    values: Mapping[str, Any]
-    outputs: Mapping[str, Any]
+    values: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> _Examples:
+    def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> Examples:
+        """Examples from one or a list of them, as `AIProgram.compress` takes them."""
         from patcomp.evaluate import call_arguments, named_arguments
 
-        values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
-        return cls(program, entrypoint, values, program.run(values, entrypoint=entrypoint))
+        is_list = isinstance(inputs, list) and all(isinstance(each, tuple | dict) for each in inputs)
+        several = inputs if is_list else [inputs]
+        signature = program.signature(entrypoint)
+        values = [named_arguments(signature, *call_arguments(each)) for each in several]
+        return cls(program, entrypoint, values, [program.run(each, entrypoint=entrypoint) for each in values])
+
+    def rounded(self, scheme_of: Callable[[Weight], Scheme | None]) -> Mapping[str, Stored]:
+        """The weights, rounded by what the examples show."""
+        from patcomp.emit.calibration import calibrated
+        from patcomp.emit.running import prepared
+        from patcomp.evaluate.machine import operands_of
+
+        graph = self.program.module.graph(self.entrypoint)
+
+        def operands(values: Mapping[str, Any]) -> Callable[[], Sequence[Any]]:
+            return lambda: operands_of(graph, *prepared(self.program, values, self.entrypoint, {}))
+
+        return calibrated(self.program.module, self.entrypoint, scheme_of, [operands(each) for each in self.values])
 
     def psnr(self, module: IRModule) -> dict[str, float]:
-        """How far each output of a changed program is from the program's own, in dB, on the evaluator."""
+        """How far each output of a changed program is from the program's own, in dB, on the evaluator; of several
+        examples, the worst."""
         from patcomp.evaluate import compare
         from patcomp.evaluate.element_types import to_tensor
 
-        made = replace(self.program, module=module).run(self.values, entrypoint=self.entrypoint)
-        return {
-            name: compare(name, "evaluator", to_tensor(exact), to_tensor(made[name])).psnr
-            for name, exact in self.outputs.items()
-        }
+        worst: dict[str, float] = {}
+        for values, outputs in zip(self.values, self.outputs, strict=True):
+            made = replace(self.program, module=module).run(values, entrypoint=self.entrypoint)
+            for name, exact in outputs.items():
+                found = compare(name, "evaluator", to_tensor(exact), to_tensor(made[name])).psnr
+                worst[name] = min(found, worst.get(name, found))
+        return worst
 
     def lost(self, module: IRModule) -> float:
         """The squared errors of the outputs over their squared peaks."""

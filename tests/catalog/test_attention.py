@@ -161,6 +161,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda s: str(s)[9:-1])
 def test_every_spelling(spelling: Spelling) -> None:
     check(spelling)

@@ -73,6 +73,7 @@ def test_finds_every_composite(name: str) -> None:
     assert converted(name).composites == COMPOSITES[name]
 
 
+@pytest.mark.sampled(3)
 @each_model
 def test_every_stage_reads_back(name: str) -> None:
     program = converted(name)
