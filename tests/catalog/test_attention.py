@@ -391,6 +391,7 @@ MODELS: dict[str, tuple[Callable[[str], zoo.Example], int]] = {
 """Builder and number of attentions, of models that `tests/models/test_forms.py` has in its slow part only."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_the_same_composites_in_every_form(name: str) -> None:
     build, count = MODELS[name]

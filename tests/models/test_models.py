@@ -46,6 +46,7 @@ def converted(name: str) -> AIProgram:
 each_model = pytest.mark.parametrize("name", in_one_worker(MODELS))
 
 
+@pytest.mark.sampled(2)
 @each_model
 def test_agrees_with_eager_on_evaluator_and_runtime(name: str, native: Native) -> None:
     example, _ = exported(name)
