@@ -15,7 +15,7 @@ Nearest = Callable[[int, np.ndarray], np.ndarray]
 
 _PART = 128
 """How many inputs are compensated one by one before all that follow are, in one product."""
-_DAMPING = 0.01
+_DAMPING = 0.05
 """The share of the mean square of the inputs that is added to each, so that inputs that never vary do no harm."""
 
 

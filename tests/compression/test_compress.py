@@ -423,7 +423,9 @@ def test_the_command(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(
         "import torch\n\ndef make():\n    return torch.nn.Linear(64, 64), (torch.ones(2, 64),)\n"
     )
-    done = patcomp("compress", "model.py:make", "-o", "small.aimodel", "--config", "w4_block32", "--check", "--json")
+    done = patcomp(
+        "compress", "model.py:make", "-o", "small.aimodel", "--config", "w4_block32", "--check", "inputs", "--json"
+    )
     assert done.code == 0, done.err
     assert json.loads(done.out)["weights"][0]["scheme"] == "w4_block32"
     assert (tmp_path / "small.aimodel").is_dir()
