@@ -103,7 +103,7 @@ def loaded(
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if (form := format_of(config)) is not None:
+    if (form := format_of(folder, config)) is not None:
         if allowed != STRICT:
             raise LanguageModelError(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
@@ -115,7 +115,8 @@ def loaded(
             raise LanguageModelError(
                 f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
             ) from error
-        fill(empty, folder, form, DTYPES[dtype])
+        fill(empty, str(folder), form, form.weights(weight_files(folder, config)), DTYPES[dtype])
+        check_weights(empty, rounded=True)
         return empty
     reports: list[str] = []
     try:
@@ -129,7 +130,6 @@ def loaded(
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
-                **_expansion(config),
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
@@ -140,6 +140,12 @@ def loaded(
     check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
     return cast("nn.Module", model)
+
+
+def notes_on(folder: Path) -> tuple[str, ...]:
+    """What a model of a folder in few bits leaves out of the checkpoint's arithmetic."""
+    form = format_of(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return () if form is None else form.notes
 
 
 def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
@@ -254,16 +260,6 @@ def _listed(names: Iterable[str], shown: int = 5) -> str:
     ordered = sorted(names)
     more = len(ordered) - shown
     return ", ".join(ordered[:shown]) + (f" and {more} more" if more > 0 else "")
-
-
-def _expansion(config: dict[str, Any]) -> dict[str, Any]:
-    """The option by which transformers expands the packed weights of a checkpoint to floats: the MXFP4 experts of
-    gpt-oss."""
-    if (config.get("quantization_config") or {}).get("quant_method") != "mxfp4":
-        return {}
-    from transformers import Mxfp4Config
-
-    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}

@@ -27,6 +27,7 @@ from patcomp.language.loading import (
     in_dtype,
     load_model,
     loaded,
+    notes_on,
 )
 from patcomp.language.precision import set_types
 from patcomp.language.text_part import text_part, whole_class
@@ -96,6 +97,9 @@ def model_of(
             load_model(source.folder, stored, trust_remote_code=trust_remote_code, allowed=allowed)
         )  # fmt: skip
     model, notes = _text_only(model)
+    for note in notes_on(source.folder) if source.folder is not None else ():
+        warnings.warn(note, ConversionWarning, stacklevel=3)
+        notes = (*notes, note)
     _check_class(model)
     if float32:
         check_weights(model, rounded=False)
