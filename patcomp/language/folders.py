@@ -66,7 +66,7 @@ def _other_contents(folder: Path) -> str:
     if not names:
         return f"is empty; {_AS_SAVED}"
     if any(name.endswith(".gguf") for name in names):
-        return f"holds weights in GGUF, which are not read; {_AS_SAVED}"
+        return "holds files of GGUF; give one of them, FILE.gguf"
     if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
         return "is a bundle, which is converted already"
     return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
@@ -104,6 +104,8 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     Raises:
         LanguageModelError: a file is missing, or no file is in safetensors.
     """
+    if (config.get("quantization_config") or {}).get("quant_method") == "gguf":
+        return sorted(folder.glob("*.gguf"))[:1]
     stored = config.get("transformers_weights")
     single = folder / (stored if isinstance(stored, str) else "model.safetensors")
     index = single if single.name.endswith(".index.json") else folder / "model.safetensors.index.json"
@@ -141,6 +143,8 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     from safetensors import SafetensorError, safe_open
 
     for file in weight_files(folder, config):
+        if file.suffix == ".gguf":
+            continue  # its header was read, with the size of each tensor
         try:
             with safe_open(file, "pt"):
                 pass

@@ -73,18 +73,26 @@ def classes_of(auto: str, config: Mapping[str, Any]) -> list[type]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def load_model(folder: Path, dtype: str, *, trust_remote_code: bool, allowed: Allowed = STRICT) -> nn.Module:
+def load_model(
+    folder: Path, dtype: str, *, trust_remote_code: bool, allowed: Allowed = STRICT, expand: bool = False
+) -> nn.Module:
     """The model of a checkpoint folder, in eval mode.
 
     Raises:
         LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are missing,
             quantised, or too large for the type.
     """
-    return loaded(CAUSAL, "as a causal language model", folder, dtype, trust_remote_code, allowed)
+    return loaded(CAUSAL, "as a causal language model", folder, dtype, trust_remote_code, allowed, expand)
 
 
 def loaded(
-    auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code: bool, allowed: Allowed = STRICT
+    auto: str,
+    purpose: str,
+    folder: Path,
+    dtype: str,
+    trust_remote_code: bool,
+    allowed: Allowed = STRICT,
+    expand: bool = False,
 ) -> nn.Module:
     """A model of transformers, in eval mode, with the weights of a checkpoint and no others.
 
@@ -95,6 +103,7 @@ def loaded(
         dtype: of the weights.
         trust_remote_code: whether to run code of the folder.
         allowed: how its weights may differ from the model's.
+        expand: whether weights become floats whose bits cannot be kept.
 
     Raises:
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
@@ -115,7 +124,10 @@ def loaded(
             raise LanguageModelError(
                 f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
             ) from error
-        fill(empty, str(folder), form, form.weights(weight_files(folder, config)), DTYPES[dtype])
+        files, form = weight_files(folder, config), form.expanding() if expand else form
+        place = files[0].resolve() if files[0].suffix == ".gguf" else folder
+        fill(empty, str(place), form, form.weights(files), DTYPES[dtype])
+        form.finish(empty, files)
         check_weights(empty, rounded=True)
         return empty
     reports: list[str] = []
@@ -140,12 +152,6 @@ def loaded(
     check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
     return cast("nn.Module", model)
-
-
-def notes_on(folder: Path) -> tuple[str, ...]:
-    """What a model of a folder in few bits leaves out of the checkpoint's arithmetic."""
-    form = format_of(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    return () if form is None else form.notes
 
 
 def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:

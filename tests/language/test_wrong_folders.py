@@ -118,7 +118,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "an asset": (only(("main.mlirb", ""), ("metadata.json", "{}")), "is an asset, which is converted already"),
     "a bundle": (only(("small.aimodel", ""), ("metadata.json", "{}")), "is a bundle, which is converted already"),
-    "GGUF": (only(("q4.gguf", "")), "holds weights in GGUF, which are not read"),
+    "GGUF": (only(("q4.gguf", "")), "holds files of GGUF; give one of them, FILE.gguf"),
     "GGUF beside a config": (renamed("q4.gguf"), r"has its weights in GGUF \(q4.gguf\), and only safetensors are read"),
     "pickled weights": (renamed("pytorch_model.bin"), r"in pickled files of PyTorch, which can run code \(pytorch_mod"),
     "no weights": (without("model.safetensors"), "lacks model.safetensors, the file of its weights"),

@@ -14,6 +14,7 @@ from patcomp.language.quantized.formats.bitsandbytes import BitsAndBytes
 from patcomp.language.quantized.formats.compressed_tensors import CompressedTensors
 from patcomp.language.quantized.formats.float8 import Float8
 from patcomp.language.quantized.formats.gemma import Gemma
+from patcomp.language.quantized.formats.gguf import GGUF
 from patcomp.language.quantized.formats.gpt_oss import GptOss
 from patcomp.language.quantized.formats.gptq import GPTQ
 from patcomp.language.quantized.formats.hqq import HQQ
@@ -24,6 +25,7 @@ from patcomp.language.quantized.formats.torchao import TorchAO
 
 FORMATS: tuple[type[Format], ...] = (
     MLX, GPTQ, AWQ, CompressedTensors, Float8, GptOss, BitsAndBytes, TorchAO, HQQ, Quanto, BitNet, Gemma, ModelOpt,
+    GGUF,
 )  # fmt: skip
 
 

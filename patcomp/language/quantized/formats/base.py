@@ -89,6 +89,17 @@ class Format(ABC):
             found[name] = partial(self._stored, name.removesuffix(".weight"), parts, tensors)
         return {**{name: partial(tensors.__getitem__, name) for name in left}, **found}
 
+    def expanding(self) -> Self:
+        """The format for which weights become floats whose bits cannot be kept."""
+        return self
+
+    def notes_on(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """What users of a bundle must know of the files' weights."""
+        return self.notes
+
+    def finish(self, model: Any, files: Sequence[Path]) -> None:  # noqa: B027, most have nothing to set
+        """Set what of a filled model is no weight, if files say it."""
+
     def _stored(self, path: str, parts: Mapping[str, str], tensors: Tensors) -> StoredWeight:
         given = {part: tensors[name] for part, name in parts.items()}
         try:
