@@ -63,6 +63,7 @@ def convert_language_model(
     quantize_embeddings: bool = True,
     compress: str | Path | Mapping[str, Any] | None = None,
     calibrate: str | Path | Sequence[int] | None = None,
+    expand: bool = False,
     prefill: int | None = None,
     verify: int | None = None,
     hidden: bool = False,
@@ -76,8 +77,8 @@ def convert_language_model(
     """Convert a causal language model to a bundle: prefill, decode, and the cache as state.
 
     Args:
-        folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer); an id of the hub,
-            `"owner/name"`, which is downloaded; or a model of transformers, which is not changed.
+        folder_or_model: the folder of a checkpoint (`config.json`, `*.safetensors`, a tokenizer); a GGUF file; an id
+            of the hub, `"owner/name"`, which is downloaded; or a model of transformers, which is not changed.
         target: the device; `"gpu"` is the form of macOS, one function with dynamic sizes; `"neural_engine"` is the
             form of iOS, functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and mistral.
         out: the folder of the bundle, which must not exist.
@@ -99,6 +100,8 @@ def convert_language_model(
         calibrate: the path of a text, or token ids, like what the model will read: weights are then rounded so that the
             outputs of products stay (GPTQ), which halves the rise of the loss or better. At most 16 parts of 512 tokens
             are read, spread over the text.
+        expand: whether weights become floats whose bits cannot be kept, such as those of GGUF's IQ2_XXS; a note in
+            `metadata.json` says which.
         prefill: makes two functions of fixed sizes in place of one for any number of tokens: `prefill` takes so many
             tokens, and `main` takes one. A recurrence then has no loop in `main`.
         verify: adds the function `verify`, which takes one token and so many drafted ones behind it.
@@ -151,6 +154,7 @@ def convert_language_model(
     step: Step = progress or (lambda what: nullcontext())
     source = source_of(folder_or_model, step, trust_remote_code=trust_remote_code)
     smaller = source_of(draft, step, trust_remote_code=trust_remote_code) if draft is not None else None
+    word = ", ".join(part for part in (source.form and source.form.name, word) if part) or None
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source.folder is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
@@ -161,7 +165,7 @@ def convert_language_model(
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
-        "compress": repr(compression), "calibrate": seen,
+        "expand": expand, "compress": repr(compression), "calibrate": seen,
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
@@ -170,7 +174,7 @@ def convert_language_model(
     prompt = _prompt(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code)
+            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code, expand=expand)
         context = context_of(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
@@ -188,7 +192,9 @@ def convert_language_model(
                 decoders = [Decoder(model, hidden=hidden, dtype=DTYPES[dtype])]
                 if smaller is not None:
                     with step("loading the draft"):
-                        drafting, _ = model_of(smaller, dtype, STRICT, trust_remote_code=trust_remote_code)
+                        drafting, _ = model_of(
+                            smaller, dtype, STRICT, trust_remote_code=trust_remote_code, expand=expand
+                        )
                     chosen.enter_context(implementations(drafting))
                     decoders.append(_draft_decoder(drafting, model, context))
                 notes = (*notes, *_notes_on_engines(decoders[0], points))
