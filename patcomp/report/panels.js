@@ -197,7 +197,29 @@ function compression(report) {
   return [element("h3", {}, [`Compressed: ${size(report.before)} become ${size(report.after)}`]),
     table(["weight", "read by", "shape", "scheme", "size", "becomes", "PSNR, dB"], rows),
     ...Object.entries(report.output_psnr).map(([name, psnr]) =>
-      element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`]))];
+      element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`])),
+    ...(report.alternatives.length ? [element("h3", {}, ["Loss on the text, by size of the weights"]), plot(report.alternatives)] : [])];
+}
+
+/** A point for each way to compress: the rise of the loss, logarithmic, over the size of the weights. */
+function plot([before, ...tried]) {
+  const [width, height, edge] = [420, 240, 36];
+  const rises = tried.map((each) => Math.max(each.loss - before.loss, 1e-4));
+  const low = Math.floor(Math.log10(Math.min(...rises))), high = Math.max(Math.ceil(Math.log10(Math.max(...rises))), low + 1);
+  const largest = 1.25 * Math.max(...tried.map((each) => each.bytes));
+  const x = (bytes) => edge + ((width - edge) * bytes) / largest;
+  const y = (rise) => 8 + ((height - edge) * (high - Math.log10(rise))) / (high - low);
+  const text = (at, words, more = {}) => drawn("text", { x: at[0], y: at[1], fill: "currentColor", "font-size": 11, ...more }, [words]);
+  const line = (from, to) => drawn("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], stroke: "currentColor", opacity: 0.25 });
+  const powers = Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
+  return drawn("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", width: "100%" }, [
+    ...powers.flatMap((power) => [line([edge, y(power)], [width, y(power)]), text([0, y(power) + 4], `+${power.toPrecision(1)}`)]),
+    ...[0, largest / 2, largest].map((bytes) => text([x(bytes), height - 8], size(Math.round(bytes)), { "text-anchor": "middle" })),
+    ...tried.flatMap((each, index) => [
+      drawn("circle", { cx: x(each.bytes), cy: y(rises[index]), r: 4, fill: "currentColor" }, [
+        drawn("title", {}, [`${each.name}: ${size(each.bytes)}, loss ${each.loss.toFixed(4)}`])]),
+      text([x(each.bytes) + 7, y(rises[index]) + 4], each.name)]),
+  ]);
 }
 
 const TABS = {
