@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from patcomp.errors import EvaluationError
@@ -30,6 +31,7 @@ from patcomp.proof.op_equivalence import (
     rewritten_call,
 )
 from patcomp.proof.pairs import Input, Pair, run_module
+from patcomp.proof.same_code import runs_definition, shares_kernel
 from patcomp.proof.symbols import Symbols
 from patcomp.proof.trials import InvalidRewriteError, failure_text
 from patcomp.proof.variations import OpDrawing
@@ -175,6 +177,23 @@ class Decomposed(Pair):
 
     def after(self, inputs: Mapping[str, Any]) -> list[Any]:
         return self._results(self.rule.function, inputs)
+
+    @cached_property
+    def shares_kernel(self) -> bool:  # type: ignore[override]
+        """Whether both sides run the kernel of the op, on numbers too."""
+        args, kwargs = call_of(self.drawing.op, self.call.arguments)
+        op = overload_of(self.drawing.op)
+        return shares_kernel(op, (args, kwargs), partial(self._function, *args, **kwargs), partial(op, *args, **kwargs))
+
+    @cached_property
+    def shares_definition(self) -> bool:  # type: ignore[override]
+        """Whether the decomposition runs PyTorch's own, which is what symbols of the op run."""
+        args, kwargs = call_of(self.drawing.op, self.call.arguments)
+        return runs_definition(overload_of(self.drawing.op), partial(self._function, *args, **kwargs))
+
+    @property
+    def _function(self) -> Any:
+        return self.rule.function
 
     def _results(self, function: Any, inputs: Mapping[str, Any]) -> list[Any]:
         remaining = iter(inputs.values())

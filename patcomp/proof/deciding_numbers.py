@@ -262,7 +262,7 @@ def _bound(truth: Tensor, given: Tensor, plain: Tensor, operands: Sequence[Tenso
     # PyTorch itself may overflow where 64 bits do not
     same = torch.stack([(each == given) | (each.isnan() & given.isnan()) for each in known]).any(0)
     _, exponent = torch.frexp(truth.abs().clamp_min(1.0))
-    unit = torch.ldexp(torch.tensor(torch.finfo(narrow).eps, dtype=torch.float64), exponent - 1)
+    unit = torch.ldexp(torch.full_like(truth, torch.finfo(narrow).eps), exponent - 1)
     apart = torch.where(same, 0.0, (truth - given.double()).abs() / unit)
     distance = apart.nan_to_num(nan=FAR, posinf=FAR).amax(-1)
     exceptions = distance >= FAR

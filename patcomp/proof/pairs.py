@@ -73,6 +73,10 @@ class Pair:
     rewritten_ir: str | None
     is_elementwise: bool = False
     """Whether each element of the results depends on one element of each input."""
+    shares_kernel: bool = False
+    """Whether both sides run the same code, so that no comparison says anything."""
+    shares_definition: bool = False
+    """Whether both sides run the same code on symbols."""
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The results of the source.

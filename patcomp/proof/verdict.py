@@ -25,6 +25,7 @@ from patcomp.proof.numbers import differences, flat, grid_refutation
 from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
 from patcomp.proof.pairs import Pair, Rewritten
 from patcomp.proof.programs import Programs
+from patcomp.proof.same_code import SAME_CODE
 from patcomp.proof.symbols import UnreachedError
 from patcomp.proof.trials import WrongRuleError
 from patcomp.proof.worlds import Kind
@@ -85,7 +86,7 @@ class Verdict:
         parts = [f"{self.rule}: {self.strength.value} {after} {_counted(count)}"]
         if len(self.decided) > 1 and self.strength.is_proof:
             parts.append(", ".join(f"{self.decided[each]} {each.value}" for each in PROOFS if self.decided[each]))
-        if self.reason:
+        if self.reason and self.reason not in self.on_numbers:
             parts.append(self.reason)
         parts += [f"{_counted(count)} with numbers only: {why}" for why, count in self.on_numbers.most_common()]
         parts += [f"{_counted(count)} not compared: {why}" for why, count in self.missed.most_common()]
@@ -146,6 +147,9 @@ def _are_same_on_symbols(pair: Pair) -> bool:
 
 def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> None:
     """Compare a pair on symbols, and on deciding numbers if symbols do not decide."""
+    if pair.shares_kernel:
+        verdict.on_numbers[SAME_CODE] += 1
+        return
     try:
         said = outcome(pair)
         why = DIFFERENT_SYMBOLS
@@ -181,6 +185,7 @@ def _decided(verdict: Verdict, found: _Found) -> Verdict:
         verdict.reason = ", ".join(remarks)
     elif verdict.on_numbers:
         verdict.strength = Strength.NUMBERS
+        verdict.reason = verdict.on_numbers.most_common(1)[0][0]
     else:
         verdict.reason = "" if verdict.missed else "no program was found that the rule matches"
     return verdict

@@ -175,6 +175,33 @@ def test_symbols_are_not_written_into_numbers() -> None:
         torch.zeros(2).copy_(symbols)
 
 
+# ---- the same code -----------------------------------------------------------------------------------
+
+
+@decomposition("aten.gru_cell", examples=[example("2x3xf32", "2x4xf32", "12x3xf32", "12x4xf32")])
+def the_op_itself(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    return torch.gru_cell(input, hx, w_ih, w_hh, b_ih, b_hh)
+
+
+@decomposition("quantized_decomposed.choose_qparams_per_token_asymmetric", examples=[example("2x3x4xf32", "si8")])
+def the_kernel(input: Any, dtype: Any) -> Any:
+    return torch.ops.quantized_decomposed._choose_qparams_per_token_asymmetric_impl(input, dtype)
+
+
+@pytest.mark.parametrize("rule", [the_op_itself, the_kernel], ids=lambda rule: rule.name)
+def test_a_rule_is_not_proved_by_its_own_code(rule: Rule) -> None:
+    """The numbers agree, and say nothing: both sides are one function."""
+    verdict = prove(rule, CATALOG, programs=1)
+    assert verdict.strength is Strength.NUMBERS
+    assert verdict.reason == "the same code on both sides"
+
+
+def test_pytorch_decomposition_of_an_op_is_compared_with_the_kernel_only() -> None:
+    """On symbols, the op means what its decomposition says."""
+    verdict = prove(all_rules()["decompose rnn_tanh"], CATALOG, programs=1)
+    assert set(verdict.decided) == {Strength.WHOLE}
+
+
 # ---- lemmas ----------------------------------------------------------------------------------------
 
 NAMED = {
