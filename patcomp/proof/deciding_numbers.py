@@ -24,9 +24,9 @@ from patcomp.evaluate.eager import is_pointwise
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.patterns.example_types import ExampleType, limits_of
 from patcomp.proof.calls import Decomposed
+from patcomp.proof.counterexample import WrongRuleError
+from patcomp.proof.op_calls import OpDrawing
 from patcomp.proof.pairs import Input, Pair, made_of
-from patcomp.proof.trials import WrongRuleError
-from patcomp.proof.variations import OpDrawing
 
 DRAWS = 6
 """On how many draws of whole numbers a pair is compared, of numbers that may be equal, and of different ones."""

@@ -14,7 +14,7 @@ from patcomp.patterns import OpView, Rule, decomposition, example, lowering
 from patcomp.proof.calls import decomposed
 from patcomp.proof.deciding_numbers import Bound, bound_on_every_number, equal_on_whole_numbers, every_number
 from patcomp.proof.lemmas import LEMMAS
-from patcomp.proof.op_equivalence import op_drawings
+from patcomp.proof.op_calls import examples_of_op
 from patcomp.proof.symbols import Symbols, UnreachedError
 from patcomp.proof.table import PROGRAMS
 from patcomp.proof.verdict import Strength, prove
@@ -80,7 +80,7 @@ WHOLE = {another_factor: False, rounded_weights: False, last_of_equal: True, not
 @pytest.mark.parametrize(("rule", "is_equal"), WHOLE.items(), ids=[rule.name for rule in WHOLE])
 def test_whole_numbers(rule: Rule, is_equal: bool) -> None:
     """Which of equal numbers is the largest is left open, and nothing else."""
-    pair = decomposed(next(op_drawings(rule)))
+    pair = decomposed(examples_of_op(rule)[0])
     assert pair is not None
     assert equal_on_whole_numbers(pair) == is_equal
 
@@ -89,7 +89,7 @@ def test_whole_numbers(rule: Rule, is_equal: bool) -> None:
 
 
 def bound_of(rule: Rule) -> Bound | None:
-    pair = decomposed(next(op_drawings(rule)))
+    pair = decomposed(examples_of_op(rule)[0])
     assert pair is not None
     inputs = every_number([each.type for each in pair.runs[0].values()])
     assert inputs is not None
