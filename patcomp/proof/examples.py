@@ -40,6 +40,16 @@ def example_inputs(example: Example) -> tuple[Any, ...]:
     return tuple(random_tensor(parse_type(text), limits_of(text), index) for index, text in enumerate(texts))
 
 
+def _exported(rule: Rule, module: Calling, inputs: tuple[Any, ...]) -> Any:
+    try:
+        return torch.export.export(module, inputs)
+    except Exception as error:  # code of the rule's author
+        reason = str(error).strip().split("\n")[0]
+        raise RuleError(
+            f"the program of an example of {rule.name} ({rule.source}) does not run: {type(error).__name__}: {reason}"
+        ) from error
+
+
 def convert_example(
     rule: Rule, example: Example, catalog: Sequence[ModuleType] = ()
 ) -> tuple[AIProgram, Calling, tuple[Any, ...]]:
@@ -51,13 +61,7 @@ def convert_example(
         catalog: catalogs before patcomp's own.
     """
     inputs, module = example_inputs(example), Calling(example)
-    try:
-        exported = torch.export.export(module, inputs)
-    except Exception as error:  # code of the rule's author
-        reason = str(error).strip().split("\n")[0]
-        raise RuleError(
-            f"the program of an example of {rule.name} ({rule.source}) does not run: {type(error).__name__}: {reason}"
-        ) from error
+    exported = _exported(rule, module, inputs)
     converter = TorchConverter(catalog=catalog).add_exported_program(exported)
     target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
     return converter.to_coreai(target=target), module, inputs
@@ -124,7 +128,7 @@ def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExampl
     fire in it."""
     types = [str(text) for text in example.args]
     inputs, module = example_inputs(example), Calling(example)
-    imported = TorchConverter().add_exported_program(torch.export.export(module, inputs)).imported()
+    imported = TorchConverter().add_exported_program(_exported(rule, module, inputs)).imported()
     rules = with_rule_in_front(catalog, rule)
     target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
     compilation = run_pipeline(imported.clone(), rules, Options(target=target))

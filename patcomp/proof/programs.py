@@ -9,6 +9,7 @@ from typing import Any
 
 from patcomp.evaluate.eager import is_pointwise
 from patcomp.patterns import Rule, RuleSet, Stage
+from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
 from patcomp.proof.calls import compiled, decomposed
 from patcomp.proof.changes import Parts
@@ -51,9 +52,11 @@ class Programs:
     def _searched(self, firsts: Sequence[Any], parts: Parts, count: int | None = None) -> Iterator[Pair | None]:
         search = Search(firsts, parts, count or self.count)
         for drawing in search:
-            if isinstance(drawing, OpDrawing) and is_open(drawing, firsts):
-                drawing = replace(drawing, compared=False)
-            elif isinstance(drawing, Drawing) and returns_unwritten(drawing):
+            if isinstance(drawing, OpDrawing):
+                is_built = not drawing.compared and not is_left_open(self.rule.unspecified, drawing.aspect)
+                if not is_built and is_open(drawing, firsts):
+                    continue
+            elif returns_unwritten(drawing):
                 continue
             pair = self.pair_of(drawing)
             if pair is not None:

@@ -13,7 +13,6 @@ from patcomp.patterns import Rewrite, RuleSet, rule
 from patcomp.proof.examination import examine
 from patterns_catalog import default_rules
 
-
 OVERFLOWS = {"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"}
 
 
