@@ -10,6 +10,7 @@ import typer
 from patcomp.commands.common import (
     AllowMissing,
     AllowUnexpected,
+    Calibrate,
     Catalogs,
     Compress,
     UsageError,
@@ -22,7 +23,9 @@ from patcomp.commands.progress import working
 
 
 def convert_lm(
-    folder: Annotated[str, typer.Argument(help="The folder of a checkpoint of transformers, or an id of the hub.")],
+    folder: Annotated[
+        str, typer.Argument(help="The folder of a checkpoint of transformers, a GGUF file, or an id of the hub.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the bundle, which must not exist.")],
     max_context: Annotated[
         int | None,
@@ -38,6 +41,7 @@ def convert_lm(
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
     compress: Compress = None,
+    calibrate: Calibrate = None,
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
@@ -67,6 +71,10 @@ def convert_lm(
     catalog: Catalogs = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
+    expand: Annotated[
+        bool,
+        typer.Option("--expand", help="Make floats of weights whose bits cannot be kept, such as IQ2_XXS of GGUF."),
+    ] = False,
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python code of the folder.")] = False,
     writer: Writer = None,
 ) -> None:
@@ -81,13 +89,14 @@ def convert_lm(
         raise UsageError("--check and --no-check exclude each other")
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
+        quantize_embeddings=quantize_embeddings, compress=compress, calibrate=calibrate,
+        tokenizer=None if tokenizer else False, expand=expand,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (),
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
-    if compress is None:
+    if bundle.metadata["compression"] is None:
         say("weights have 16 or 32 bits; `patcomp compress BUNDLE --config 4bit -o SMALL` makes them smaller")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")

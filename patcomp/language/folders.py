@@ -10,6 +10,7 @@ from typing import Any
 from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.formats import format_of
+from patcomp.language.quantized.formats.refused import REASONS
 
 CAUSAL = "AutoModelForCausalLM"
 """The class of transformers that loads language models."""
@@ -33,10 +34,11 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
     config = _read_object(folder / "config.json")
     if "_class_name" in config and "_diffusers_version" in config:
         raise LanguageModelError(f"{str(folder)!r} holds {config['_class_name']} of diffusers; {_BY_FUNCTION}")
-    if (form := quantization(folder, config)) and format_of(config) is None:
+    if (form := quantization(folder, config)) and format_of(folder, config) is None:
+        reason = REASONS.get(form.partition(",")[0])
         raise LanguageModelError(
-            f"the weights in {str(folder)!r} are quantised ({form}), and that form is not read; give the checkpoint of "
-            "plain floats that it was made from"
+            f"the weights in {str(folder)!r} are quantised ({form}), and that form is not read"
+            f"{f', because {reason}' if reason else ''}; give the checkpoint of plain floats that it was made from"
         )
     if "auto_map" in config and not trust_remote_code:
         raise LanguageModelError(
@@ -64,7 +66,7 @@ def _other_contents(folder: Path) -> str:
     if not names:
         return f"is empty; {_AS_SAVED}"
     if any(name.endswith(".gguf") for name in names):
-        return f"holds weights in GGUF, which are not read; {_AS_SAVED}"
+        return "holds files of GGUF; give one of them, FILE.gguf"
     if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
         return "is a bundle, which is converted already"
     return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
@@ -102,6 +104,8 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     Raises:
         LanguageModelError: a file is missing, or no file is in safetensors.
     """
+    if (config.get("quantization_config") or {}).get("quant_method") == "gguf":
+        return sorted(folder.glob("*.gguf"))[:1]
     stored = config.get("transformers_weights")
     single = folder / (stored if isinstance(stored, str) else "model.safetensors")
     index = single if single.name.endswith(".index.json") else folder / "model.safetensors.index.json"
@@ -139,6 +143,8 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     from safetensors import SafetensorError, safe_open
 
     for file in weight_files(folder, config):
+        if file.suffix == ".gguf":
+            continue  # its header was read, with the size of each tensor
         try:
             with safe_open(file, "pt"):
                 pass
@@ -156,7 +162,7 @@ _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_q
 def quantization(folder: Path, config: dict[str, Any]) -> str:
     """The form of quantised weights, and where it is stated: `fp8, says quantization_config of config.json`.
 
-    Empty for plain floats, and for MXFP4, which is expanded.
+    Empty for plain floats.
     """
     text = config.get("text_config")
     for part in (config, text if isinstance(text, dict) else {}):
@@ -164,7 +170,7 @@ def quantization(folder: Path, config: dict[str, Any]) -> str:
             stated = part.get(key)
             if isinstance(stated, dict) and stated:
                 method = stated.get("quant_method") or ("MLX" if "group_size" in stated else "an unknown method")
-                return "" if method == "mxfp4" else f"{method}, says {key} of config.json"
+                return f"{method}, says {key} of config.json"
     return next((f"{form}, says {name}" for name, form in _QUANTIZERS.items() if (folder / name).is_file()), "")
 
 

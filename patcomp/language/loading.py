@@ -73,18 +73,26 @@ def classes_of(auto: str, config: Mapping[str, Any]) -> list[type]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def load_model(folder: Path, dtype: str, *, trust_remote_code: bool, allowed: Allowed = STRICT) -> nn.Module:
+def load_model(
+    folder: Path, dtype: str, *, trust_remote_code: bool, allowed: Allowed = STRICT, expand: bool = False
+) -> nn.Module:
     """The model of a checkpoint folder, in eval mode.
 
     Raises:
         LanguageModelError: transformers has no causal language model for it, or cannot load it; weights are missing,
             quantised, or too large for the type.
     """
-    return loaded(CAUSAL, "as a causal language model", folder, dtype, trust_remote_code, allowed)
+    return loaded(CAUSAL, "as a causal language model", folder, dtype, trust_remote_code, allowed, expand)
 
 
 def loaded(
-    auto: str, purpose: str, folder: Path, dtype: str, trust_remote_code: bool, allowed: Allowed = STRICT
+    auto: str,
+    purpose: str,
+    folder: Path,
+    dtype: str,
+    trust_remote_code: bool,
+    allowed: Allowed = STRICT,
+    expand: bool = False,
 ) -> nn.Module:
     """A model of transformers, in eval mode, with the weights of a checkpoint and no others.
 
@@ -95,6 +103,7 @@ def loaded(
         dtype: of the weights.
         trust_remote_code: whether to run code of the folder.
         allowed: how its weights may differ from the model's.
+        expand: whether weights become floats whose bits cannot be kept.
 
     Raises:
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
@@ -103,7 +112,7 @@ def loaded(
     import transformers
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if (form := format_of(config)) is not None:
+    if (form := format_of(folder, config)) is not None:
         if allowed != STRICT:
             raise LanguageModelError(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
@@ -115,7 +124,11 @@ def loaded(
             raise LanguageModelError(
                 f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
             ) from error
-        fill(empty, folder, form, DTYPES[dtype])
+        files, form = weight_files(folder, config), form.expanding() if expand else form
+        place = files[0].resolve() if files[0].suffix == ".gguf" else folder
+        fill(empty, str(place), form, form.weights(files), DTYPES[dtype])
+        form.finish(empty, files)
+        check_weights(empty, rounded=True)
         return empty
     reports: list[str] = []
     try:
@@ -129,7 +142,6 @@ def loaded(
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
-                **_expansion(config),
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
@@ -254,16 +266,6 @@ def _listed(names: Iterable[str], shown: int = 5) -> str:
     ordered = sorted(names)
     more = len(ordered) - shown
     return ", ".join(ordered[:shown]) + (f" and {more} more" if more > 0 else "")
-
-
-def _expansion(config: dict[str, Any]) -> dict[str, Any]:
-    """The option by which transformers expands the packed weights of a checkpoint to floats: the MXFP4 experts of
-    gpt-oss."""
-    if (config.get("quantization_config") or {}).get("quant_method") != "mxfp4":
-        return {}
-    from transformers import Mxfp4Config
-
-    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}

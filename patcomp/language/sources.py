@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,8 +17,9 @@ from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder
-from patcomp.language.hub import checkpoint_of
+from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder, weight_files
+from patcomp.language.gguf.folder import folder_of, is_gguf
+from patcomp.language.hub import Checkpoint, checkpoint_of
 from patcomp.language.loading import (
     DTYPES,
     Allowed,
@@ -29,6 +31,8 @@ from patcomp.language.loading import (
     loaded,
 )
 from patcomp.language.precision import set_types
+from patcomp.language.quantized.formats import format_of
+from patcomp.language.quantized.formats.base import Format
 from patcomp.language.text_part import text_part, whole_class
 
 Step = Callable[[str], AbstractContextManager[Any]]
@@ -46,29 +50,44 @@ class Source:
     whole: str | None = None
     """The class of the model in the folder, if the language model is a part of it."""
     given: nn.Module | None = None
+    form: Format | None = None
+    """How the weights are stored, if they are in few bits."""
+    kept: object = None
+    """Its end removes the folder, if that was made for a file."""
 
 
 def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: bool) -> Source:
-    """A checkpoint by its folder or id, or a model; nothing is loaded.
+    """A checkpoint by its folder or id, a GGUF file, or a model; nothing is loaded.
 
     Raises:
         LanguageModelError: the checkpoint is incomplete, or holds no language model.
     """
     if isinstance(given, nn.Module):
         return Source(given=given)
-    with step("downloading the checkpoint") if is_hub_id(given) else nullcontext():
-        checkpoint = checkpoint_of(given, trust_remote_code=trust_remote_code)
+    kept = folder_of(Path(given)) if is_gguf(given) else None
+    with step("downloading the checkpoint") if kept is None and is_hub_id(given) else nullcontext():
+        checkpoint = (
+            checkpoint_of(given, trust_remote_code=trust_remote_code) if kept is None else
+            Checkpoint(Path(kept.name), Path(given).stem, str(given))
+        )  # fmt: skip
     config = checked_folder(checkpoint.folder, trust_remote_code=trust_remote_code)
     whole = whole_class(config)
     if whole is None:
         check_language_model(checkpoint.folder, config, classes_of(CAUSAL, config))
     check_weight_files(checkpoint.folder, config)
     check_configuration(checkpoint.folder, trust_remote_code=trust_remote_code)
-    return Source(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole)
+    form = format_of(checkpoint.folder, config)
+    return Source(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole, form=form, kept=kept)
 
 
 def model_of(
-    source: Source, dtype: str, allowed: Allowed, float32: Sequence[str] = (), *, trust_remote_code: bool
+    source: Source,
+    dtype: str,
+    allowed: Allowed,
+    float32: Sequence[str] = (),
+    *,
+    trust_remote_code: bool,
+    expand: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
     """The language model of a source, in eval mode, and notes about what of it is left out.
 
@@ -80,6 +99,7 @@ def model_of(
         allowed: how the weights of a folder may differ from the model's.
         float32: names or patterns of modules that are in float32 all the same; a folder is then read in float32.
         trust_remote_code: whether to run code of the folder.
+        expand: whether weights become floats whose bits cannot be kept.
 
     Raises:
         LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
@@ -92,16 +112,29 @@ def model_of(
     else:
         assert source.folder is not None
         model = (
-            loaded(source.whole, "as a whole", source.folder, stored, trust_remote_code, allowed) if source.whole else
-            load_model(source.folder, stored, trust_remote_code=trust_remote_code, allowed=allowed)
+            loaded(source.whole, "as a whole", source.folder, stored, trust_remote_code, allowed, expand)
+            if source.whole else
+            load_model(source.folder, stored, trust_remote_code=trust_remote_code, allowed=allowed, expand=expand)
         )  # fmt: skip
     model, notes = _text_only(model)
+    for note in _notes_on_weights(source, expand):
+        warnings.warn(note, ConversionWarning, stacklevel=3)
+        notes = (*notes, note)
     _check_class(model)
     if float32:
         check_weights(model, rounded=False)
         set_types(model, DTYPES[dtype], float32)
         check_weights(model, rounded=True)
     return model, notes
+
+
+def _notes_on_weights(source: Source, expand: bool) -> tuple[str, ...]:
+    """What of the checkpoint's arithmetic the model leaves out, and what was expanded to floats."""
+    if source.form is None or source.folder is None:
+        return ()
+    form = source.form.expanding() if expand else source.form
+    config = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    return form.notes_on(weight_files(source.folder, config))
 
 
 def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:

@@ -25,6 +25,7 @@ def _compare(rule: Rule, native: Native, variants: int) -> None:
         check_compiled(pair, CATALOG, native.run, "runtime")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES)
 def test_agrees_on_the_runtime(rule: Rule, native: Native) -> None:
     _compare(rule, native, 2)

@@ -118,7 +118,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "an asset": (only(("main.mlirb", ""), ("metadata.json", "{}")), "is an asset, which is converted already"),
     "a bundle": (only(("small.aimodel", ""), ("metadata.json", "{}")), "is a bundle, which is converted already"),
-    "GGUF": (only(("q4.gguf", "")), "holds weights in GGUF, which are not read"),
+    "GGUF": (only(("q4.gguf", "")), "holds files of GGUF; give one of them, FILE.gguf"),
     "GGUF beside a config": (renamed("q4.gguf"), r"has its weights in GGUF \(q4.gguf\), and only safetensors are read"),
     "pickled weights": (renamed("pytorch_model.bin"), r"in pickled files of PyTorch, which can run code \(pytorch_mod"),
     "no weights": (without("model.safetensors"), "lacks model.safetensors, the file of its weights"),
@@ -136,9 +136,10 @@ BAD: dict[str, tuple[Change, str]] = {
     "an index without a table": (sharded(table=[]), "index.json' has no weight_map, the table of the files"),
     "a table of numbers": (sharded(table={"a": 1}), "index.json' has no weight_map, the table of the files"),
     "code": (config(auto_map={"AutoModel": "x.Y"}), "runs Python code of its folder; read it, then pass trust_remote"),
-    "bitsandbytes": (
-        config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
-        r"are quantised \(bitsandbytes, says quantization_config of config.json\), and that form is not read; give the",
+    "AQLM": (
+        config(quantization_config={"quant_method": "aqlm"}),
+        r"are quantised \(aqlm, says quantization_config of config.json\), and that form is not read, because its "
+        "weights are sums of vectors of large tables, and a table of Core AI has 256 entries at most; give the",
     ),
     "a classifier": (
         config(architectures=["LlamaForSequenceClassification"]),
@@ -228,7 +229,7 @@ def test_commands_that_take_no_folder(words: tuple[str, ...], patcomp: Command, 
 
 METHODS = (
     "bitsandbytes", "gptq", "awq", "aqlm", "vptq", "quanto", "eetq", "higgs", "hqq", "compressed-tensors", "fbgemm_fp8",
-    "torchao", "bitnet", "spqr", "fp8", "quark", "fp_quant", "auto-round", "nvfp4", "mxfp8", "modelopt",
+    "torchao", "bitnet", "spqr", "mxfp4", "fp8", "quark", "fp_quant", "auto-round", "nvfp4", "mxfp8", "modelopt",
 )  # fmt: skip
 
 
@@ -238,7 +239,7 @@ def test_every_form_of_quantised_weights_is_named(tmp_path: Path) -> None:
             for stated in ({key: {"quant_method": method}}, {"text_config": {key: {"quant_method": method}}}):
                 assert quantization(tmp_path, stated) == f"{method}, says {key} of config.json"
     assert quantization(tmp_path, {"quantization_config": {"bits": 4}}).startswith("an unknown method, says")
-    for plain in ({}, {"quantization_config": None}, {"quantization_config": {"quant_method": "mxfp4"}}):
+    for plain in ({}, {"quantization_config": None}):
         assert quantization(tmp_path, plain) == ""
     (tmp_path / "quantize_config.json").write_text("{}")
     assert quantization(tmp_path, {}) == "gptq, says quantize_config.json"

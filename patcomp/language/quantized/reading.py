@@ -2,103 +2,107 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import re
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.folders import weight_files
-from patcomp.language.quantized.formats.base import Format
-from patcomp.language.quantized.weight import Unpacking, store
+from patcomp.language.quantized.formats.base import Format, Weights
+from patcomp.language.quantized.joining import in_rows
+from patcomp.language.quantized.naming import Recipe, recipes
+from patcomp.language.quantized.weight import Part, StoredWeight, Unpacking, store, unpacking_name
 
 
-def fill(model: Any, folder: Path, form: Format, dtype: torch.dtype) -> None:
+def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dtype) -> None:
     """Give a model without weights those of a checkpoint; weights in few bits stay so.
 
     Args:
         model: of transformers, whose parameters are on the meta device.
-        folder: of the checkpoint.
+        place: of the checkpoint, for errors.
         form: its format.
+        weights: what reads each weight.
         dtype: of the floats.
 
     Raises:
         LanguageModelError: a weight is missing, left over, damaged or of another shape, or the dtype cannot hold it.
     """
-    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    tensors = _Tensors(weight_files(folder, described))
-    given = set(tensors)
-    for path, module in list(model.named_modules()):
-        if f"{path}.{form.mark}" in given:
-            parts = {part: tensors[f"{path}.{part}"] for part in form.parts if f"{path}.{part}" in given}
-            given -= {f"{path}.{part}" for part in parts}
-            _store(module, path, form, parts, dtype)
+    own = {name: tuple(value.shape) for name, value in model.state_dict(keep_vars=True).items()}
+    wide = _kept_in_float32(model)
+    floats: dict[str, Tensor] = {}
+    left: list[str] = []
+    for target, recipe in recipes(model, weights).items():
+        if target not in own:
+            left += [name for name in recipe.names if not _says_nothing(model, name, weights)]
+            continue
+        made = _made(form, target, recipe, weights)
+        if form.in_groups and isinstance(made, StoredWeight):
+            made = in_rows(made, own[target])
+        if made.shape != own[target]:
+            stored, expected = ("x".join(map(str, shape)) for shape in (made.shape, own[target]))
+            raise LanguageModelError(
+                f"{target.removesuffix('.weight')}: {form.name} stores a weight of {stored}, and the model has "
+                f"{expected}"
+                if isinstance(made, StoredWeight) else
+                f"the weights in {place!r} are not those of the model: the checkpoint has other shapes for {target}"
+            )  # fmt: skip
+        path, _, name = target.rpartition(".")
+        if isinstance(made, StoredWeight):
+            store(model.get_submodule(path), name, Unpacking(made, dtype, path), made.order)
+        else:
+            floats[target] = made.to(torch.float32 if wide.search(target) else dtype)
     _tie(model)
-    _assign(model, folder, {name: tensors[name] for name in given}, dtype)
+    model.load_state_dict(floats, strict=False, assign=True)
+    if model.config.tie_word_embeddings and not _is_stored(model.get_input_embeddings()):
+        model.tie_weights()
+    lacking = sorted(name for name, parameter in model.named_parameters() if parameter.is_meta)
+    for names, what in ((left, "the model has no place for"), (lacking, "the checkpoint lacks")):
+        if names:
+            shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            raise LanguageModelError(f"the weights in {place!r} are not those of the model: {what} {shown}")
 
 
-def _store(module: nn.Module, path: str, form: Format, parts: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    if not isinstance(module, nn.Linear | nn.Embedding):
-        raise LanguageModelError(
-            f"{path} is a {type(module).__name__} whose weights are in few bits; only those of linear layers and "
-            "tables of embeddings are read"
-        )
+def _made(form: Format, target: str, recipe: Recipe, weights: Weights) -> Part:
+    if missing := [name for name in recipe.names if name not in weights]:
+        raise LanguageModelError(f"the checkpoint lacks {missing[0]}, a part of {target}")
     try:
-        stored = form.read(path, parts)
-    except KeyError as error:
+        return recipe.made(lambda name: weights[name]())
+    except LanguageModelError as error:
+        if len(recipe.names) == 1:
+            raise
+        raise LanguageModelError(f"{target} ({form.name}): {error}") from None
+    except (RuntimeError, IndexError) as error:
         raise LanguageModelError(
-            f"the checkpoint lacks {path}.{error.args[0]}, a part of a {form.name} weight"
-        ) from None
-    expected = tuple(module.weight.shape)
-    if stored.shape != expected:
-        shapes = ("x".join(map(str, shape)) for shape in (stored.shape, expected))
-        raise LanguageModelError("{}: {} stores a weight of {}, and the model has {}".format(path, form.name, *shapes))
-    store(module, Unpacking(stored, dtype, path), stored.order)
+            f"{target} cannot be made of {recipe.names[0]} and {len(recipe.names) - 1} others, whose shapes differ; "
+            "the file is damaged"
+        ) from error
+
+
+def _says_nothing(model: Any, name: str, weights: Weights) -> bool:
+    """Whether a weight that the model has no place for changes nothing: a bias of zeros, or what transformers
+    ignores."""
+    ignored = [*(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or []), r"rotary_emb\.inv_freq$"]
+    if any(re.search(pattern, name) for pattern in ignored):
+        return True
+    made = weights[name]() if name.endswith(".bias") else None
+    return isinstance(made, Tensor) and not bool(made.any())
+
+
+def _kept_in_float32(model: Any) -> re.Pattern[str]:
+    """Finds the weights that transformers keeps in float32, such as the corrections of routers."""
+    names = [*(getattr(model, "_keep_in_fp32_modules_strict", None) or [])]
+    return re.compile("|".join(rf"(?:^|\.){re.escape(name)}(?:\.|$)" for name in names) or r"$^")
+
+
+def _is_stored(module: Any) -> bool:
+    return hasattr(module, unpacking_name("weight"))
 
 
 def _tie(model: Any) -> None:
     """Let a head that is the table of embeddings read what is stored of the table."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if head is None or not getattr(model.config, "tie_word_embeddings", False) or hasattr(head, "unpacking"):
+    if head is None or not getattr(model.config, "tie_word_embeddings", False) or _is_stored(head):
         return
-    if hasattr(table, "unpacking"):
-        store(head, table.unpacking)
-
-
-def _assign(model: Any, folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    own = dict(model.named_parameters(remove_duplicate=False))
-    left = sorted(tensors.keys() - own.keys())
-    floats = {name: tensor.to(dtype) for name, tensor in tensors.items() if name in own}
-    wrong = [name for name, tensor in floats.items() if tensor.shape != own[name].shape]
-    fitting = {name: tensor for name, tensor in floats.items() if name not in wrong}
-    model.load_state_dict(fitting, strict=False, assign=True)
-    if model.config.tie_word_embeddings and not hasattr(model.get_input_embeddings(), "unpacking"):
-        model.tie_weights()
-    lacking = sorted(name for name, parameter in model.named_parameters() if parameter.is_meta)
-    for what, names in (("has other shapes for", wrong), ("has no place for", left), ("lacks", lacking)):
-        if names:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            subject = "the model" if what == "has no place for" else "the checkpoint"
-            raise LanguageModelError(
-                f"the weights in {str(folder)!r} are not those of the model: {subject} {what} {shown}"
-            )
-
-
-class _Tensors:
-    """The tensors of files, mapped into memory, by name."""
-
-    def __init__(self, files: Iterable[Path]):
-        from safetensors import safe_open
-
-        self._files = [safe_open(file, "pt") for file in files]
-        self._places = {key: file for file in self._files for key in file.keys()}  # noqa: SIM118
-
-    def __iter__(self) -> Any:
-        return iter(self._places)
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor: Tensor = self._places[name].get_tensor(name)
-        return tensor
+    if _is_stored(table):
+        store(head, "weight", getattr(table, unpacking_name("weight")))

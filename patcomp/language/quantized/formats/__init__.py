@@ -1,22 +1,76 @@
 """The formats of checkpoints in few bits, one a file."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from patcomp.language.quantized.formats.awq import AWQ
 from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.bitnet import BitNet
+from patcomp.language.quantized.formats.bitsandbytes import BitsAndBytes
 from patcomp.language.quantized.formats.compressed_tensors import CompressedTensors
 from patcomp.language.quantized.formats.float8 import Float8
+from patcomp.language.quantized.formats.gemma import Gemma
+from patcomp.language.quantized.formats.gguf import GGUF
+from patcomp.language.quantized.formats.gpt_oss import GptOss
 from patcomp.language.quantized.formats.gptq import GPTQ
+from patcomp.language.quantized.formats.hqq import HQQ
 from patcomp.language.quantized.formats.mlx import MLX
+from patcomp.language.quantized.formats.modelopt import ModelOpt
+from patcomp.language.quantized.formats.quanto import Quanto
+from patcomp.language.quantized.formats.torchao import TorchAO
 
-FORMATS: tuple[type[Format], ...] = (MLX, GPTQ, AWQ, CompressedTensors, Float8)
+FORMATS: tuple[type[Format], ...] = (
+    MLX, GPTQ, AWQ, CompressedTensors, Float8, GptOss, BitsAndBytes, TorchAO, HQQ, Quanto, BitNet, Gemma, ModelOpt,
+    GGUF,
+)  # fmt: skip
 
 
-def format_of(config: Mapping[str, Any]) -> Format | None:
-    """The format of a checkpoint in few bits, by its `config.json`; None for floats and formats that are not read.
+def format_of(folder: Path, config: Mapping[str, Any]) -> Format | None:
+    """The format of a checkpoint in few bits; None for floats and formats that are not read.
 
     Raises:
         LanguageModelError: as `Format.of`.
     """
-    return next((found for each in FORMATS if (found := each.of(config)) is not None), None)
+    given = {**config, **_described_elsewhere(folder, config)}
+    return next((found for each in FORMATS if (found := each.of(given)) is not None), None)
+
+
+_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+"""The files in which quantisers of their own describe a checkpoint."""
+
+
+def _described_elsewhere(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `config.json` does not say of the weights, as it would say it."""
+    if any(isinstance(config.get(key), Mapping) for key in ("quantization_config", "quantization")):
+        return {}
+    if (file := folder / "quanto_qmap.json").is_file():
+        return {"quantization_config": {"quant_method": "quanto", "modules": _object(file)}}
+    for name, method in _FILES.items():
+        if (file := folder / name).is_file():
+            found = _object(file)
+            own = found.get("quantization", found) if method == "modelopt" else found
+            renamed = {new: own[old] for new, old in (("bits", "w_bit"), ("group_size", "q_group_size")) if old in own}
+            return {"quantization_config": {**own, **renamed, "quant_method": method}}
+    if (file := folder / "model.safetensors").is_file() and _has_hqq(file):
+        return {"quantization_config": {"quant_method": "hqq"}}
+    return {}
+
+
+def _object(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}
+
+
+def _has_hqq(file: Path) -> bool:
+    """Whether the names of tensors are those of HQQ, which writes nothing else about itself."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "pt") as tensors:
+            return any(name.endswith(".W_q") for name in tensors.keys())  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return False  # a damaged file is reported where files are checked

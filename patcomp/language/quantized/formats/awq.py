@@ -1,4 +1,4 @@
-"""AWQ, as AutoAWQ writes it: integers of 4 bits, in words whose integers are in an order of their own."""
+"""AWQ, as AutoAWQ writes it: integers of 4 bits, in words whose integers may be in an order of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_words
 from patcomp.language.quantized.formats.base import Format, described_as
-from patcomp.language.quantized.weight import StoredWeight
+from patcomp.language.quantized.weight import StoredWeight, integers
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which column each integer of a word is of."""
@@ -19,7 +19,13 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 @dataclass(frozen=True)
 class AWQ(Format):
-    """Source: `awq.modules.linear.gemm`; `qweight` (inputs, outputs / 8), `qzeros` (groups, outputs / 8)."""
+    """Source: `awq.modules.linear.gemm`, `qweight` (inputs, outputs / 8), `qzeros` (groups, outputs / 8); and `gemv`,
+    `qweight` (outputs, inputs / 8), `qzeros` (outputs, groups / 8 and more)."""
+
+    by_output: bool = False
+    """Whether the kind is gemv: a row of words for each output."""
+    group: int = -1
+    """The inputs of a group; all if it is negative."""
 
     name = "AWQ"
     mark = "qweight"
@@ -27,15 +33,23 @@ class AWQ(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        if (found := described_as(config, "awq")) is None:
+        found, kind = described_as(config, "awq"), "gemm"
+        if found is not None:
+            kind = str(found.get("version", "gemm")).lower()
+        elif (found := described_as(config, "auto-round")) is None or "awq" not in str(found.get("packing_format")):
             return None
-        kind = str(found.get("version", "gemm")).lower(), found.get("bits", 4)
-        if kind != ("gemm", 4):
+        if kind not in ("gemm", "gemv") or found.get("bits", 4) != 4:
             raise LanguageModelError(
-                f"the checkpoint is AWQ of the kind {kind[0]} with {kind[1]} bits; gemm with 4 is read"
+                f"the checkpoint is AWQ of the kind {kind} with {found.get('bits', 4)} bits; gemm and gemv with 4 are "
+                "read"
             )
-        return cls()
+        return cls(kind == "gemv", int(found.get("group_size", -1)))
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
-        data, zeros = (from_words(tensors[name], 4, 1, _ORDER).T for name in ("qweight", "qzeros"))
-        return StoredWeight(data, 4, tensors["scales"].T, zeros)
+        words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"]
+        if not self.by_output:
+            return integers(from_words(words, 4, 1, _ORDER).T, 4, scales.T, from_words(zeros, 4, 1, _ORDER).T)
+        data = from_words(words, 4, 1)
+        groups = data.shape[1] // self.group if self.group > 0 else 1
+        # zero points and scales are padded to whole words
+        return integers(data, 4, scales[:, :groups], from_words(zeros, 4, 1)[:, :groups])

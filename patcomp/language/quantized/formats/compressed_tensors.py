@@ -1,4 +1,4 @@
-"""compressed-tensors, as llm-compressor writes it: packed integers, bytes, and floats of 8 bits."""
+"""compressed-tensors, as llm-compressor writes it: packed integers, bytes, and floats of 4 and 8 bits."""
 
 from __future__ import annotations
 
@@ -11,51 +11,82 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles, signed
-from patcomp.language.quantized.floats import e2m1_table
+from patcomp.language.quantized.floats import e2m1_table, in_blocks, powers_of_two
 from patcomp.language.quantized.formats.base import Format, described_as
-from patcomp.language.quantized.weight import StoredWeight
+from patcomp.language.quantized.weight import StoredWeight, integers
 
-_FORMS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized")
+_FORMS = (
+    "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CompressedTensors(Format):
     """Source: `compressed_tensors.compressors`."""
 
-    bits: int
+    block: tuple[int, int] = (128, 128)
+    notes: tuple[str, ...] = ()
 
     name = "compressed-tensors"
     mark = "weight_scale"
     parts = ("weight", "weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx",
-             "weight_global_scale", "input_scale", "input_global_scale")  # fmt: skip
+             "weight_global_scale", "input_scale", "input_zero_point", "input_global_scale")  # fmt: skip
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
         if (found := described_as(config, "compressed-tensors")) is None:
             return None
-        if found.get("format") not in _FORMS:
+        groups = [group for group in found.get("config_groups", {}).values() if isinstance(group, Mapping)]
+        for form in {found.get("format"), *(group.get("format") for group in groups)} - {None}:
+            if form not in _FORMS:
+                raise LanguageModelError(
+                    f"the checkpoint has compressed-tensors' format {form!r}; {', '.join(_FORMS)} are read"
+                )
+        if (found.get("sparsity_config") or {}).get("format", "dense") != "dense":
             raise LanguageModelError(
-                f"the checkpoint has compressed-tensors' format {found.get('format')!r}; {', '.join(_FORMS)} are read"
+                f"the checkpoint has sparse weights ({found['sparsity_config']['format']}), which are not read"
             )
-        bits = {group["weights"]["num_bits"] for group in found.get("config_groups", {}).values()}
-        if len(bits) != 1:
-            raise LanguageModelError(f"the checkpoint has groups of {sorted(bits)} bits; one number of bits is read")
-        return cls(bits.pop())
+        blocks = [group["weights"].get("block_structure") for group in groups if group.get("weights")]
+        block = next((tuple(each) for each in blocks if each), (128, 128))
+        bits = [group["input_activations"].get("num_bits") for group in groups if group.get("input_activations")]
+        notes = tuple(
+            f"the weights are those of the checkpoint; its rounding of activations to {each} bits is left out"
+            for each in sorted(set(bits), key=str)
+        )
+        return cls((int(block[0]), int(block[1])), notes)
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         scale, zeros = tensors["weight_scale"], tensors.get("weight_zero_point")
-        if tensors.get("weight_g_idx") is not None:
-            raise LanguageModelError(f"{path} has groups of inputs in another order (weight_g_idx), which is not read")
-        scale = scale.reshape(1, 1) if scale.numel() == 1 else scale.reshape(scale.shape[0], -1)
         if "weight_global_scale" in tensors:
             whole = 1 / tensors["weight_global_scale"].float().reshape(1, 1)
             return StoredWeight(nibbles(tensors["weight_packed"]), 4, StoredWeight(scale, 8, whole), table=e2m1_table())
         if "weight" in tensors:
-            shifted = None if zeros is None or not bool(zeros.any()) else zeros.reshape(scale.shape)
-            return StoredWeight(tensors["weight"], 8, scale, shifted)
+            data = tensors["weight"]
+            if scale.dtype == torch.uint8:  # powers of two for blocks of 32
+                return StoredWeight(data, 8, powers_of_two(scale))
+            scale = _for_blocks(data, scale, self.block)
+            return integers(data, 8, scale, None if zeros is None else zeros.reshape(scale.shape)) if (
+                not data.is_floating_point()) else StoredWeight(data, 8, scale)  # fmt: skip
+        packed = tensors["weight_packed"]
+        if packed.dtype == torch.uint8:
+            return StoredWeight(nibbles(packed), 4, powers_of_two(scale), table=e2m1_table())
         outputs, inputs = (int(size) for size in tensors["weight_shape"])
-        data = signed(from_stream(tensors["weight_packed"], self.bits, inputs), self.bits)
-        if zeros is None or zeros.dtype != torch.int32:
-            return StoredWeight(data, self.bits, scale, zeros)
-        unpacked = from_stream(zeros.T.contiguous(), self.bits, outputs).T
-        return StoredWeight(data, self.bits, scale, signed(unpacked, self.bits))
+        bits = packed.shape[1] * 32 // inputs
+        data = signed(from_stream(packed, bits, inputs), bits)
+        scale = _for_blocks(data, scale, self.block)
+        if zeros is not None:
+            unpacked = zeros if zeros.dtype != torch.int32 else signed(from_stream(zeros.T, bits, outputs).T, bits)
+            zeros = unpacked.reshape(scale.shape)
+        order, groups = None, tensors.get("weight_g_idx")
+        if groups is not None and bool((groups.diff() < 0).any()):
+            order = groups.argsort(stable=True)
+            data = data[:, order]
+        return integers(data, bits, scale, zeros, order)
+
+
+def _for_blocks(data: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:
+    """Scales for the whole weight, rows, groups of a row, or blocks."""
+    if scale.numel() == 1:
+        return scale.reshape(1, 1)
+    return scale.reshape(scale.shape[0], -1) if scale.shape[0] == data.shape[0] else in_blocks(data, scale, block)

@@ -10,14 +10,17 @@ import torch
 from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.quantized.bits import from_words
+from patcomp.language.quantized.bits import from_stream
 from patcomp.language.quantized.formats.base import Format, described_as
-from patcomp.language.quantized.weight import StoredWeight
+from patcomp.language.quantized.weight import StoredWeight, integers
 
 
 @dataclass(frozen=True)
 class GPTQ(Format):
-    """Source: `gptqmodel.nn_modules.qlinear`; `qweight` (inputs / n, outputs), `qzeros` (groups, outputs / n)."""
+    """Source: `gptqmodel.nn_modules.qlinear`; `qweight` (inputs / n, outputs), `qzeros` (groups, outputs / n).
+
+    AutoRound packs the same way.
+    """
 
     bits: int
     is_first_version: bool
@@ -29,27 +32,29 @@ class GPTQ(Format):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        if (found := described_as(config, "gptq")) is None:
+        found = described_as(config, "gptq")
+        packing = "gptq"
+        if found is None and (found := described_as(config, "auto-round")) is not None:
+            packing = str(found.get("packing_format", "auto_round:auto_gptq"))
+        if found is None or "gptq" not in packing:
             return None
         bits = found.get("bits")
-        if bits not in (2, 4, 8):
-            raise LanguageModelError(f"the checkpoint is GPTQ of {bits} bits; 2, 4 and 8 are read")
+        if bits not in (2, 3, 4, 8):
+            raise LanguageModelError(f"the checkpoint is GPTQ of {bits} bits; 2, 3, 4 and 8 are read")
         return cls(bits, found.get("checkpoint_format", "gptq") != "gptq_v2")
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
-        data = from_words(tensors["qweight"], self.bits, 0).T
-        zeros = from_words(tensors["qzeros"], self.bits, 1).T.to(torch.int16) + int(self.is_first_version)
-        scales, groups = tensors["scales"].T, tensors.get("g_idx")
-        order = None
+        words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"].T
+        inputs, outputs = words.shape[0] * 32 // self.bits, words.shape[1]
+        if scales.shape[0] != outputs or inputs % scales.shape[1]:
+            raise LanguageModelError(
+                f"{path} has {inputs} inputs and {outputs} outputs, and scales of {scales.shape[1]} groups and "
+                f"{scales.shape[0]} outputs; the file is damaged, or config.json has other bits"
+            )
+        data = from_stream(words.T, self.bits, inputs)
+        shifted = from_stream(zeros, self.bits, outputs).T.to(torch.int16) + int(self.is_first_version)
+        order, groups = None, tensors.get("g_idx")
         if groups is not None and bool((groups.diff() < 0).any()):
             order = groups.argsort(stable=True)
             data = data[:, order]
-        if data.shape[1] % scales.shape[1]:
-            raise LanguageModelError(f"{path} has {data.shape[1]} inputs in {scales.shape[1]} groups of other sizes")
-        middle = 1 << (self.bits - 1)
-        if bool((zeros == middle).all()):
-            return StoredWeight((data.to(torch.int16) - middle).to(torch.int8), self.bits, scales, order=order)
-        if int(zeros.max()) < 1 << self.bits:
-            return StoredWeight(data, self.bits, scales, zeros.to(torch.uint8), order=order)
-        # a zero point of 2 ** bits is no integer of so many bits
-        return StoredWeight(data, self.bits, scales, offset=-(zeros.float() * scales.float()), order=order)
+        return integers(data, self.bits, scales, shifted, order)
