@@ -194,11 +194,12 @@ function compression(report) {
   if (!report) return [];
   const rows = report.weights.map((each) => [each.name, each.kinds.join(", "), each.shape.join("x"), each.scheme || "-",
     size(each.before), size(each.after), each.psnr === null ? "-" : digits(each.psnr)]);
+  const tried = report.alternatives;
   return [element("h3", {}, [`Compressed: ${size(report.before)} become ${size(report.after)}`]),
+    ...(tried.length ? [element("p", {}, ["The rise of the loss on the text, by the size of the weights:"]), plot(tried)] : []),
     table(["weight", "read by", "shape", "scheme", "size", "becomes", "PSNR, dB"], rows),
     ...Object.entries(report.output_psnr).map(([name, psnr]) =>
-      element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`])),
-    ...(report.alternatives.length ? [element("h3", {}, ["Loss on the text, by size of the weights"]), plot(report.alternatives)] : [])];
+      element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`]))];
 }
 
 /** A point for each way to compress: the rise of the loss, logarithmic, over the size of the weights. */
