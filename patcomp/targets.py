@@ -140,7 +140,7 @@ NEURAL_ENGINE = Target(
                 "while",
             )
         )
-        | {"composite gather_mm", "composite gated_delta_update"},
+        | {"composite gather_mm", "composite gated_delta_update", "composite state_space_update"},
         max_asset_bytes=2 * 2**30,
         row_bytes=64,
         stride_factors=frozenset({2, 3}),

@@ -62,6 +62,7 @@ USES_TORCH = (
     "patcomp/frontend_torch/",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
+    "patcomp/emit/calibration.py",
     "patcomp/commands/",
     "patcomp/language/",
     "patcomp/tasks/",

@@ -559,6 +559,7 @@ def test_version(patcomp: Command) -> None:
     assert "lint-catalog" in patcomp("--help").out
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["composite", "normalize", "optimize", "reference"])
 def test_rule_new_makes_a_rule_that_passes(patcomp: Command, kind: str) -> None:
     assert patcomp("rule", "new", f"my_{kind}", "--kind", kind).code == 0

@@ -64,7 +64,7 @@ def test_other_commands(patcomp: Command) -> None:
     assert json.loads(done.out)["clean"]
     done = patcomp("audit", "nets.py:net", "--target", "neural_engine")
     assert (done.code, "(--fix batch=16)" in done.err) == (1, True)
-    done = patcomp("compress", "nets.py:net", "--target", "neural_engine", "--fix", "batch=4", "--check")
+    done = patcomp("compress", "nets.py:net", "--target", "neural_engine", "--fix", "batch=4", "--check", "inputs")
     assert done.code == 0, done.err
     assert patcomp("convert", "nets.py:net", "--text", "a.mlir", "--fix", "batch=4", "--quiet").code == 0
     done = patcomp("audit", "a.mlir", "--target", "neural_engine", "--fix", "batch=4")

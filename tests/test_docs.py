@@ -57,7 +57,14 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
 _SHELL = re.compile(r"^ *```(?:python (\S+)|sh (run))\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-@each_page
+_SAME_COMMANDS = ("your-first-lowering.md", "your-first-optimization.md", "kinds-of-rules.md", "debugging-a-match.md")
+"""Pages whose commands are those of other pages, with other rules."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in _SAME_COMMANDS else []) for page in PAGES],
+)
 def test_shell_commands_run(page: Path, tmp_path: Path) -> None:
     blocks = _SHELL.findall(page.read_text())
     if not any(run for _, run, _ in blocks):

@@ -99,6 +99,11 @@ Compress = Annotated[
     ),
 ]
 
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(help="A text like what the model will read, by which its weights are rounded; with --compress."),
+]
+
 Fix = Annotated[
     list[str] | None,
     typer.Option(help="Fix the size of a dynamic dimension, length=128; may be given several times."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ from patcomp.commands.common import (
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Trusted, load_source
 from patcomp.commands.progress import working
+from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.replacement import check_target
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 def compress(
     model: Annotated[str, typer.Argument(help="The model, as for convert; or a bundle of a language model.")],
+    schemes: Annotated[
+        list[str] | None, typer.Argument(help="With --compare: what to compare, as for --config.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The asset or bundle; without it, only the table.")
     ] = None,
@@ -55,7 +60,21 @@ def compress(
     fix: Fix = None,
     random: Random = RandomNumbers.refuse,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the program on the model's example inputs, before and after.")
+        str | None,
+        typer.Option(
+            metavar="inputs|TEXT",
+            help="Compare before and after: outputs for the model's example inputs, or a bundle's loss on a text.",
+        ),
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="inputs|TEXT",
+            help="Round by the model's example inputs, or a bundle by a text, so that outputs of products stay.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="A table of several schemes: size, and loss on the text of --check.")
     ] = False,
     modules: Modules = None,
     catalog: Catalogs = None,
@@ -74,9 +93,13 @@ def compress(
     request = CompressionRequest.of(config)
     if budget is not None or bits is not None:
         request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
+    if bool(schemes) != compare:
+        raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if _is_bundle(Path(model)):
-        _compress_bundle(Path(model), output, request, writer)
+        requests = [CompressionRequest.of(each) for each in schemes] if schemes else [request]
+        _compress_bundle(Path(model), output, requests, check, calibrate, writer, json)
         return
+    _check_is_no_text(check, calibrate, compare)
     if output is not None:
         check_target(output, force)
     sizes = sizes_in(fix)
@@ -88,8 +111,8 @@ def compress(
         program = converter.to_coreai(target=target_of(target, None, catalog), fixed=sizes)
     with working(f"compressing {model}", True):
         seen = request.is_budget and source.exported.example_inputs is not None
-        examples = source.inputs_for(program) if check or seen else None
-        small = request.applied(program.compress, examples)
+        examples = source.inputs_for(program) if check or calibrate or seen else None
+        small = request.applied(program.compress, examples, calibrate=calibrate is not None)
     assert small.compression is not None
     if output is not None:
         with working(f"writing {output}", True) as advance:
@@ -105,15 +128,44 @@ def _is_bundle(path: Path) -> bool:
     return path.suffix != ".aimodel" and (path / "metadata.json").is_file()
 
 
-def _compress_bundle(bundle: Path, output: Path | None, request: CompressionRequest, writer: WriterName | None) -> None:
-    from patcomp.commands.torchvision import declare_operators
+def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -> None:
+    """Check that what goes with bundles only is not asked for."""
+    for option, given in (("--check", check), ("--calibrate", calibrate)):
+        if given not in (None, "inputs"):
+            raise UsageError(f"{option} with a text goes with the bundle of a language model; here: {option} inputs")
+    if compare:
+        raise UsageError("--compare goes with the bundle of a language model, and with --check TEXT")
 
-    if output is None:
-        raise UsageError("name the folder of the new bundle with --output")
+
+def _compress_bundle(
+    bundle: Path,
+    output: Path | None,
+    requests: Sequence[CompressionRequest],
+    check: str | None,
+    calibrate: str | None,
+    writer: WriterName | None,
+    json: bool,
+) -> None:
+    if output is None and check is None:
+        raise UsageError("name the folder of the new bundle with --output, or a text to measure on with --check")
+    if len(requests) > 1 and (output is not None or check is None):
+        raise UsageError("--compare goes with --check TEXT and without --output")
     declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
-    from patcomp.language import compress_bundle
+    from patcomp.language import compress_bundle, measure_compression
 
-    with working(f"compressing {bundle}", True):
-        made = compress_bundle(bundle, request, out=output, writer=writer)
-    say(f"bundle:      {made.path}")
+    if check is None:
+        assert output is not None
+        with working(f"compressing {bundle}", True):
+            compress_bundle(bundle, requests[0], out=output, calibrate=calibrate, writer=writer)
+    else:
+        with working(f"compressing {bundle}", True):
+            report = measure_compression(
+                bundle, requests, check, out=output, calibrate=calibrate, by_layer=len(requests) == 1, writer=writer
+            )
+        if json:
+            print_json(report.as_dict())
+        else:
+            print(report)
+    if output is not None:
+        say(f"bundle:      {output}")

@@ -10,6 +10,7 @@ import typer
 from patcomp.commands.common import (
     AllowMissing,
     AllowUnexpected,
+    Calibrate,
     Catalogs,
     Compress,
     UsageError,
@@ -40,6 +41,7 @@ def convert_lm(
         bool, typer.Option(help="Whether the Neural Engine's table of embeddings is of int8.")
     ] = True,
     compress: Compress = None,
+    calibrate: Calibrate = None,
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
@@ -87,8 +89,8 @@ def convert_lm(
         raise UsageError("--check and --no-check exclude each other")
     bundle = convert_language_model(
         folder, target, out=output, max_context=max_context, dtype=dtype, trust_remote_code=trust_remote_code,
-        quantize_embeddings=quantize_embeddings, compress=compress, tokenizer=None if tokenizer else False,
-        expand=expand,
+        quantize_embeddings=quantize_embeddings, compress=compress, calibrate=calibrate,
+        tokenizer=None if tokenizer else False, expand=expand,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (),

@@ -16,7 +16,19 @@ from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
 
-BUDGET_SCHEMES = ("w8", "pal6", "w4_block32", "pal4_group16", "pal4", "pal3", "pal2", "pal1")
+BUDGET_SCHEMES = (
+    "w8",
+    "pal6",
+    "w4_block32",
+    "pal4_group16",
+    "pal4",
+    "w3_block32",
+    "pal3_group16",
+    "pal3",
+    "w2_block32",
+    "pal2",
+    "pal1",
+)
 """The schemes among which a budget chooses, unless the config names another for a weight."""
 
 _PROBE = Scheme.parse("pal4")

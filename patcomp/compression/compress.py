@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -28,7 +29,10 @@ Choice = Callable[[Weight], Scheme | None]
 
 
 def compress_module(
-    module: IRModule, config: CompressionConfig, choose: Choice | None = None
+    module: IRModule,
+    config: CompressionConfig,
+    choose: Choice | None = None,
+    rounded: Mapping[str, Stored] = MappingProxyType({}),
 ) -> tuple[IRModule, list[WeightReport]]:
     """A copy of a program with compressed weights, and what became of each weight.
 
@@ -36,6 +40,7 @@ def compress_module(
         module: the program, which is not changed.
         config: which scheme each weight gets.
         choose: a function that gives the scheme instead.
+        rounded: the stored forms of weights that were rounded before, by key; others are rounded to the nearest.
 
     Raises:
         ValueError: a pattern of the config matches no weight, or a weight has NaN or infinities.
@@ -52,7 +57,7 @@ def compress_module(
             reports.append(WeightReport(weight.name, weight.kinds, weight.shape, "", size, size, math.inf))
             continue
         values = floats(weight, made.blobs)
-        stored = stored_as(scheme, weight, values)
+        stored = rounded.get(weight.key) or stored_as(scheme, weight, values)
         made.blobs.remove(weight.key)
         _replace(weight, stored, scheme, made.blobs)
         error = psnr(values, stored.floats())
@@ -84,9 +89,12 @@ def dtype_of(weight: Weight) -> np.dtype:
     return ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
 
 
-def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray) -> Stored:
-    """The stored form of a weight's values in a scheme."""
-    return scheme.store(values.astype(np.float32, copy=False), weight.layout, dtype_of(weight))
+def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Sequence[np.ndarray] = ()) -> Stored:
+    """The stored form of a weight's values in a scheme; moments are those of `Scheme.store_for`."""
+    values = values.astype(np.float32, copy=False)
+    if moments:
+        return scheme.store_for(values, weight.layout, dtype_of(weight), moments)
+    return scheme.store(values, weight.layout, dtype_of(weight))
 
 
 def squared_error(exact: np.ndarray, made: np.ndarray | None = None) -> float:

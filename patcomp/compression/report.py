@@ -58,6 +58,11 @@ class CompressionReport:
         """The same, after."""
         return sum(weight.after for weight in self.weights)
 
+    @property
+    def elements(self) -> int:
+        """How many elements these weights have."""
+        return sum(math.prod(weight.shape) for weight in self.weights)
+
     def as_dict(self) -> dict[str, Any]:
         """The report as data for JSON; numbers that JSON lacks are texts, `"inf"`."""
         return {

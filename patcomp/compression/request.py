@@ -75,6 +75,6 @@ class CompressionRequest:
             return self
         return replace(self, config=replace(self.config, names=dict.fromkeys(names, _HEAD)))
 
-    def applied(self, compress: Callable[..., Any], inputs: Any = None) -> Any:
+    def applied(self, compress: Callable[..., Any], inputs: Any = None, *, calibrate: bool = False) -> Any:
         """What `AIProgram.compress` makes of a program, by this request."""
-        return compress(self.config, budget=self.budget, bits_per_weight=self.bits, inputs=inputs)
+        return compress(self.config, budget=self.budget, bits_per_weight=self.bits, inputs=inputs, calibrate=calibrate)

@@ -34,6 +34,16 @@ class Layout:
     def channels(self) -> int:
         return self.kept[-1]
 
+    def matrices(self, weight: np.ndarray) -> np.ndarray:
+        """A weight without other axes as matrices, of shape (matrices, outputs, inputs)."""
+        moved = weight.transpose(*self.kept, self.summed)
+        return moved.reshape(-1, *moved.shape[-2:])
+
+    def weight(self, matrices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+        """The weight of matrices, which may have fewer inputs than its shape says: one for each block."""
+        moved = matrices.reshape([*(shape[axis] for axis in self.kept), matrices.shape[-1]])
+        return np.ascontiguousarray(moved.transpose(np.argsort([*self.kept, self.summed])))
+
 
 class Stored(Protocol):
     """The stored form of a weight's floats."""
@@ -103,6 +113,18 @@ class Scheme(ABC):
             layout: which axes are which; elements without channels are one row, `Layout((), 0)`.
             round_to: the dtype of scales and palettes.
         """
+
+    def store_for(
+        self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]
+    ) -> Stored:
+        """What stands for a weight whose inputs are known, so that its outputs stay (`compression.gptq`). A kind that
+        does not say how stores the weight as always.
+
+        Args:
+            weight, layout, round_to: as for `store`; the layout has all axes.
+            moments: for each of the weight's matrices, the second moments of its inputs, of shape (inputs, inputs).
+        """
+        return self.store(weight, layout, round_to)
 
     @classmethod
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from patcomp.compression.scheme import Layout, reads_stored
@@ -19,7 +19,7 @@ ELEMENTS = ("f32", "f16", "bf16")
 KINDS = ("matmul", "conv", "gather", "gather_mm")
 """The kinds of readers, by which a config may choose."""
 
-_PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
+PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 _CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
 _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
@@ -33,12 +33,14 @@ class Weight:
         constants: the ops.
         kinds: what reads it, of `KINDS`.
         layout: which axes count its channels.
+        readers: the ops that read it, through transposes and calls.
     """
 
     key: str
     constants: tuple[Operation, ...]
     kinds: tuple[str, ...]
     layout: Layout
+    readers: tuple[Operation, ...]
 
     @property
     def name(self) -> str:
@@ -70,11 +72,12 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
     known = Readers.of(module)
     for key, constants in _matrices(module).items():
-        readers = [known.kind(use) for op in constants for use in op.results[0].uses]
+        readers = [known.reader(use) for op in constants for use in op.results[0].uses]
         if readers and None not in readers:
-            kinds, layouts = zip(*(reader for reader in readers if reader is not None), strict=True)
+            found = [reader for reader in readers if reader is not None]
+            kinds, ops = tuple(dict.fromkeys(each.kind for each in found)), [op for each in found for op in each.ops]
             # readers may prefer other channels; the weight is right with the channels of the first reader, too
-            yield Weight(key, tuple(constants), tuple(dict.fromkeys(kinds)), layouts[0])
+            yield Weight(key, tuple(constants), kinds, found[0].layout, tuple(ops))
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def other_weights(module: IRModule, threshold: int) -> Iterator[OtherWeight]:
         uses = [use for op in constants for use in op.results[0].uses]
         if any(reads_stored(use.operation) for use in uses):
             continue  # scales and tables of a compressed weight
-        readers = tuple(dict.fromkeys(use.operation.name for use in uses if known.kind(use) is None))
+        readers = tuple(dict.fromkeys(use.operation.name for use in uses if known.reader(use) is None))
         type_ = constants[0].results[0].type
         if readers and math.prod(shape := static_shape(type_)) >= threshold:
             assert isinstance(type_, TensorType)
@@ -119,6 +122,15 @@ def _matrices(module: IRModule) -> dict[str, list[Operation]]:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """What reads a weight: the kind, the layout that it wants, and the ops; through calls there may be several."""
+
+    kind: str
+    layout: Layout
+    ops: tuple[Operation, ...]
+
+
+@dataclass(frozen=True)
 class Readers:
     """What reads weights, through transposes and calls."""
 
@@ -132,31 +144,34 @@ class Readers:
         experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
-    def kind(self, use: Use) -> tuple[str, Layout] | None:
-        """The kind of a reader, and the layout that it wants; None if its operand is not a weight."""
+    def reader(self, use: Use) -> Reader | None:
+        """What reads a weight; None if its operand is not a weight."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := axes_before(op)) is not None:
             found = self._common(op.results[0])
-            if found is None or not {*found[1].kept, found[1].summed} <= axes.keys():
+            if found is None or not {*found.layout.kept, found.layout.summed} <= axes.keys():
                 return None
-            kind, layout = found
-            return kind, Layout(tuple(axes[axis] for axis in layout.kept), axes[layout.summed])
-        if op.name in _PRODUCTS and use.index in (0, 1):
-            return "matmul", _matrix(rank, use.index)
-        if op.name in _CONVOLUTIONS and use.index == 1:
-            return "conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1)
-        if op.name in _LOOKUPS and use.index == 0:
-            return "gather", Layout((0,), rank - 1)
-        if op.name == "coreai.invoke" and callee(op) in self.experts and use.index in (0, 1) and rank > 2:
-            return "gather_mm", _matrix(rank, use.index)
-        if op.name == "coreai.invoke":  # a module that was externalized with its weights as arguments
+            layout = Layout(tuple(axes[axis] for axis in found.layout.kept), axes[found.layout.summed])
+            return replace(found, layout=layout)
+        if op.name == "coreai.invoke" and callee(op) not in self.experts:  # an externalized module with its weights
             return self._common(self.graphs[callee(op)].regions[0].block.args[use.index])
+        if op.name in PRODUCTS and use.index in (0, 1):
+            return Reader("matmul", _matrix(rank, use.index), (op,))
+        if op.name in _CONVOLUTIONS and use.index == 1:
+            return Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), (op,))
+        if op.name in _LOOKUPS and use.index == 0:
+            return Reader("gather", Layout((0,), rank - 1), (op,))
+        if op.name == "coreai.invoke" and use.index in (0, 1) and rank > 2:
+            return Reader("gather_mm", _matrix(rank, use.index), (op,))
         return None
 
-    def _common(self, value: SSAValue) -> tuple[str, Layout] | None:
-        """The first reader of a value, if it has readers and all of them are known."""
-        found = [self.kind(use) for use in value.uses]
-        return found[0] if found and None not in found else None
+    def _common(self, value: SSAValue) -> Reader | None:
+        """The first reader of a value with the ops of all, if it has readers and all of them are known."""
+        found = [self.reader(use) for use in value.uses]
+        known = [reader for reader in found if reader is not None]
+        if not known or len(known) < len(found):
+            return None
+        return replace(known[0], ops=tuple(op for reader in known for op in reader.ops))
 
 
 def _matrix(rank: int, index: int) -> Layout:

@@ -310,6 +310,7 @@ class AIProgram(Questions):
         budget: str | int | None = None,
         bits_per_weight: float | None = None,
         inputs: Any = None,
+        calibrate: bool = True,
         entrypoint: str = "main",
     ) -> AIProgram:
         """A program with smaller weights; this program does not change.
@@ -317,8 +318,9 @@ class AIProgram(Questions):
             small = program.compress("w4_block32", inputs=(x,))
             print(small.compression)
 
-        The weights of products, convolutions and lookups are rounded, without data, one at a time. The compressed
-        program's `compression` describes each weight, and its last stage is `compress`.
+        The weights of products, convolutions and lookups are rounded one at a time: to the nearest number that the
+        scheme has, or, with inputs, so that the outputs of products stay (GPTQ). The compressed program's `compression`
+        describes each weight, and its last stage is `compress`.
 
         Args:
             config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
@@ -327,8 +329,10 @@ class AIProgram(Questions):
             budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
                 then chosen, except those that the config gives to kinds or names.
             bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
-            inputs: example inputs, as in `run`; the report then has the PSNR of each output, and a budget weighs
+            inputs: example inputs, as in `run`, or a list of several, each a tuple or a mapping, which should be like
+                those that the program will see. The report then has the lowest PSNR of each output, and a budget weighs
                 errors by the loss of the outputs, which runs the program once for each weight.
+            calibrate: whether the inputs also determine how weights of products are rounded.
             entrypoint: the graph that runs with the inputs.
 
         Raises:
@@ -337,7 +341,7 @@ class AIProgram(Questions):
         """
         from patcomp.emit.compressed import compress_program
 
-        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint)
+        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate)
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
         """A program for fixed sizes; it shares the weights with this program, which does not change.

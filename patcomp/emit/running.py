@@ -74,9 +74,9 @@ def run(
         machine: what the evaluator runs on.
         seed: of the inputs that are random numbers and are not given.
     """
-    from patcomp.evaluate import evaluate, prepare_input
-    from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate import evaluate
 
+    outputs: dict[str, Any]
     if backend not in ("evaluator", "runtime"):
         raise ValueError(f"backend must be 'evaluator' or 'runtime', got {backend!r}")
     if backend == "runtime" and not has_device(program.module):
@@ -85,15 +85,37 @@ def run(
         )
     if state is not None and not isinstance(state, MutableMapping):
         raise TypeError(f"state must be a dict that can be written to, program.new_state(), got {state!r:.200}")
+    inputs, contents = prepared(program, values, entrypoint, state or {}, seed)
+    if backend == "evaluator":
+        outputs = evaluate(program.module, inputs, entry=entrypoint, state=contents, machine=machine)
+    else:
+        _check_elements(program.module, {**inputs, **contents}, argument_types(program.module.graph(entrypoint)))
+        with temporary_asset(HandOver.of(program.module)) as asset:
+            outputs = asset.run(inputs, contents, entrypoint)
+    if state is not None:
+        state.update(contents)
+    return outputs
+
+
+def prepared(
+    program: AIProgram, values: Mapping[str, Any], entrypoint: str, state: Mapping[str, Any], seed: int = 0
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs and the states of an entry point, of the types that it takes; states are copies.
+
+    Raises:
+        EvaluationError: as `AIProgram.run`.
+    """
+    from patcomp.evaluate import prepare_input
+    from patcomp.evaluate.calling import check_names
+
     types = argument_types(program.module.graph(entrypoint))
     states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
     check_names(entrypoint, "input", {*values, *program.draws.get(entrypoint, ())} - states, set(types) - states)
-    values = {**values, **drawn(program, {**(state or {}), **values}, entrypoint, seed)}
-    check_names(entrypoint, "state", state or {}, states, partial=True)
+    values = {**values, **drawn(program, {**state, **values}, entrypoint, seed)}
+    check_names(entrypoint, "state", state, states, partial=True)
     inputs: dict[str, Any] = {}
     contents: dict[str, Any] = {}
-    outputs: dict[str, Any]
-    for name, value in {**program.new_state(entrypoint), **(state or {}), **values}.items():
+    for name, value in {**program.new_state(entrypoint), **state, **values}.items():
         type_ = types.get(name)
         if isinstance(type_, HandleType):
             # the copy is written to
@@ -107,15 +129,7 @@ def run(
     checks = program.checks.get(entrypoint)
     if checks is not None and (broken := checks.broken(given)) is not None:
         raise EvaluationError(f"the model checks that {broken}, which does not hold for these inputs")
-    if backend == "evaluator":
-        outputs = evaluate(program.module, inputs, entry=entrypoint, state=contents, machine=machine)
-    else:
-        _check_elements(program.module, given, types)
-        with temporary_asset(HandOver.of(program.module)) as asset:
-            outputs = asset.run(inputs, contents, entrypoint)
-    if state is not None:
-        state.update(contents)
-    return outputs
+    return inputs, contents
 
 
 def drawn(program: AIProgram, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:

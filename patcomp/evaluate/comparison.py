@@ -399,7 +399,8 @@ def named_arguments(signature: Any, args: Sequence[Any], kwargs: Mapping[str, An
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     leaves = signature.call.arguments if signature.call else [spec.name for spec in signature.inputs]
     names = [leaf for leaf in leaves if isinstance(leaf, str)]
-    if not args and kwargs.keys() == set(names):
+    known = {*names, *(spec.name for spec in signature.states)}
+    if not args and set(names) <= kwargs.keys() <= known:
         return dict(kwargs)
     if len(tensors) != len(names):
         wanted = ", ".join(str(spec) for spec in (*signature.inputs, *signature.states) if spec.name in names)

@@ -35,9 +35,9 @@ _REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, AttributeError, Ar
 """What PyTorch raises if it refuses the arguments of an op."""
 
 _REGISTERED_BY = {
-    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
-    "torch_nn": "torch.nn.modules.linear_cross_entropy",
-    "torch_patcomp": "patcomp.evaluate.stored_weights",
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "torch_nn": ("torch.nn.modules.linear_cross_entropy",),
+    "torch_patcomp": ("patcomp.evaluate.stored_weights", "patcomp.evaluate.recurrences"),
 }
 """The modules that register the ops of some namespaces. They are imported when they are first used."""
 
@@ -52,8 +52,8 @@ def overload_of(op: str) -> OpOverload:
         AttributeError: there is none.
     """
     namespace = op.partition(".")[0]
-    if namespace in _REGISTERED_BY:
-        import_module(_REGISTERED_BY[namespace])
+    for module in _REGISTERED_BY.get(namespace, ()):
+        import_module(module)
     found = registered_overload(op)
     if found is None:
         raise AttributeError(f"PyTorch has no operator {op}")

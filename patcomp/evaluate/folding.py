@@ -58,7 +58,9 @@ def copy_elements(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def _tensor(array: np.ndarray, value: SSAValue) -> Tensor:
-    found = torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # it is only read
+        found = torch.from_numpy(array)
     assert isinstance(value.type, TensorType)
     dtype = TORCH_DTYPES[element_name(value.type.element_type)]
     return found.view(dtype) if dtype in _STORAGE else found

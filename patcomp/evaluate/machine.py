@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -52,7 +52,9 @@ class SparseTensor:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
+    """An op of a block, what computes it, and the values that nothing reads after it."""
+
     op: Operation
     run: Implementation
     last_uses: tuple[SSAValue, ...]
@@ -75,7 +77,7 @@ class Machine:
     """The function of an op that is not of the `coreai` dialect; None if it cannot be run."""
     watch: Callable[[Operation, Sequence[Any]], object] | None = None
     """Called with each op that was run, and its results."""
-    _plans: dict[Block, list[_Step]] = field(default_factory=dict)
+    _plans: dict[Block, list[Step]] = field(default_factory=dict)
     _room: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def accumulated(self, weight: Tensor) -> Tensor:
@@ -113,7 +115,7 @@ class Machine:
             check_value(value, argument.type, f"argument {argument.index}")
             values[argument] = value
         terminator = block.last_op
-        for step in self._plan(block):
+        for step in self.steps(block):
             op = step.op
             operands = [values[operand] for operand in op.operands]
             if op is terminator:
@@ -140,13 +142,14 @@ class Machine:
                 raise EvaluationError(f"result of {op.operation.name} {problem} ({describe(op.operation)})")
         return results
 
-    def _plan(self, block: Block) -> list[_Step]:
+    def steps(self, block: Block) -> Sequence[Step]:
+        """The ops of a block in order."""
         plan = self._plans.get(block)
         if plan is None:
             plan = self._plans[block] = self._make_plan(block)
         return plan
 
-    def _make_plan(self, block: Block) -> list[_Step]:
+    def _make_plan(self, block: Block) -> list[Step]:
         own: dict[SSAValue, Operation] = {}
         for op in block.ops:
             for result in op.results:
@@ -163,7 +166,7 @@ class Machine:
             run = IMPLEMENTATIONS.get(op.name) or self.others(op)
             if run is None and op is not block.last_op:
                 raise EvaluationError(f"the evaluator does not know the op {op.name} ({describe(op)})")
-            plan.append(_Step(op, run or _terminator, tuple(released.get(op, ()))))
+            plan.append(Step(op, run or _terminator, tuple(released.get(op, ()))))
         return plan
 
     def constant(self, attribute: Attribute) -> Tensor:
@@ -283,24 +286,7 @@ def evaluate(
     """
     graph = module.graph(entry)
     state = {} if state is None else state
-    names = [name or str(index) for index, name in enumerate(names_of(graph, "arg_attrs"))]
-    types = [argument.type for argument in graph.regions[0].block.args] if graph.regions[0].blocks else []
-    handles = {name for name, type_ in zip(names, types, strict=True) if isinstance(type_, HandleType)}
-    wanted = [name for name, type_ in zip(names, types, strict=True) if isinstance(type_, TensorType)]
-    for what, given, expected in (("input", inputs, set(wanted)), ("state", state, handles)):
-        check_names(entry, what, given, expected)
-    operands: list[Any] = []
-    for name, type_ in zip(names, types, strict=True):
-        if isinstance(type_, HandleType):
-            content = to_tensor(state[name])
-            check_value(content, type_.tensor_type, f"state {name!r}")
-            operands.append(Handle(name, content))
-        elif isinstance(type_, TensorType):
-            content = to_tensor(inputs[name])
-            check_value(content, type_, f"input {name!r}")
-            operands.append(content)
-        else:
-            operands.append(TOKEN)
+    operands = operands_of(graph, inputs, state)
     with torch.no_grad():
         results = (machine or Machine(module)).run_graph(graph, operands)
         outputs = {
@@ -313,6 +299,35 @@ def evaluate(
         for name, content in contents.items():
             _store(state, name, content)
     return outputs
+
+
+def operands_of(
+    graph: Operation, inputs: Mapping[str, Tensor | np.ndarray], state: Mapping[str, Tensor | np.ndarray]
+) -> list[Any]:
+    """The operands of a graph in order, from inputs and states by name, as `evaluate` takes them.
+
+    Raises:
+        EvaluationError: an input or state is missing, unknown or of another type.
+    """
+    names = [name or str(index) for index, name in enumerate(names_of(graph, "arg_attrs"))]
+    types = [argument.type for argument in graph.regions[0].block.args] if graph.regions[0].blocks else []
+    handles = {name for name, type_ in zip(names, types, strict=True) if isinstance(type_, HandleType)}
+    wanted = [name for name, type_ in zip(names, types, strict=True) if isinstance(type_, TensorType)]
+    for what, given, expected in (("input", inputs, set(wanted)), ("state", state, handles)):
+        check_names(graph_name(graph), what, given, expected)
+    operands: list[Any] = []
+    for name, type_ in zip(names, types, strict=True):
+        if isinstance(type_, HandleType):
+            content = to_tensor(state[name])
+            check_value(content, type_.tensor_type, f"state {name!r}")
+            operands.append(Handle(name, content))
+        elif isinstance(type_, TensorType):
+            content = to_tensor(inputs[name])
+            check_value(content, type_, f"input {name!r}")
+            operands.append(content)
+        else:
+            operands.append(TOKEN)
+    return operands
 
 
 def _own(tensor: Tensor) -> Tensor:

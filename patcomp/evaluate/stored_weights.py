@@ -10,12 +10,10 @@ their own, because a process may import that library, too.
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import torch
 from torch import Tensor
 
-_LIBRARY = torch.library.Library("patcomp", "FRAGMENT")
+from patcomp.evaluate.operators import register
 
 
 def _wide(parameter: Tensor, like: Tensor) -> Tensor:
@@ -79,14 +77,5 @@ def _shape_of_entries(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
     return lut.new_empty(shape)
 
 
-def _register() -> None:
-    schemas = files("patcomp.ir").joinpath("library_schemas.txt").read_text().splitlines()
-    for function, shapes in ((blockwise_shift_scale, _shape_of_blocks), (lut_to_dense, _shape_of_entries)):
-        name = f"patcomp::{function.__name__}"
-        schema = next(line for line in schemas if line.startswith(f"{name}("))
-        _LIBRARY.define(schema.removeprefix("patcomp::"))
-        _LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(name, shapes, lib=_LIBRARY)
-
-
-_register()
+register(blockwise_shift_scale, _shape_of_blocks)
+register(lut_to_dense, _shape_of_entries)

@@ -10,7 +10,7 @@ from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
 from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
-from patcomp.language.compressing import compress_bundle
+from patcomp.language.compressing import compress_bundle, measure_compression
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.vision.checkpoint_to_bundle import convert_vision_language_model
 from patcomp.language.vision.towers import TOWERS
@@ -24,4 +24,5 @@ __all__ = [
     "compress_bundle",
     "convert_language_model",
     "convert_vision_language_model",
+    "measure_compression",
 ]

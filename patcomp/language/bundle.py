@@ -208,6 +208,17 @@ class Bundle:
             return ""
         return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
 
+    def tokens_of(self, file: Path) -> list[int]:
+        """The token ids of a text in a file, without special ones.
+
+        Raises:
+            LanguageModelError: the bundle has no tokenizer, or there is no text.
+        """
+        if not file.is_file():
+            raise LanguageModelError(f"there is no text at {str(file)!r}")
+        found = self._tokenizer().encode(file.read_text(errors="replace"), add_special_tokens=False)
+        return list(found.ids)
+
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 

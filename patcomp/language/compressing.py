@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,28 +14,29 @@ from uuid import uuid4
 from patcomp import AIProgram
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
+from patcomp.emit.compressed import Plan
 from patcomp.emit.metadata import AssetMetadata
 from patcomp.errors import ConversionWarning
 from patcomp.language.bundle import Bundle
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.quality import QualityReport, measured, plan_of
+from patcomp.language.text_loss import Text
 from patcomp.language.unfinished import unfinished
 
 
-def compressed(program: AIProgram, request: CompressionRequest, vocabulary: int) -> AIProgram:
+def compressed(
+    program: AIProgram, request: CompressionRequest, vocabulary: int, calibration: Text | None = None
+) -> AIProgram:
     """The program of a language model with smaller weights; a warning names each large weight that stays as it is.
 
     Args:
         program: the program, which is not changed.
         request: how small the weights become; `4bit` leaves the head in 8 bits.
         vocabulary: the number of tokens, by which the head is known.
+        calibration: a text by which weights are rounded.
     """
-    head = [
-        weight.name for weight in weights_of(program.module) if "matmul" in weight.kinds and vocabulary in weight.shape
-    ]
-    made: AIProgram = request.with_head(head).applied(program.compress)
-    assert made.compression is not None
-    for other in made.compression.others:
-        warnings.warn(str(other), ConversionWarning, stacklevel=3)
+    made = plan_of(program, _with_head(program, request, vocabulary), calibration).applied()
+    _warn_of_others(made)
     return made
 
 
@@ -43,6 +45,7 @@ def compress_bundle(
     compress: str | Path | Mapping[str, Any] | CompressionRequest,
     *,
     out: str | Path,
+    calibrate: str | Path | Sequence[int] | None = None,
     writer: Writer | None = None,
 ) -> Bundle:
     """Write a bundle again with smaller weights; the first one is not changed.
@@ -51,35 +54,126 @@ def compress_bundle(
         bundle: the folder of the bundle.
         compress: how small the weights become, as in `convert_language_model`.
         out: the folder of the new bundle, which must not exist.
+        calibrate: the path of a text, or token ids, by which weights are rounded, as in `convert_language_model`.
         writer: what writes the asset, as in `convert_language_model`.
 
     Raises:
-        LanguageModelError: the folder is no bundle, there is something at `out`, or the bundle is compressed already.
+        LanguageModelError: the folder is no bundle, there is something at `out`, or the bundle is compressed already;
+            the text is too short, or the bundle does not take it.
         ValueError: `compress` is no scheme, config or budget, or no weight can be compressed.
     """
-    source, place, request = Path(bundle), Path(out), CompressionRequest.of(compress)
-    if not (source / "metadata.json").is_file():
-        raise LanguageModelError(f"{str(source)!r} is not a bundle: it has no metadata.json")
+    place, request, opened = Path(out), CompressionRequest.of(compress), _Opened.of(bundle)
+    _check_free(place)
+    calibration = None if calibrate is None else opened.text(calibrate)
+    made = compressed(opened.program, request, opened.vocabulary, calibration)
+    return opened.written(made, request, place, writer)
+
+
+def measure_compression(
+    bundle: str | Path,
+    compress: Sequence[str | Path | Mapping[str, Any] | CompressionRequest],
+    text: str | Path | Sequence[int],
+    *,
+    out: str | Path | None = None,
+    calibrate: str | Path | Sequence[int] | None = None,
+    by_layer: bool = False,
+    writer: Writer | None = None,
+    progress: Callable[[str], object] = lambda name: None,
+) -> QualityReport:
+    """What smaller weights do to the loss of a bundle on a text, on the evaluator.
+
+    Args:
+        bundle: the folder of the bundle.
+        compress: several ways to compress, each as in `convert_language_model`.
+        text: the path of a text, or token ids. At most 16 parts of 512 tokens are read, spread over the text.
+        out: where the last of them is written as a bundle, if it is.
+        calibrate: as in `compress_bundle`; another text than the one that is measured.
+        by_layer: whether the report has the rise of the loss for each layer alone.
+        writer: as in `compress_bundle`.
+        progress: is told the name of each way before it is tried.
+
+    Raises:
+        LanguageModelError, ValueError: as `compress_bundle`.
+    """
+    requests, opened = [CompressionRequest.of(each) for each in compress], _Opened.of(bundle)
+    if out is not None:
+        _check_free(Path(out))
+    calibration = None if calibrate is None else opened.text(calibrate)
+    program = opened.program
+
+    def plan(request: CompressionRequest) -> Callable[[], Plan]:
+        return lambda: plan_of(program, _with_head(program, request, opened.vocabulary), calibration)
+
+    plans = {request.text: plan(request) for request in requests}
+    report, made = measured(program, opened.text(text), plans, by_layer=by_layer, started=progress)
+    _warn_of_others(made)
+    if out is not None:
+        opened.written(made, requests[-1], Path(out), writer)
+    return report
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A bundle that is not compressed yet, with its program."""
+
+    bundle: Bundle
+    program: AIProgram
+    described: dict[str, Any]
+
+    @classmethod
+    def of(cls, folder: str | Path) -> _Opened:
+        source = Path(folder)
+        if not (source / "metadata.json").is_file():
+            raise LanguageModelError(f"{str(source)!r} is not a bundle: it has no metadata.json")
+        bundle = Bundle(source)
+        described = bundle.metadata
+        if described.get("compression"):
+            raise LanguageModelError(
+                f"the bundle {str(source)!r} is compressed already ({described['compression']}); compress the one that "
+                "it was made of, because rounding twice loses more"
+            )
+        asset = load(bundle.asset)
+        return cls(bundle, AIProgram(asset.module, initial_state=asset.initial_state), described)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.described["language"]["vocab_size"])
+
+    def text(self, given: str | Path | Sequence[int]) -> Text:
+        """Parts of a text, from the path of a file or from token ids."""
+        tokens = self.bundle.tokens_of(Path(given)) if isinstance(given, str | Path) else list(given)
+        return Text.of(self.program, tokens, int(self.described["language"]["max_context_length"]))
+
+    def written(self, program: AIProgram, request: CompressionRequest, place: Path, writer: Writer | None) -> Bundle:
+        """The bundle of a compressed program."""
+        source, described = self.bundle.path, dict(self.described)
+        with unfinished(place, uuid4().hex) as work:
+            for each in source.iterdir():
+                if each.is_dir() and each.suffix != ".aimodel":
+                    shutil.copytree(each, work.folder / each.name)
+            name = described["assets"]["main"]
+            program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
+            described["compression"] = request.text
+            (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
+        return Bundle(place)
+
+
+def _check_free(place: Path) -> None:
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
-    described = Bundle(source).metadata
-    if described.get("compression"):
-        raise LanguageModelError(
-            f"the bundle {str(source)!r} is compressed already ({described['compression']}); compress the one that it "
-            "was made of, because rounding twice loses more"
-        )
-    asset = load(Bundle(source).asset)
-    program = AIProgram(asset.module, initial_state=asset.initial_state)
-    made = compressed(program, request, described["language"]["vocab_size"])
-    with unfinished(place, uuid4().hex) as work:
-        for each in source.iterdir():
-            if each.is_dir() and each.suffix != ".aimodel":
-                shutil.copytree(each, work.folder / each.name)
-        name = described["assets"]["main"]
-        made.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
-        described["compression"] = request.text
-        (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
-    return Bundle(place)
+
+
+def _with_head(program: AIProgram, request: CompressionRequest, vocabulary: int) -> CompressionRequest:
+    head = [
+        weight.name for weight in weights_of(program.module) if "matmul" in weight.kinds and vocabulary in weight.shape
+    ]
+    return request.with_head(head)
+
+
+def _warn_of_others(program: AIProgram) -> None:
+    assert program.compression is not None
+    for other in program.compression.others:
+        warnings.warn(str(other), ConversionWarning, stacklevel=4)
 
 
 def _metadata(asset: Path) -> AssetMetadata:

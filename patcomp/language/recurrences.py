@@ -1,9 +1,9 @@
 """Recurrences of transformers for any number of tokens.
 
-The models compute several tokens in chunks, in a Python loop whose length is the number of tokens, which cannot be
-exported for an open number, and some of them begin with zeros whatever came before. `open_lengths` exchanges these
-functions, while a model is called and for the thread that calls it, for the same recurrences one token after the other,
-which begin with the state.
+The models compute several tokens in a Python loop whose length is the number of tokens, which cannot be exported for an
+open number, and some of them begin with zeros whatever came before. `open_lengths` exchanges these functions, while a
+model is called and for the thread that calls it, for the same recurrences that begin with the state: the gated delta
+rule and Mamba-2 for operators that become composites, the others for one token after the other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
+
+import patcomp.evaluate.recurrences  # registers the operators
+
+_ = patcomp.evaluate.recurrences
 
 Step = Callable[..., tuple[Tensor, Tensor]]
 """From a state, the elements of one token, and what all tokens share, to the next state and an output."""
@@ -65,12 +69,18 @@ def _delta_rule(
     """
     kind, heads = query.dtype, value.shape[2]
     query, key, value, g, beta = (each.float() for each in (query, key, value, g, beta))
+    if initial_state is None:
+        initial_state = key.new_zeros(1, heads, key.shape[-1], value.shape[-1])
+    if g.ndim == 3:
+        by_heads = (x.transpose(1, 2) for x in (query, key, value, g, beta))
+        outputs, state = torch.ops.patcomp.gated_delta_update(*by_heads, initial_state.float(), use_qk_l2norm_in_kernel)
+        return outputs.to(kind), state if output_final_state else None
     if use_qk_l2norm_in_kernel:
         query, key = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (query, key))
     if key.shape[2] != heads:
         query, key = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (query, key))
     query = query * query.shape[-1] ** -0.5
-    decay = (g if g.ndim == 4 else g.unsqueeze(-1)).exp()
+    decay = g.exp()
 
     def step(
         state: Tensor, asked: Tensor, written: Tensor, new: Tensor, kept: Tensor, strength: Tensor
@@ -80,8 +90,6 @@ def _delta_rule(
         state = state + written.unsqueeze(-1) * delta.unsqueeze(-2)
         return state, (state * asked.unsqueeze(-1)).sum(-2)
 
-    if initial_state is None:
-        initial_state = key.new_zeros(1, heads, key.shape[-1], value.shape[-1])
     sequences = [x.transpose(0, 1) for x in (query, key, value, decay, beta)]
     state, outputs = over_tokens(step, initial_state.float(), sequences)
     return outputs.transpose(0, 1).to(kind), state if output_final_state else None
@@ -106,17 +114,12 @@ def _mamba2(
     dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
     dt = torch.clamp(functional.softplus(dt) if dt_softplus else dt, *dt_limit).float()
     values = hidden_states.float()
-    b, c = (x.float().repeat_interleave(heads // x.shape[2], dim=2) for x in (b, c))
-    decay, written = (slopes.float() * dt).exp(), values * dt.unsqueeze(-1)
-
-    def step(state: Tensor, kept: Tensor, new: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        state = state * kept[..., None, None] + new.unsqueeze(-1) * b.unsqueeze(-2)
-        return state, (state * c.unsqueeze(-2)).sum(-1)
-
     if initial_states is None:
         initial_states = values.new_zeros(1, heads, values.shape[-1], b.shape[-1])
-    state, outputs = over_tokens(step, initial_states.float(), [x.transpose(0, 1) for x in (decay, written, b, c)])
-    output = outputs.transpose(0, 1)
+    sequences = values * dt.unsqueeze(-1), slopes.float() * dt, b.float(), c.float()
+    output, state = torch.ops.patcomp.state_space_update(
+        *(x.transpose(1, 2) for x in sequences), initial_states.float()
+    )
     if options.get("D") is not None:
         output = output + options["D"].unsqueeze(-1) * values
     return (output, state) if return_final_states else output

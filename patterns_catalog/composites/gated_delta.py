@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+
+import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import composites
+from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
+from patterns_catalog.composites.chunks import CHUNK, at_last, decays, in_chunks, mask
 
 L2_EPSILON = 1e-6
 
@@ -30,43 +33,65 @@ def gated_delta_update(
     `[batch, heads, sequence]`, the state S `[batch, heads, key size, value size]`; computed in float32. The outputs
     `[batch, sequence, heads, value size]` and the last state (Yang et al. 2024, arXiv:2412.06464).
     """
-    element, heads = query.element_type, value.static_shape[1]
-    batch, _, length, width = query.static_shape
+    element, heads = query.element_type, value.shape[1]
+    width = query.shape[-1]
+    if heads is None or not width:
+        raise Rejected("the gated delta rule needs a static number of heads, and keys of a static width of at least 1")
     if use_qk_l2_norm:
         query, key = _normalized(c, query), _normalized(c, key)
-    query = c.broadcasting_mul(c.cast(query, "f32"), width**-0.5)
-    query, key = (_by_step(c, repeat_heads(c, x, heads)) for x in (query, key))
-    value, strength = _by_step(c, value), _by_step(c, beta)
-    decay = c.exp(_by_step(c, g))
+    query, key, value, g, beta, state = (c.cast(x, "f32") for x in (query, key, value, g, beta, initial_state))
+    query = c.broadcasting_mul(query, width**-0.5)
+    query, key = repeat_heads(c, query, heads), repeat_heads(c, key, heads)
+    beta = c.expand_dims(beta, [3])
 
-    def update(state: Value, element_of: Callable[[Value], Value]) -> tuple[Value, Value]:
-        """The output of one step and the next state, of the elements of the sequences at that step."""
-        column = c.expand_dims(element_of(key), [3])
-        state = c.broadcasting_mul(state, c.expand_dims(element_of(decay), [2, 3]))
-        remembered = c.shrink_dims(c.reduce_sum(c.broadcasting_mul(state, column), [2]), [2])
-        error = c.broadcasting_sub(element_of(value), remembered)
-        delta = c.broadcasting_mul(error, c.expand_dims(element_of(strength), [2]))
-        state = c.broadcasting_add(state, c.broadcasting_mul(column, c.expand_dims(delta, [2])))
-        asked = c.broadcasting_mul(state, c.expand_dims(element_of(query), [3]))
-        return c.shrink_dims(c.reduce_sum(asked, [2]), [2]), state
+    def step(parts: Sequence[Value], state: Value) -> tuple[Value, Value]:
+        """One token."""
+        query, key, value, g, beta = parts
+        state = c.broadcasting_mul(state, c.exp(c.expand_dims(g, [3])))
+        error = c.broadcasting_sub(value, c.broadcasting_batch_matmul(key, state))
+        column = c.transpose(key, [0, 1, 3, 2])
+        state = c.broadcasting_add(state, c.broadcasting_mul(column, c.broadcasting_mul(error, beta)))
+        return c.broadcasting_batch_matmul(query, state), state
 
-    def body(step: Value, state: Value, outputs: Value) -> list[Value]:
-        at = c.expand_dims(step, [0])
-        output, state = update(state, lambda sequence: c.gather_nd(sequence, at))
-        outputs = c.scatter_nd(outputs, c.expand_dims(at, [0]), c.expand_dims(output, [0]))
-        return [c.broadcasting_add(step, 1), state, outputs]
+    def chunk(parts: Sequence[Value], state: Value) -> tuple[Value, Value]:
+        """Some tokens. What each writes depends on what the tokens before it write: the inverse of a triangular matrix
+        solves this (Yang et al. 2024, arXiv:2406.06484)."""
+        query, key, value, g, beta = parts
+        before, pairs, at_end = decays(c, g)
+        columns = c.transpose(key, [0, 1, 3, 2])
+        overlap = c.broadcasting_mul(c.broadcasting_batch_matmul(c.broadcasting_mul(key, beta), columns), pairs)
+        remembered = c.broadcasting_mul(c.broadcasting_batch_matmul(key, state), before)
+        error = c.broadcasting_mul(c.broadcasting_sub(value, remembered), beta)
+        delta = c.broadcasting_batch_matmul(_inverse(c, overlap, g), error)
+        scores = c.broadcasting_mul(c.broadcasting_batch_matmul(query, columns), pairs)
+        held = c.broadcasting_mul(c.broadcasting_batch_matmul(query, state), before)
+        output = c.broadcasting_add(held, c.broadcasting_batch_matmul(scores, delta))
+        kept = c.transpose(c.broadcasting_mul(key, at_end), [0, 1, 3, 2])
+        state = c.broadcasting_mul(state, at_last(c, before))
+        return output, c.broadcasting_add(state, c.broadcasting_batch_matmul(kept, delta))
 
-    state = c.cast(initial_state, "f32")
-    if length == 1:  # the decode step of a language model needs no loop, and some devices run none
-        output, state = update(state, lambda sequence: c.shrink_dims(sequence, [0]))
-        return [c.cast(c.expand_dims(output, [1]), element), c.cast(state, element)]
-    none_yet = c.broadcast_to(c.constant(0.0), [length, batch, heads, value.static_shape[-1]])
-    _, state, outputs = c.while_(
-        [c.constant(0), state, none_yet],
-        lambda step, state, outputs: c.broadcasting_greater(c.constant(length), step),
-        body,
-    )
-    return [c.cast(c.transpose(outputs, [1, 0, 2, 3]), element), c.cast(state, element)]
+    one = value.shape[2] == 1
+    outputs, state = in_chunks(c, [query, key, value, g, beta], value, state, step if one else chunk)
+    return [c.cast(c.transpose(outputs, [0, 2, 1, 3]), element), c.cast(state, element)]
+
+
+def _inverse(c: Coreai, overlap: Value, g: Value) -> Value:
+    """The inverse of I + the part of a matrix below its diagonal, for a chunk of tokens.
+
+    The inverse of blocks of twice the size follows from that of the blocks: [[A, 0], [C, B]] has the inverse [[A', 0],
+    [-B' C A', B']]. Powers of the matrix would be simpler, and their sum is rounded badly where keys are alike.
+    """
+    token, size = np.arange(CHUNK), 1
+    inverse = mask(c, g, np.eye(CHUNK, dtype=np.float32))
+    while size < min(CHUNK, overlap.shape[-1] or CHUNK):
+        blocks = token // (2 * size)
+        below = (blocks[:, None] == blocks) & (token[:, None] // size > token // size)
+        part = c.broadcasting_mul(overlap, mask(c, g, below.astype(np.float32)))
+        if size > 1:
+            part = c.broadcasting_batch_matmul(inverse, c.broadcasting_batch_matmul(part, inverse))
+        inverse = c.broadcasting_sub(inverse, part)
+        size *= 2
+    return inverse
 
 
 def _normalized(c: Coreai, x: Value) -> Value:
@@ -74,6 +99,10 @@ def _normalized(c: Coreai, x: Value) -> Value:
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
 
 
-def _by_step(c: Coreai, x: Value) -> Value:
-    """float32 with the sequence in front, so that an index picks a step."""
-    return c.transpose(c.cast(x, "f32"), [2, 0, 1, *range(3, x.rank)])
+@op_rule("recover", "torch_patcomp.gated_delta_update", name="gated_delta_update of the operator", examples=[
+    example("1x2x3x4xf32", "1x2x3x4xf32", "1x4x3x5xf32", "1x4x3xf32[-1,0]", "1x4x3xf32[0,1]", "1x4x4x5xf32", True),
+])  # fmt: skip
+def own_gated_delta_update(op: OpView, c: Coreai) -> list[Value]:
+    "S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q S, for each element: the operator of patcomp"
+    inputs = op.query, op.key, op.value, op.g, op.beta, op.initial_state
+    return gated_delta_update(*inputs, use_qk_l2_norm=op.use_qk_l2_norm)  # type: ignore[no-any-return]

@@ -161,6 +161,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda s: str(s)[9:-1])
 def test_every_spelling(spelling: Spelling) -> None:
     check(spelling)
@@ -390,6 +391,7 @@ MODELS: dict[str, tuple[Callable[[str], zoo.Example], int]] = {
 """Builder and number of attentions, of models that `tests/models/test_forms.py` has in its slow part only."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_the_same_composites_in_every_form(name: str) -> None:
     build, count = MODELS[name]

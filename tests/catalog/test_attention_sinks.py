@@ -79,6 +79,7 @@ def convert(function: Callable[..., Any], inputs: tuple[Tensor, ...], decompose:
     return TorchConverter().add_exported_program(exported).to_coreai()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("decompose", [False, True], ids=["whole", "decomposed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("function", [gpt_oss, privacy_filter, flint, rows_without_a_key, one_batch_of_heads])

@@ -27,6 +27,7 @@ def test_every_decomposition_has_an_example_and_a_sentence() -> None:
     assert [rule.name for rule in found if not (rule.examples and rule.doc)] == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_the_parts_agree(rule: Rule, example: Example, native: Native) -> None:
     case = make_case(example.op or rule.ops[0], example.args, example.kwargs)

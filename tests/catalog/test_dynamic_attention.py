@@ -114,6 +114,7 @@ def _check(program: AIProgram, function: Any, tensors: tuple[torch.Tensor, ...],
         torch.testing.assert_close(torch.as_tensor(given), function(*tensors), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("decompose", [True, False], ids=["decomposed", "whole"])
 @pytest.mark.parametrize("form", FORMS)
 def test_open_sizes_give_the_composites_of_fixed_ones(form: str, decompose: bool, native: Native) -> None:

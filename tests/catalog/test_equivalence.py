@@ -52,6 +52,7 @@ def _drawn(rule: Rule, count: int) -> Callable[[], None]:
     return agrees
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES)
 def test_agrees_with_eager(rule: Rule) -> None:
     """At the example, in some alternatives and operand orders, and at drawn programs."""
@@ -63,6 +64,7 @@ def _on_runtime(native: Native) -> Runner:
     return lambda module, inputs: native.run(module, inputs)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES)
 def test_agrees_on_the_runtime(rule: Rule, native: Native) -> None:
     check_equivalence(rule, CATALOG, draws=2, seed=1, runtime=_on_runtime(native))

@@ -118,6 +118,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lead", [(7,), (2, 3)])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loop_over_experts_is_chosen_products(form: str, lead: tuple[int, ...], native: Native) -> None:
@@ -182,6 +183,7 @@ NEAR_MISSES: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", NEAR_MISSES)
 def test_near_misses_stay(form: str) -> None:
     assert products(convert(NEAR_MISSES[form](), tokens(7))) == 0

@@ -292,6 +292,7 @@ def test_both_products_of_each_layer_are_found(name: str, implementation: str, n
     torch.testing.assert_close(torch.from_numpy(run), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe", "GptOss"])
 def test_default_experts_of_open_length(name: str) -> None:
     model, inputs = experts_model(name, None)

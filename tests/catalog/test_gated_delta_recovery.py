@@ -95,6 +95,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("length", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loop_is_one_update(form: str, length: int, native: Native) -> None:
@@ -159,6 +160,7 @@ NEAR_MISSES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", NEAR_MISSES)
 def test_near_misses_stay(form: str) -> None:
     assert updates(convert(NEAR_MISSES[form], *inputs(value_size=4))) == 0

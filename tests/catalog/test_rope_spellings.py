@@ -63,6 +63,7 @@ def test_straight_from_export(form: str) -> None:
     assert ropes(convert(of(ALL[form]), *inputs(), as_exported=True)) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("form", ALL)
 def test_open_sizes(form: str, sizes: str) -> None:

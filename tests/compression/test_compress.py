@@ -27,7 +27,7 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside
 from tests.helpers.command import Command
 
-SCHEMES = ["w8", "w4", "w4_block32", "w2_block32", "pal8", "pal6", "pal4", "pal4_group16", "pal3", "pal1",
+SCHEMES = ["w8", "w4", "w4_block32", "w3_block32", "w2_block32", "pal8", "pal6", "pal4", "pal4_group16", "pal3", "pal1",
            "pal4_vector2", "pal8_vector4", "sparse50",
            "sparse50_w8", "sparse75_pal4"]  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_the_program_computes_with_the_stored_weights(
     assert psnr_of_output > min(weight.psnr for weight in small.compression.weights) - 25
     small.save_asset(tmp_path / "small.aimodel")
     assert size_of(tmp_path / "small.aimodel") <= 1.02 * small.compression.after + 20 * 1024
-    assert str(program.compress(scheme)) == str(small)
+    assert str(program.compress(scheme, inputs=(TOKENS,))) == str(small)
 
 
 def test_better_schemes_lose_less(program: AIProgram) -> None:
@@ -114,7 +114,7 @@ def test_any_matrix_can_be_stored(scheme: str, rows: int, columns: int, dtype: s
     made = stored.floats()
     assert made.shape == weight.shape
     assert np.isfinite(made).all()
-    if isinstance(stored, Scaled):
+    if isinstance(stored, Scaled) and stored.bits > 3:  # of fewer bits, clipping large elements may lose less
         steps = np.abs(weight - made) / np.repeat(
             stored.scales.astype(np.float32), columns // stored.scales.shape[1], 1
         )
@@ -206,7 +206,7 @@ def test_the_most_specific_entry_wins(program: AIProgram, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("w5", "integers have 2, 4, 8 bits, not 5"), ("pal5", "palettes have 1, 2, 3, 4, 6, 8 bits, not 5"),
+        ("w5", "integers have 2, 3, 4, 8 bits, not 5"), ("pal5", "palettes have 1, 2, 3, 4, 6, 8 bits, not 5"),
         ("int8", "is not a compression scheme; the schemes are w8"), ("w4_group16", "palettes have groups"),
         ("pal4_block16", "palettes go by groups"), ("sparse50_sparse20", "is sparse once"),
         ("sparse100", "between 1 and 99"), ("sparse50_w4_block32", "a sparse weight has no blocks"),
@@ -423,7 +423,9 @@ def test_the_command(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(
         "import torch\n\ndef make():\n    return torch.nn.Linear(64, 64), (torch.ones(2, 64),)\n"
     )
-    done = patcomp("compress", "model.py:make", "-o", "small.aimodel", "--config", "w4_block32", "--check", "--json")
+    done = patcomp(
+        "compress", "model.py:make", "-o", "small.aimodel", "--config", "w4_block32", "--check", "inputs", "--json"
+    )
     assert done.code == 0, done.err
     assert json.loads(done.out)["weights"][0]["scheme"] == "w4_block32"
     assert (tmp_path / "small.aimodel").is_dir()
@@ -431,4 +433,4 @@ def test_the_command(patcomp: Command, tmp_path: Path) -> None:
     assert list(json.loads(done.out)["output_psnr"]) == ["linear"]  # the budget went by the example inputs
     done = patcomp("compress", "model.py:make", "--config", "w5")
     assert done.code != 0
-    assert "integers have 2, 4, 8 bits" in done.err
+    assert "integers have 2, 3, 4, 8 bits" in done.err

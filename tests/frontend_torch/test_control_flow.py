@@ -280,6 +280,7 @@ def converted(name: str) -> tuple[Captures, torch.export.ExportedProgram, AIProg
     return model, exported, TorchConverter().add_exported_program(exported).to_coreai()
 
 
+@pytest.mark.sampled(2)
 @each_case
 def test_agrees_with_eager_on_evaluator_and_runtime(name: str, native: Native) -> None:
     model, _, program = converted(name)
@@ -287,6 +288,7 @@ def test_agrees_with_eager_on_evaluator_and_runtime(name: str, native: Native) -
         assert_agrees(model, program, inputs, native)
 
 
+@pytest.mark.sampled(3)
 @each_case
 def test_every_stage_reads_back(name: str) -> None:
     _, _, program = converted(name)
@@ -294,6 +296,7 @@ def test_every_stage_reads_back(name: str) -> None:
         assert to_text(parse_module(text)) == text, stage
 
 
+@pytest.mark.sampled(3)
 @each_case
 def test_converts_to_the_same_bytes_and_leaves_the_program_alone(name: str) -> None:
     _, exported, program = converted(name)

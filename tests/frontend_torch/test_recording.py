@@ -95,6 +95,7 @@ def test_an_op_that_returns_its_argument_records_nothing() -> None:
     assert [node for node, _ in expansions(program)["dropout"]][1:] == ["return arg0_1"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "op", [pytest.param(op, marks=() if index % 40 == 7 else pytest.mark.slow) for index, op in enumerate(OPERATORS)],
     ids=name_of,

@@ -57,6 +57,7 @@ def converted(exported: ExportedProgram) -> AIProgram:
         return TorchConverter().add_exported_program(exported).to_coreai()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_batch_converts_in_three_ways(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     layer, shape = MODELS[name]

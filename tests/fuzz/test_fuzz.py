@@ -24,6 +24,7 @@ from tests.helpers import warm
 SEED, PROGRAMS, CHUNK = 11, 16, 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", range(0, PROGRAMS, CHUNK))
 def test_random_programs_are_right_or_refused(first: int, native: Native) -> None:
     for number in range(first, first + CHUNK):

@@ -77,4 +77,5 @@ def test_logits(kind: str) -> None:
     assert tokens == generated(model, PROMPT, 4)
     with torch.no_grad():
         wanted = model(torch.tensor([PROMPT + tokens[:-1]])).logits.numpy()
-    np.testing.assert_allclose(np.concatenate(seen, 1), wanted, rtol=1e-4, atol=1e-5)
+    # the model's own float32 logits are as far from those of float64
+    np.testing.assert_allclose(np.concatenate(seen, 1), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

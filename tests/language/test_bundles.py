@@ -230,6 +230,7 @@ convert_language_model(sys.argv[1], out=sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is killed while it writes the asset: nothing is at the place, and the next run does not compare again."""
     place = tmp_path / "bundle"

@@ -125,6 +125,18 @@ def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert names.count("coreai.write_handle") == 4
 
 
+@pytest.mark.parametrize("kind", ["qwen3_5_text", pytest.param("mamba2", marks=pytest.mark.slow)])
+def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
+    """Recurrences are composites, whose bodies compute chunks."""
+    model = checkpoint(kind)
+    with implementations(model):
+        function = Function("main", Decoder(model))
+        program = dynamic_program([(function, exported(function, 64))])
+    names = [op.name for op in program.module.graph("main").regions[0].block.ops]
+    assert "coreai.while" not in names
+    assert program.composites.keys() & {"gated_delta_update", "state_space_update"}
+
+
 def test_what_apples_engines_take() -> None:
     assert engine_refusal([True, True]) == engine_refusal([True, True, False, False]) == ""
     assert engine_refusal([True] * 5) == "Apple's engines take 4 states at most, and this model keeps 5"

@@ -41,6 +41,7 @@ def test_the_sample_exists() -> None:
     assert set(SAMPLE) <= set(VARIANTS)
 
 
+@pytest.mark.sampled(3)
 @each_variant
 def test_agrees_with_eager(name: str, attention: str) -> None:
     example, program = converted(name, attention)

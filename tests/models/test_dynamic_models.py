@@ -116,6 +116,7 @@ def check(model: nn.Module, program: AIProgram, args: tuple[torch.Tensor, ...], 
             torch.testing.assert_close(torch.as_tensor(outputs[name]), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", in_one_worker(MODELS))
 def test_five_shapes(name: str, native: Native) -> None:
     model, program = dynamic(name)

@@ -30,6 +30,7 @@ def test_the_sample_exists() -> None:
     assert set(SAMPLE) <= set(ARCHITECTURES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "attention", "form"), _parameters(*((*variant, form) for variant in VARIANTS for form in FORMS[1:]))
 )

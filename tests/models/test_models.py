@@ -46,6 +46,7 @@ def converted(name: str) -> AIProgram:
 each_model = pytest.mark.parametrize("name", in_one_worker(MODELS))
 
 
+@pytest.mark.sampled(2)
 @each_model
 def test_agrees_with_eager_on_evaluator_and_runtime(name: str, native: Native) -> None:
     example, _ = exported(name)
@@ -73,6 +74,7 @@ def test_finds_every_composite(name: str) -> None:
     assert converted(name).composites == COMPOSITES[name]
 
 
+@pytest.mark.sampled(3)
 @each_model
 def test_every_stage_reads_back(name: str) -> None:
     program = converted(name)

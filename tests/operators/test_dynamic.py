@@ -38,6 +38,7 @@ REFUSED = {
 """What may be refused when all dimensions are dynamic, and why."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("decompose", [False, True], ids=["whole", "decomposed"])
 @pytest.mark.parametrize(
     "name",

@@ -53,6 +53,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("decomposed", [False, True], ids=["", "decomposed"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_recurrent_layer(name: str, decomposed: bool, native: Native) -> None:

@@ -26,6 +26,7 @@ def _parameters() -> list[object]:
     return parameters
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("op", "dtype"), _parameters())
 def test_operator(op: object, dtype: str, native: Native, request: pytest.FixtureRequest) -> None:
     limit = None if request.node.get_closest_marker("slow") else 2

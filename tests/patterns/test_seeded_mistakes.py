@@ -215,6 +215,7 @@ CORRECTED = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", CORRECTED)
 def test_the_corrected_rule_passes(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

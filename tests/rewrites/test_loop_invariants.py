@@ -56,6 +56,7 @@ def converted(function: Any) -> tuple[Captures, AIProgram]:
     return model, TorchConverter().add_exported_program(exported).to_coreai()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", IN_A_BRANCH)
 def test_a_loop_in_a_branch(name: str, native: Native) -> None:
     step = IN_A_BRANCH[name]

@@ -72,6 +72,7 @@ class Chooses(nn.Module):
         return torch.cond(x[0, 0] > 0, *self.pair, (x, x.exp(), x.sin()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PAIRS)
 def test_each_branch_computes_its_own_numbers(name: str, native: Native) -> None:
     model, x = Chooses(PAIRS[name]), torch.linspace(0.5, 3, 12).reshape(3, 4)

@@ -1,4 +1,7 @@
-"""Integers with scales: `w8`, `w4`, `w2`, one scale for each output channel; `w4_block32` has one for 32 elements."""
+"""Integers with scales: `w8`, `w4`, `w3`, `w2`, one for each output channel; `w4_block32` has one for 32 elements.
+
+Core AI has no integers of 3 bits: they are stored as indices of a table of the eight integers.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from patcomp.compression.gptq import Nearest, compensate
 from patcomp.compression.scheme import (
     Layout,
     Scheme,
@@ -17,11 +21,15 @@ from patcomp.compression.scheme import (
     unpacking_of,
 )
 from patcomp.ir import coreai
+from patcomp.ir.constants import is_constant
 from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
+from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, maker_of
 
-_BITS = (2, 4, 8)
+_BITS = (2, 3, 4, 8)
+_SEARCHED = (2, 3)
+"""With so few bits it pays to use every integer, also the one that has no positive counterpart, and to try scales."""
+_FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,16 @@ class Scaled:
 
     def unpacked(self, element: str, key: str) -> Value:
         integers, zeros = f"si{self.bits}", np.zeros(self.scales.shape)
+        if self.bits == 3:
+            integers = "si8"
+            least = -(2 ** (self.bits - 1))
+            table = np.arange(least, -least, dtype=np.int8).reshape([1] * self.values.ndim + [-1, 1])
+            indices = coreai.constant((self.values - least).astype(np.uint8), "ui3", name=key)
+            data = coreai.lut_to_dense(indices, coreai.constant(table, integers, name=f"{key}.integers"), 0)
+        else:
+            data = coreai.constant(self.values, integers, name=key)
         return coreai.blockwise_shift_scale(
-            coreai.constant(self.values, integers, name=key),
-            coreai.constant(self.scales, element, name=f"{key}.scales"),
+            data, coreai.constant(self.scales, element, name=f"{key}.scales"),
             coreai.constant(zeros, integers), coreai.constant(zeros, element),
         )  # fmt: skip
 
@@ -62,7 +77,7 @@ class Integers(Scheme):
     block: int = 0
 
     spelling = re.compile(r"w(?P<bits>\d+)(?:_(?P<by>block|group|vector)(?P<size>\d+))?")
-    examples = "w8, w4, w2 (integers), w4_block32 (with scales for blocks)"
+    examples = "w8, w4, w3, w2 (integers), w4_block32 (with scales for blocks)"
     unpacking = ("coreai.blockwise_shift_scale", "coreai.dequantize")
 
     @classmethod
@@ -77,28 +92,96 @@ class Integers(Scheme):
         return cls(name, bits, block)
 
     def store(self, weight: np.ndarray, layout: Layout, round_to: np.dtype) -> Scaled:
-        most = 2 ** (self.bits - 1) - 1
         shape = [size if axis in layout.kept else 1 for axis, size in enumerate(weight.shape)]
         if self.block and weight.shape[layout.summed] % self.block == 0:
             shape[layout.summed] = weight.shape[layout.summed] // self.block
         parts = [part for size, blocks in zip(weight.shape, shape, strict=True) for part in (blocks, size // blocks)]
-        largest = np.abs(weight).reshape(parts).max(axis=tuple(range(1, len(parts), 2)))
-        scales = np.where(largest > 0, largest / most, 1).astype(round_to)
-        scales = np.where(scales == 0, np.float32(2.0**-14), scales.astype(np.float32)).astype(round_to)
-        integers = np.clip(np.rint(weight / _spread(scales, weight.shape)), -most, most).astype(np.int8)
+        together = [*range(0, len(parts), 2), *range(1, len(parts), 2)]
+        scales = self._scales(weight.reshape(parts).transpose(together).reshape([*shape, -1]), round_to)
+        integers = self._integers(weight, _spread(scales, weight.shape)).astype(np.int8)
         return Scaled(integers, scales, self.bits)
+
+    def store_for(
+        self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]
+    ) -> Scaled:
+        matrices = layout.matrices(weight)
+        count, outputs, size = matrices.shape
+        block = self.block if self.block and size % self.block == 0 else size
+        integers = np.empty(matrices.shape, np.int8)
+        scales = np.empty((count, outputs, size // block), round_to)
+        for number, matrix in enumerate(matrices):
+
+            def start(first: int, columns: np.ndarray, number: int = number) -> Nearest:
+                found = scales[number, :, first // block] = self._scales(columns, round_to)
+                scale = found.astype(np.float32)
+
+                def nearest(place: int, column: np.ndarray) -> np.ndarray:
+                    rounded = self._integers(column, scale)
+                    integers[number, :, place] = rounded
+                    return rounded * scale
+
+                return nearest
+
+            compensate(matrix, moments[number], block, start)
+        return Scaled(layout.weight(integers, weight.shape), layout.weight(scales, weight.shape), self.bits)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        most: int = 2 ** (self.bits - 1) - 1
+        return -most - (self.bits in _SEARCHED), most
+
+    def _integers(self, weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """The nearest integers, as floats."""
+        return np.clip(np.rint(weight / scales), *self._range)
+
+    def _scales(self, blocks: np.ndarray, round_to: np.dtype) -> np.ndarray:
+        """The scale of each block, whose elements are along the last axis: the smallest without clipping; of few bits,
+        the one of several that loses least, negative where the negative elements are the larger ones."""
+        _, most = self._range
+        largest = np.abs(blocks).max(axis=-1)
+        best = _rounded(largest / most, round_to)
+        if self.bits not in _SEARCHED:
+            return best
+        least = self._lost(blocks, best)
+        for factor in (sign * each for each in _FACTORS for sign in (1, -1)):
+            tried = _rounded(largest * (factor / (most + 0.5)), round_to)
+            lost = self._lost(blocks, tried)
+            best = np.where(lost < least, tried, best)
+            least = np.minimum(lost, least)
+        return best
+
+    def _lost(self, blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        wide = scales.astype(np.float32)[..., None]
+        return np.asarray(((self._integers(blocks, wide) * wide - blocks) ** 2).sum(axis=-1))
 
     @classmethod
     def name_of(cls, op: Operation) -> str:
         """In other programs also `u4`, unsigned integers, and `f8E4M3FN`, floats."""
         result, data, scales = map(Value, (op.results[0], *op.operands[:2]))
-        if inner := unpacking_of(data.ssa):
+        if (inner := unpacking_of(data.ssa)) and _is_of_integers(inner):
+            return "w3" + sizes("block", result.static_shape, scales.static_shape)
+        if inner:
             return f"{name_of(inner)}, scaled"
         element = data.dtype
         name = {"si": "w", "ui": "u"}[element[:2]] + str(BIT_WIDTHS[element]) if element[1] == "i" else element
         if op.name == "coreai.dequantize":
             return name
         return name + sizes("block", result.static_shape, scales.static_shape)
+
+
+def _rounded(scales: np.ndarray, round_to: np.dtype) -> np.ndarray:
+    """Scales in their type; instead of 0, one that is not."""
+    made = scales.astype(round_to)
+    return np.where(made == 0, np.array(2.0**-14).astype(round_to), made)
+
+
+def _is_of_integers(lookup: Operation) -> bool:
+    """Whether a lookup stands for the integers of 3 bits."""
+    table = maker_of(lookup.operands[1])
+    values = table.properties.get("value") if table is not None and is_constant(table) else None
+    if not isinstance(values, DenseIntOrFPElementsAttr):
+        return False
+    return list(values.get_values()) == list(range(-4, 4))
 
 
 def _spread(scales: np.ndarray, shape: Sequence[int]) -> np.ndarray:

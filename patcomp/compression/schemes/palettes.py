@@ -7,10 +7,12 @@ neighbouring output channels.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from patcomp.compression.gptq import Nearest, compensate
 from patcomp.compression.k_means import palette, vector_palette
 from patcomp.compression.scheme import (
     Layout,
@@ -105,6 +107,17 @@ class Palette(Scheme):
         blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
         return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]), axis, self.bits)
 
+    def store_for(
+        self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]
+    ) -> Indices:
+        """The palettes are those of `store`; entries of vectors, and their indices, too."""
+        made = self.store(weight, layout, round_to)
+        if made.tables.shape[-1] > 1:
+            return made
+        tables = made.tables.reshape(-1, made.tables.shape[-2])
+        indices = _compensated(layout.matrices(weight), tables, moments)
+        return replace(made, values=layout.weight(indices, weight.shape))
+
     def _vectors(self, weight: np.ndarray, axis: int, round_to: np.dtype) -> Indices:
         """Indices of vectors along an axis, with one palette for the whole weight."""
         shape = list(weight.shape)
@@ -123,3 +136,23 @@ class Palette(Scheme):
         name = f"pal{BIT_WIDTHS[data.dtype]}{groups}{f'_vector{vector}' * (vector > 1)}"
         inner = unpacking_of(tables.ssa)
         return f"{name}, table {name_of(inner)}" if inner else name
+
+
+def _compensated(matrices: np.ndarray, tables: np.ndarray, moments: Sequence[np.ndarray]) -> np.ndarray:
+    """The indices of matrices, (matrices, outputs, inputs), whose groups of outputs have a table each."""
+    indices = np.empty(matrices.shape, np.uint8)
+    entries = tables.astype(np.float32)
+    middles = (entries[:, 1:] + entries[:, :-1]) / 2
+    for number, matrix in enumerate(matrices):
+
+        def nearest(place: int, column: np.ndarray, number: int = number) -> np.ndarray:
+            grouped = column.reshape(len(entries), -1)
+            found = (grouped[:, :, None] > middles[:, None]).sum(axis=-1)
+            indices[number, :, place] = found.reshape(-1)
+            return np.take_along_axis(entries, found, axis=1).reshape(-1)
+
+        def start(first: int, columns: np.ndarray, nearest: Nearest = nearest) -> Nearest:
+            return nearest
+
+        compensate(matrix, moments[number], matrix.shape[1], start)
+    return indices

@@ -1,0 +1,114 @@
+"""Round weights so that the outputs of their products stay, as measured on example inputs.
+
+The program and the rounded program run on the examples at the same time, op by op. Where both reach the first product
+by a weight, the inputs of all examples are there, in both programs: the weight is fitted and rounded by them, and the
+rounded program goes on with what is stored. So each weight sees what the rounding of all weights before it has done,
+and only the inputs of one product are kept at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from patcomp.compression.compress import floats, stored_as
+from patcomp.compression.gptq import fitted
+from patcomp.compression.scheme import Scheme, Stored
+from patcomp.compression.weights import PRODUCTS, Weight, weights_of
+from patcomp.evaluate.lockstep import Frame, Lockstep, second_moments, weight_operand, weight_tensor
+from patcomp.evaluate.machine import Step
+from patcomp.ir.axes import axes_before
+from patcomp.ir.constants import is_constant, weight_key
+from patcomp.ir.module import IRModule, callee
+from patcomp.ir.xdsl import Operation, SSAValue
+
+
+def calibrated(
+    module: IRModule,
+    entry: str,
+    scheme_of: Callable[[Weight], Scheme | None],
+    examples: Sequence[Callable[[], Sequence[Any]]],
+) -> Mapping[str, Stored]:
+    """The stored forms of the weights that a graph reads, by their keys.
+
+    Args:
+        module: the program.
+        entry: the graph.
+        scheme_of: the scheme of a weight; None leaves it alone.
+        examples: each gives the operands of the graph for one example, new ones at every call, because a run writes to
+            states.
+    """
+    walk = _Walk(module, scheme_of)
+    walk.run_graph(module.graph(entry), [example() for _ in range(2) for example in examples])
+    return walk.stored
+
+
+class _Walk(Lockstep):
+    """The first half of the frames are the program's, and the second half the rounded program's."""
+
+    def __init__(self, module: IRModule, scheme_of: Callable[[Weight], Scheme | None]):
+        super().__init__(module)
+        self.scheme_of = scheme_of
+        self.weights = {weight.key: weight for weight in weights_of(module)}
+        self.stored: dict[str, Stored] = {}
+        self.named: dict[SSAValue, Weight] = {}
+        """The weights that wait for their product, by the values that are views of them."""
+
+    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
+        op, half = step.op, len(operands) // 2
+        if is_constant(op):
+            results = super().run(step, operands, frames)
+            return [*results[:half], *self._constants(op, results[half:])]
+        if op.operands and axes_before(op) is not None:
+            self._name(op.results[0], op.operands[0])
+        elif op.name == "coreai.invoke":
+            for argument, operand in zip(self.module.graph(callee(op)).regions[0].block.args, op.operands, strict=True):
+                self._name(argument, operand)
+        elif op.name in PRODUCTS:
+            for index, operand in enumerate(op.operands[:2]):
+                if operand in self.named:
+                    self._round(self.named[operand], index, operands)
+        return super().run(step, operands, frames)
+
+    def _name(self, value: SSAValue, of: SSAValue) -> None:
+        self.named.pop(value, None)  # a graph that is called again reads other weights
+        if of in self.named:
+            self.named[value] = self.named[of]
+
+    def _constants(self, op: Operation, results: list[list[Any]]) -> list[list[Any]]:
+        """The results of a constant in the rounded program; those of a weight that waits are still the floats."""
+        weight = self.weights.get(weight_key(op.results[0]) or "")
+        scheme = None if weight is None else self.scheme_of(weight)
+        if weight is None or scheme is None:
+            return results
+        if weight.kinds == ("matmul",) and not any(_is_inside_control_flow(reader) for reader in weight.readers):
+            self.named[op.results[0]] = weight
+            return results
+        if weight.key not in self.stored:
+            self.stored[weight.key] = stored_as(scheme, weight, floats(weight, self.module.blobs))
+        made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
+        return [[made] for _ in results]
+
+    def _round(self, weight: Weight, index: int, operands: Sequence[list[Any]]) -> None:
+        """Give the rounded program the stored form of a weight, which is made for its first product."""
+        half = len(operands) // 2
+        scheme = self.scheme_of(weight)
+        assert scheme is not None
+        if weight.key not in self.stored:
+            exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
+            matrices = weight.layout.matrices(exact)
+            moments, crossed = second_moments(operands[:half], operands[half:], index, len(matrices))
+            better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
+            self.stored[weight.key] = stored_as(
+                scheme, weight, weight.layout.weight(np.stack(better), exact.shape), moments
+            )
+        rounded = weight.layout.matrices(self.stored[weight.key].floats())
+        for given in operands[half:]:
+            given[index] = weight_operand(rounded, given[index], index)
+
+
+def _is_inside_control_flow(op: Operation) -> bool:
+    parent = op.parent_op()
+    return parent is None or parent.name != "coreai.graph"

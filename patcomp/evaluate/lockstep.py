@@ -1,0 +1,121 @@
+"""Run a graph on several examples at once, op by op, so that each op is seen with the operands of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from patcomp.errors import EvaluationError
+from patcomp.evaluate.machine import Machine, Step
+from patcomp.evaluate.registry import EvaluatedOp
+from patcomp.ir.module import IRModule, callee
+from patcomp.ir.xdsl import Block, Operation, SSAValue
+
+Frame = dict[SSAValue, Any]
+"""The values of one example."""
+
+
+class Lockstep:
+    """Runs graphs of a module; bodies of branches and loops are run one example after the other.
+
+    Args:
+        module: the program.
+    """
+
+    def __init__(self, module: IRModule):
+        self.module = module
+        self.machine = Machine(module)
+
+    def run_graph(self, graph: Operation, operands: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """The results for each example.
+
+        Args:
+            graph: a graph of the module.
+            operands: the operands in order (tensors, handles, tokens) of each example.
+        """
+        with torch.no_grad():
+            return self._run_block(graph.regions[0].block, operands)
+
+    def _run_block(self, block: Block, operands: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        frames: list[Frame] = [dict(zip(block.args, given, strict=True)) for given in operands]
+        for step in self.machine.steps(block):
+            given = [[frame[operand] for operand in step.op.operands] for frame in frames]
+            if step.op is block.last_op:
+                return given
+            for frame, results in zip(frames, self.run(step, given, frames), strict=True):
+                frame.update(zip(step.op.results, results, strict=True))
+                for dead in step.last_uses:
+                    del frame[dead]
+        raise EvaluationError("a block has no terminator")
+
+    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
+        """The results of an op for each example.
+
+        Args:
+            step: the op.
+            operands: its operands in each example, which may be replaced.
+            frames: what regions of the op may read.
+        """
+        if step.op.name == "coreai.invoke":
+            return self.run_graph(self.module.graph(callee(step.op)), operands)
+        return [
+            self.machine.run_op(EvaluatedOp(step.op, self.machine, frame), step.run, given)
+            for frame, given in zip(frames, operands, strict=True)
+        ]
+
+
+def second_moments(
+    exact: Sequence[Sequence[Tensor]], changed: Sequence[Sequence[Tensor]], index: int, count: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """How the inputs of a weight's matrices go together, in examples of a program and of a changed one.
+
+    Args:
+        exact, changed: the operands of a product by a weight, in each example.
+        index: which operand is the weight, 0 or 1.
+        count: the number of its matrices.
+
+    Returns:
+        For each matrix two arrays of shape (inputs, inputs): the mean products of the changed program's inputs with
+        themselves, and with the program's own, which are the columns.
+    """
+    moments = crossed = torch.zeros(1, dtype=torch.float64)
+    rows = 0
+    for own, made in zip(exact, changed, strict=True):
+        wanted, found = (_inputs(given[1 - index], given[index], index, count) for given in (own, made))
+        moments = moments + (found.mT @ found).double()
+        crossed = crossed + (found.mT @ wanted).double()
+        rows += wanted.shape[1]
+    scale = 1 / max(rows, 1)
+    return [each.numpy() * scale for each in moments], [each.numpy() * scale for each in crossed]
+
+
+def weight_tensor(values: np.ndarray, like: Tensor) -> Tensor:
+    """Values as a tensor of the type of another one."""
+    return torch.from_numpy(values).to(like.dtype)
+
+
+def weight_operand(matrices: np.ndarray, like: Tensor, index: int) -> Tensor:
+    """Matrices of shape (matrices, outputs, inputs) as the operand of a product that another tensor is."""
+    made = weight_tensor(matrices, like).reshape(*like.shape[:-2], *matrices.shape[-2:])
+    return made.mT if index == 1 else made
+
+
+def _inputs(values: Tensor, weight: Tensor, index: int, count: int) -> Tensor:
+    """The inputs of the matrices of a weight, (matrices, rows, inputs), from the other operand of its product.
+
+    Args:
+        values: the other operand.
+        weight: the weight as the product reads it.
+        index: which operand of the product it is.
+        count: the number of matrices.
+    """
+    rows = values.float() if index == 1 else values.mT.float()
+    stack = torch.broadcast_shapes(rows.shape[:-2], weight.shape[:-2])
+    own = (*[1] * (len(stack) - weight.dim() + 2), *weight.shape[:-2])
+    rows = rows.expand(*stack, *rows.shape[-2:])
+    order = sorted(range(len(stack)), key=lambda axis: own[axis] == 1)  # the axes of the weight's matrices come first
+    return rows.permute(*order, -2, -1).reshape(count, -1, rows.shape[-1])
