@@ -26,6 +26,7 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, Rejected, example, op_rule
 from patterns_catalog.composites.experts import gather_mm
 from patterns_catalog.slices import Part, part_of
+from patterns_catalog.target.stored_forms import expanded, is_stored, part_of_stored, transposed
 
 
 def _experts(torch: Any, x: Any, scores: Any, *, chosen: int, bias: bool = False) -> Any:
@@ -65,12 +66,15 @@ def experts_together(op: OpView, c: Coreai) -> Value:
     if view is None or constant_integers(op.axes.ssa) != (1,) or x.rank != 3 or x.shape[1] is None:
         op.reject("the sum is not over the choices of each token")
     rows = Value(view.operands[0])
-    op.expect(rows.rank == 2 and rows.shape[1] == x.shape[2], "the sum is not over the choices of each token")
+    width = x.shape[2]
+    op.expect(rows.rank == 2 and rows.shape[1] == width, "the sum is not over the choices of each token")
+    if width is None:
+        op.reject("the number of features is dynamic")
     layer = _Layer(c, x.shape[0], x.shape[1], rows.shape[0])
     total = c.reduce_sum(layer.apart(rows), [2])
     op.expect(layer.has_product, "the layer chooses no matrix by index")
     op.cover(view, *layer.covered)
-    return c.reshape(total, [-1 if x.shape[0] is None else x.shape[0], 1, *x.static_shape[2:]])
+    return c.reshape(total, [-1 if x.shape[0] is None else x.shape[0], 1, width])
 
 
 @dataclass
@@ -151,14 +155,14 @@ class _Layer:
         by_left = given["lhs_indices"] is not None
         weight, x = (given["lhs"], given["rhs"]) if by_left else (given["rhs"], given["lhs"])
         indices, other = (given[f"{side}_indices"] for side in (("lhs", "rhs") if by_left else ("rhs", "lhs")))
-        _expect(indices is not None and other is None and weight.rank == 3 and is_constant(weight.ssa), value)
+        _expect(indices is not None and other is None and weight.rank == 3 and is_stored(weight), value)
         _expect(x.rank == 3 and x.shape[2 if by_left else 1] == 1, value)
         rows = self.apart(x)
         if part is not None:
-            weight = part.of(self.c, weight, 1 if by_left else 2)
+            weight = part_of_stored(self.c, weight, part, 1 if by_left else 2)
         if by_left:  # (experts, outputs, features)
-            weight = self.c.transpose(weight, [0, 2, 1])
-        self.has_product, stack = True, self.c.reshape(weight, [1, *weight.static_shape])
+            weight = transposed(self.c, weight, [0, 2, 1])
+        self.has_product, stack = True, expanded(self.c, weight, [0])
         made = gather_mm(rows, stack, None, self._choices(indices), num_batch_axes=1)
         assert isinstance(made, Value)
         return made

@@ -22,7 +22,8 @@ from patcomp.ir.dialect import ops_with
 from patcomp.ir.traits import Reshape
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import OpView, Rejected, example, op_rule
+from patterns_catalog.slices import Part
 from patterns_catalog.target.linear import is_weight
 from patterns_catalog.target.parts_together import copied
 
@@ -56,6 +57,36 @@ def expanded(c: Coreai, value: Value, axes: Sequence[int]) -> Value:
     """
     places = [place for place in range(value.rank + len(axes)) if place not in axes]
     return _moved(c, value, places, lambda x: c.expand_dims(x, list(axes)))
+
+
+def part_of_stored(c: Coreai, value: Value, part: Part, axis: int) -> Value:
+    """A part of a constant or of a weight in a stored form along an axis, unpacked after it is cut.
+
+    Raises:
+        Rejected: the part begins or ends inside of a block.
+    """
+    if (op := stored_form(value)) is None:
+        return part.of(c, value, axis)
+    size, taken = value.static_shape[axis], part.end - part.start
+    if op.name == _SLICES:
+        raise Rejected("slices of a weight with one scale for each slice are not cut")
+
+    def of_blocks(parameter: Value) -> Value:
+        count = parameter.static_shape[axis]
+        if count == 1:
+            return parameter
+        block = size // count
+        if block > 1 and (part.step != 1 or part.start % block or taken % block):
+            raise Rejected(f"the part {part.start}:{part.end} of a weight begins or ends inside of a block of {block}")
+        scaled = Part(axis, part.start // block, part.end // block, part.step)
+        return part_of_stored(c, parameter, scaled, axis)
+
+    data, *parameters = map(Value, op.operands)
+    data = part_of_stored(c, data, part, axis)
+    if op.name == _TABLE:
+        table, along = parameters
+        return c.lut_to_dense(data, of_blocks(table), _axes(along, value.rank)[0])
+    return c.blockwise_shift_scale(data, *map(of_blocks, parameters))
 
 
 def _moved(c: Coreai, value: Value, places: Sequence[int], move: Callable[[Value], Value]) -> Value:

@@ -280,3 +280,33 @@ def test_experts_are_joined_as_the_model_wants_them(kind: str, names: tuple[str,
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
     assert torch.equal(made(tokens).logits, wanted(tokens).logits)
     assert not [name for name, _ in made.named_parameters() if name.endswith("experts.gate_up_proj")]
+
+
+class _Experts(nn.Module):
+    """Two experts for each token, as transformers computes them, with weights of 4 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        both = StoredWeight(torch.randint(-8, 8, (3, 16, 8)).to(torch.int8), 4, torch.rand(3, 16, 2))
+        down = StoredWeight(torch.randint(-8, 8, (3, 8, 8)).to(torch.int8), 4, torch.rand(3, 4, 1))
+        self.both, self.down = (Unpacking(weight, torch.float32, "w") for weight in (both, down))
+
+    def forward(self, x: Tensor, scores: Tensor) -> Tensor:
+        weights, choices = scores.topk(2, -1)
+        expert = choices.reshape(-1)
+        gate, up = torch.bmm(self.both()[expert], x.repeat_interleave(2, 0).unsqueeze(-1)).squeeze(-1).chunk(2, -1)
+        out = torch.bmm(self.down()[expert], (nn.functional.silu(gate) * up).unsqueeze(-1)).squeeze(-1)
+        return (out * weights.reshape(-1, 1)).view(x.shape[0], 2, 8).sum(1)
+
+
+def test_experts_in_few_bits_have_the_form_of_the_gpu() -> None:
+    from patcomp import TorchConverter, export
+
+    torch.manual_seed(0)
+    model, inputs = _Experts().eval(), (torch.randn(4, 8), torch.randn(4, 3))
+    tokens = torch.export.Dim("tokens", min=2, max=64)
+    exported = export(model, inputs, dynamic_shapes=({0: tokens}, {0: tokens}))
+    program = TorchConverter().add_exported_program(exported, ["x", "scores"], ["y"]).to_coreai(target="gpu")
+    assert str(program).count("coreai.invoke @gather_mm") == 3  # gate, up, down; none for gate and up together
+    made = program.run({"x": inputs[0], "scores": inputs[1]})["y"]
+    torch.testing.assert_close(torch.as_tensor(made), model(*inputs), rtol=1e-5, atol=1e-5)

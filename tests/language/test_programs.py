@@ -72,6 +72,7 @@ def test_no_more_than_by_hand(kind: str) -> None:
     wanted = BY_HAND[kind]
     assert found.ops <= wanted.ops
     assert all(found.calls.get(name, 0) <= count for name, count in wanted.calls.items())
+    assert found.calls.get("gather_mm") == wanted.calls.get("gather_mm")  # gate, up and down of each layer
     layers = LAYERS.get(kind, 2)
     for name, count in (("slice_update", 2 * layers), ("write_handle", 2 * layers), ("read_handle", 2 * layers + 2)):
         assert names[name] == count, name
