@@ -115,6 +115,7 @@ def convert_vlm(
     tokenizer: Annotated[
         bool, typer.Option(help="Whether the bundle gets the folder's tokenizer; without one it takes token ids only.")
     ] = True,
+    compress: Compress = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")] = False,
@@ -129,7 +130,7 @@ def convert_vlm(
 
     bundle = convert_vision_language_model(
         folder, out=output, image_size=image_size, max_context=max_context, dtype=dtype,
-        tokenizer=None if tokenizer else False, allow_missing=allow_missing or (),
+        tokenizer=None if tokenizer else False, compress=compress, allow_missing=allow_missing or (),
         allow_unexpected=allow_unexpected or (), check=not no_check, progress=working, writer=writer,
     )  # fmt: skip
     metadata = bundle.metadata

@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import nn
 
+from patcomp.compression import compressed_weights
+from patcomp.emit.asset import load
 from patcomp.language import (
     Bundle,
     LanguageModelError,
@@ -61,6 +63,18 @@ def test_a_folder(made: Bundle) -> None:
     template = (made.path / "tokenizer" / "chat_template.jinja").read_text()
     assert template == TEMPLATE.replace("<image>", metadata["vision"]["image_text"])
     assert metadata["language"]["max_context_length"] == 512
+
+
+def test_in_few_bits(made: Bundle, source: Path, tmp_path: Path) -> None:
+    """Decoder, table and tower; the assets compute what the compressed programs do on the evaluator."""
+    small = convert_vision_language_model(
+        source, out=tmp_path / "small", max_context=512, compress={"scheme": "w8", "threshold": 256}
+    )
+    assert small.metadata["compression"] == "mixed"
+    assert check_bundle(small.path) == ()
+    for file in small.metadata["assets"].values():
+        assert list(compressed_weights(load(small.path / file).module)), file
+    assert len(small.generate(TOKENS, 3, np.zeros((1, 3, SIZE, SIZE), np.float32))) == 3
 
 
 def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> None:

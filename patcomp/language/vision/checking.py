@@ -74,15 +74,7 @@ class VisionComparison:
         """
         wanted, features = self._wanted
         largest = largest_of(wanted, self.dtype)
-        seen = features_of(programs[TOWER].run, self.pixels.numpy())
-
-        def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            made: Mapping[str, Any] = programs[MAIN].run(inputs, state=states, entrypoint=name)
-            return made
-
-        made = self._made(programs[EMBEDDING].run, main, seen)
-        for program in programs.values():
-            release(blob.data for blob in program.module.blobs)
+        made, seen = self._evaluated(programs)
         worst = float(((made - wanted).abs().amax(1) / largest).max())
         if not worst <= TOLERANCE[self.dtype]:
             off = float((torch.from_numpy(seen[0]).float() - features).abs().max() / features.abs().max())
@@ -93,18 +85,35 @@ class VisionComparison:
             )
         warn_of_ties(made, wanted, "the evaluator")
 
-    def check_assets(self, folder: Path, files: Mapping[str, str]) -> None:
+    def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
+        """The logits of programs on the evaluator, and the features of the image."""
+        seen = features_of(programs[TOWER].run, self.pixels.numpy())
+
+        def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            made: Mapping[str, Any] = programs[MAIN].run(inputs, state=states, entrypoint=name)
+            return made
+
+        made = self._made(programs[EMBEDDING].run, main, seen)
+        for program in programs.values():
+            release(blob.data for blob in program.module.blobs)
+        return made, seen
+
+    def check_assets(
+        self, folder: Path, files: Mapping[str, str], compressed: Mapping[str, AIProgram] | None = None
+    ) -> None:
         """Compare assets on the Core AI runtime, in another process: the most probable token after each token.
 
         Args:
             folder: of the bundle.
             files: the assets in it, by role.
+            compressed: the programs with compressed weights, which the assets then are compared with in place of the
+                model.
 
         Raises:
             LanguageModelError: a token differs, and rounding of both logits does not explain it; or the runtime refuses
                 an asset.
         """
-        wanted, _ = self._wanted
+        wanted = self._wanted[0] if compressed is None else self._evaluated(compressed)[0]
         with runtime() as native:
 
             def run(role: str) -> Run:

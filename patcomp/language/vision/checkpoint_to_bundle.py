@@ -15,12 +15,14 @@ from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.bundle import Bundle
 from patcomp.language.checkpoint_to_bundle import context_of
+from patcomp.language.compressing import compressed
 from patcomp.language.contract import (
     EMBEDDING,
     EMBEDDINGS,
@@ -38,6 +40,7 @@ from patcomp.language.exporting import exported_module
 from patcomp.language.folders import check_class, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
+from patcomp.language.quality import plan_of
 from patcomp.language.sources import Step
 from patcomp.language.unfinished import request_of, unfinished
 from patcomp.language.vision.checking import VisionComparison
@@ -66,6 +69,7 @@ def convert_vision_language_model(
     image_processor: Any = None,
     allow_missing: str | Sequence[str] = (),
     allow_unexpected: str | Sequence[str] = (),
+    compress: str | Path | Mapping[str, Any] | None = None,
     check: bool = True,
     progress: Step | None = None,
     writer: Writer | None = None,
@@ -85,6 +89,8 @@ def convert_vision_language_model(
         image_processor: an image processor of transformers, or its settings as a dict; by default those of the folder.
         allow_missing: names of weights, or patterns, that a folder may lack; they are drawn at random.
         allow_unexpected: names of weights of a folder that the model has no place for; they are left out.
+        compress: how small the weights of decoder, table of embeddings and vision tower become, as of
+            `convert_language_model`; a budget is of each.
         check: whether the converted programs are compared with the model on an image and a few tokens, on the
             evaluator, and on the Core AI runtime where it is installed.
         progress: as of `convert_language_model`.
@@ -115,11 +121,13 @@ def convert_vision_language_model(
         check_weight_files(source, config)
     elif allowed.missing or allowed.unexpected:
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
+    request = None if compress is None else CompressionRequest.of(compress)
     settings = _settings(image_processor, source)
     words = chosen_tokenizer(tokenizer, source, trust_remote_code=False)
     options = {
         "kind": VISION, "context": max_context, "dtype": dtype, "name": name, "check": check, "size": image_size,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "settings": astuple(settings),
+        "compress": repr(request),
     }  # fmt: skip
     again = source is not None and (tokenizer is None or tokenizer is False)
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
@@ -142,7 +150,8 @@ def convert_vision_language_model(
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
             programs = _programs(tower, decoder, context, step)
-            described = description(model, context, name, identifier, (refusal,) if refusal else ())
+            word = None if request is None else request.text
+            described = description(model, context, name, identifier, (refusal,) if refusal else (), compression=word)
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
             described[TOWER] = keys = _image_keys(tower, settings, words)
             work.once("description", lambda: write_description(work.folder, described, with_placed_images(words, keys)))
@@ -150,6 +159,9 @@ def convert_vision_language_model(
             if check:
                 with step("comparing the programs with the model"):
                     work.once("comparison", lambda: comparison.check_programs(programs))
+        if request is not None:
+            with step("compressing the weights"):
+                programs = _compressed(programs, request, model.config.get_text_config().vocab_size)
         for role, program in programs.items():
             make_anonymous(program.module)  # a bundle does not tell where its model was
             with step(f"writing the asset {_file(role, name)}") as shown:
@@ -158,8 +170,20 @@ def convert_vision_language_model(
                 program.save_asset(asset, metadata=card(source), writer=writer, progress=advance)
         if check and has_toolchain():
             with step("comparing the assets with the model"), implementations(model):
-                comparison.check_assets(work.folder, described["assets"])
+                comparison.check_assets(work.folder, described["assets"], None if request is None else programs)
     return Bundle(place)
+
+
+def _compressed(
+    programs: Mapping[str, AIProgram], request: CompressionRequest, vocabulary: int
+) -> dict[str, AIProgram]:
+    """Programs with smaller weights, by role; a table of embeddings or a tower may have none that the request means."""
+    return {
+        role: compressed(program, request, vocabulary)
+        if role == MAIN or plan_of(program, request, None).names
+        else program
+        for role, program in programs.items()
+    }
 
 
 def _settings(image_processor: Any, source: Path | None) -> ImageSettings:
