@@ -310,3 +310,22 @@ def test_experts_in_few_bits_have_the_form_of_the_gpu() -> None:
     assert str(program).count("coreai.invoke @gather_mm") == 3  # gate, up, down; none for gate and up together
     made = program.run({"x": inputs[0], "scores": inputs[1]})["y"]
     torch.testing.assert_close(torch.as_tensor(made), model(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_do_not_stay_unpacked_after_a_conversion() -> None:
+    from patcomp import TorchConverter, export
+    from patcomp.evaluate.machine import _CONSTANTS
+
+    class Linear(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            data = torch.randint(-8, 8, (32, 64)).to(torch.int8)
+            self.weight = Unpacking(StoredWeight(data, 4, torch.rand(32, 2)), torch.float32, "w")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight().T
+
+    exported = export(Linear().eval(), (torch.randn(2, 64),))
+    program = TorchConverter().add_exported_program(exported).to_coreai(target="gpu")
+    assert program.module.blobs
+    assert 32 * 64 not in [tensor.numel() for _, tensor in _CONSTANTS.get(program.module, {}).values()]
