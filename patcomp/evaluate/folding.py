@@ -11,11 +11,11 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import TORCH_DTYPES
-from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.machine import Machine, decode_constant
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name
-from patcomp.ir.xdsl import Block, Operation, SSAValue
+from patcomp.ir.xdsl import Block, DenseResourceAttr, Operation, SSAValue
 
 
 def evaluate_op(
@@ -38,7 +38,10 @@ def evaluate_op(
             operands.append(_tensor(known[operand], operand))
             continue
         assert not isinstance(operand.owner, Block)
-        operands.append(machine.constant(operand.owner.properties["value"]))
+        attribute = operand.owner.properties["value"]
+        # a weight is read once or twice here, and its elements, unpacked, would stay for as long as the module
+        is_weight = isinstance(attribute, DenseResourceAttr)
+        operands.append(decode_constant(attribute, module.blobs) if is_weight else machine.constant(attribute))
     implementation = IMPLEMENTATIONS.get(op.name)
     if implementation is None:
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
