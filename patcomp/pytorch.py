@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import sympy
@@ -387,6 +389,16 @@ def decomposition_of(op: OpOverload) -> Callable[..., Any]:
 
     found: Callable[..., Any] = decomposition_table.get(op, op.decompose)
     return found
+
+
+def definitions_of(op: OpOverload) -> set[CodeType]:
+    """The code of the Python functions that say what an operator computes: PyTorch's decompositions of it."""
+    from torch._decomp import decomposition_table
+
+    functions = [
+        inspect.unwrap(each) for each in (decomposition_table.get(op), *op.py_kernels.values()) if callable(each)
+    ]
+    return {each.__code__ for each in functions if inspect.isfunction(each)}
 
 
 def tensor_without_data(kind: type[torch.Tensor], like: torch.Tensor, dtype: torch.dtype) -> Any:

@@ -8,8 +8,5 @@ EXPLAINED = {
     "not proved: decompose fake_quantize_if_enabled": "PyTorch inverts the scale in 32 bits, and rounds that",
     "not proved: decompose linalg_matrix_exp": "PyTorch's own results for large matrices have fewer than 12 digits",
     "not proved: gelu by sigmoid": "an approximation, which differs from the exact form by up to 5e-4",
-    "not proved: inverse permutation": "its proof takes more than five minutes",
-    "not proved: instance_norm as batch_norm": "proofs find no program of its example that it takes",
-    "not proved: gather_mm of groups": _OF_TRANSFORMERS,
 }
 """The reason for each finding, by its kind and rule."""

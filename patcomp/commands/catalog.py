@@ -82,7 +82,7 @@ def show_rule(
 def check_catalog(catalog: Catalogs = None) -> None:
     """Check the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
     from patcomp.patterns import collect
-    from patcomp.proof.selftest import self_tests
+    from patcomp.proof.near_misses import self_tests
     from patcomp.questions.reach import check_reach
 
     everything = rules_with(catalog)  # this also loads patcomp's composites, which rules of users may build

@@ -76,6 +76,9 @@ def compress(
     compare: Annotated[
         bool, typer.Option("--compare", help="A table of several schemes: size, and loss on the text of --check.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the HTML report of the result; with --compare it has a plot of all.")
+    ] = None,
     modules: Modules = None,
     catalog: Catalogs = None,
     trusted: Trusted = False,
@@ -97,7 +100,7 @@ def compress(
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if _is_bundle(Path(model)):
         requests = [CompressionRequest.of(each) for each in schemes] if schemes else [request]
-        _compress_bundle(Path(model), output, requests, check, calibrate, writer, json)
+        _compress_bundle(Path(model), output, requests, check, calibrate, html, writer, json)
         return
     _check_is_no_text(check, calibrate, compare)
     if output is not None:
@@ -114,6 +117,8 @@ def compress(
         examples = source.inputs_for(program) if check or calibrate or seen else None
         small = request.applied(program.compress, examples, calibrate=calibrate is not None)
     assert small.compression is not None
+    if html is not None:
+        small.html(html)
     if output is not None:
         with working(f"writing {output}", True) as advance:
             small.save_asset(output, force=force, writer=writer, progress=advance)
@@ -143,11 +148,14 @@ def _compress_bundle(
     requests: Sequence[CompressionRequest],
     check: str | None,
     calibrate: str | None,
+    html: Path | None,
     writer: WriterName | None,
     json: bool,
 ) -> None:
     if output is None and check is None:
         raise UsageError("name the folder of the new bundle with --output, or a text to measure on with --check")
+    if html is not None and check is None:
+        raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
     declare_operators()  # transformers imports torchvision
@@ -161,7 +169,14 @@ def _compress_bundle(
     else:
         with working(f"compressing {bundle}", True):
             report = measure_compression(
-                bundle, requests, check, out=output, calibrate=calibrate, by_layer=len(requests) == 1, writer=writer
+                bundle,
+                requests,
+                check,
+                out=output,
+                calibrate=calibrate,
+                by_layer=len(requests) == 1,
+                html=html,
+                writer=writer,
             )
         if json:
             print_json(report.as_dict())

@@ -71,7 +71,7 @@ def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
     if not programs:
         return set()
     from patcomp.proof.examples import convert_example, fired_in
-    from patcomp.proof.op_equivalence import of_absent_library
+    from patcomp.proof.op_calls import of_absent_library
 
     if of_absent_library(rule):
         return set()

@@ -171,7 +171,7 @@ def skeleton(kind: str, name: str, op: str | None = None) -> str:
     if op is None:
         return _PATTERNS[kind].format(name=name)
     from patcomp.ir import aten
-    from patcomp.proof.op_equivalence import operator_schema
+    from patcomp.proof.op_calls import operator_schema
 
     try:
         schema = operator_schema(op)

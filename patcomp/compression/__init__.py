@@ -6,7 +6,7 @@
 from patcomp.compression.budget import BUDGET_SCHEMES, within
 from patcomp.compression.compress import compress_module, psnr
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.report import CompressionReport, WeightReport
+from patcomp.compression.report import Alternative, CompressionReport, WeightReport
 from patcomp.compression.request import CompressionRequest
 from patcomp.compression.scheme import PRESETS, Scheme
 from patcomp.compression.stored import compressed_weights
@@ -15,6 +15,7 @@ from patcomp.compression.weights import OtherWeight, Weight, other_weights, weig
 __all__ = [
     "BUDGET_SCHEMES",
     "PRESETS",
+    "Alternative",
     "CompressionConfig",
     "CompressionReport",
     "CompressionRequest",

@@ -18,6 +18,7 @@ from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
+from patcomp.ir.pages import release
 from patcomp.ir.types import ML_DTYPES, element_name, storage_bytes
 from patcomp.ir.value import replace_op
 from patcomp.ir.verify import verify
@@ -61,6 +62,7 @@ def compress_module(
         made.blobs.remove(weight.key)
         _replace(weight, stored, scheme, made.blobs)
         error = psnr(values, stored.floats())
+        release([module.blobs[weight.key].data])
         reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error))
     verify(made, runtime=True)
     return made, reports

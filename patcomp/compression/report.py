@@ -39,6 +39,21 @@ class WeightReport:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A way to compress a language model that was measured on a text.
+
+    Attributes:
+        name: of the scheme or budget; `"before"` for none.
+        bytes: of the weights, with scales, palettes and masks.
+        loss: nats for each token of the text.
+    """
+
+    name: str
+    bytes: int
+    loss: float
+
+
+@dataclass(frozen=True)
 class CompressionReport:
     """The weights of a program, in its order. `print(report)` shows a table."""
 
@@ -47,6 +62,8 @@ class CompressionReport:
     """The PSNR of each output against the program before, in dB; empty without example inputs."""
     others: Sequence[OtherWeight] = ()
     """The large weights that no scheme stores."""
+    alternatives: Sequence[Alternative] = ()
+    """What was measured beside it, the program before first."""
 
     @property
     def before(self) -> int:
@@ -70,6 +87,7 @@ class CompressionReport:
             "before": self.before,
             "after": self.after,
             "others": [asdict(weight) for weight in self.others],
+            "alternatives": [asdict(each) for each in self.alternatives],
             "output_psnr": {name: _plain(psnr) for name, psnr in self.output_psnr.items()},
         }
 

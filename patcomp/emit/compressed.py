@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.compression import CompressionConfig, CompressionReport, compress_module, other_weights, weights_of, within
+from patcomp.compression import (
+    Alternative,
+    CompressionConfig,
+    CompressionReport,
+    compress_module,
+    other_weights,
+    weights_of,
+    within,
+)
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
@@ -120,6 +128,12 @@ class Plan:
             history = history.without(gone).followed_by(stage, module)
         report = CompressionReport([*earlier, *weights], errors, list(other_weights(module, self.config.threshold)))
         return replace(program, module=module, history=history, _compression=report)
+
+
+def with_alternatives(program: AIProgram, alternatives: Sequence[Alternative]) -> AIProgram:
+    """A compressed program whose report has other ways to compress it, too."""
+    assert program.compression is not None
+    return replace(program, _compression=replace(program.compression, alternatives=alternatives))
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,8 @@ class Questions:
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
 
         It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
-        The conversion is repeated for the report. The file has the text of the IR and the paths of modules and source
-        lines, but no weights.
+        The conversion is repeated for the report. A program that was loaded has one stage and no rules. The file has
+        the text of the IR and the paths of modules and source lines, but no weights.
 
         Args:
             path: the file, which is replaced.
@@ -198,12 +198,15 @@ class Questions:
             The path.
 
         Raises:
-            LookupError: the program was not made by a converter.
             OSError: the file cannot be written.
         """
         path = Path(path)
         check_writable(path)
-        text = known(self.history).html(self, verification=verification, times=times)
+        from patcomp.report import html_page
+
+        options: dict[str, Any] = {"verification": verification, "times": times}
+        history = self.history
+        text = html_page(self, None, (), **options) if history is None else history.html(self, **options)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path

@@ -26,6 +26,13 @@ _MARKED = {
     " replication_pad3d",
     "whole": "_unsafe_view alias clone contiguous detach expand flip lift_fresh_copy permute reshape squeeze"
     " squeeze.dim squeeze.dims t transpose.int unsqueeze view",
+    "movement": "_reshape_alias _reshape_copy _unsafe_index.Tensor _unsafe_index_put as_strided_scatter cat"
+    " channel_shuffle constant_pad_nd copy diag_embed diagonal_copy diagonal_scatter embedding expand_copy fill.Scalar"
+    " fill.Tensor im2col index_copy index_fill.int_Scalar index_fill.int_Tensor index_put masked_fill.Scalar"
+    " masked_fill.Tensor masked_scatter permute_copy pixel_unshuffle roll rot90 scatter.src scatter.value"
+    " select_scatter slice_copy.Tensor slice_scatter squeeze_copy squeeze_copy.dim squeeze_copy.dims stack"
+    " take_along_dim tile tril triu unsqueeze_copy view_copy where.Scalar where.ScalarOther where.ScalarSelf where.self"
+    " zero",
 }
 """What the operators do with elements, by the mark of a trait; pointwise are also those that PyTorch tags so."""
 

@@ -24,7 +24,7 @@ from importlib.resources import files
 from typing import Any, ClassVar
 
 from patcomp.ir.builder import Builder
-from patcomp.ir.traits import Broadcasting, SameShape, Selection, View, Whole
+from patcomp.ir.traits import Broadcasting, Movement, SameShape, Selection, View, Whole
 from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import (
     AnyAttr,
@@ -401,6 +401,7 @@ def _collect(given: Any, unresolved: list[UnresolvedOperand]) -> Attribute:
 
 _MARKS: dict[str, type[OpTrait]] = {
     "pointwise": Broadcasting, "same_shape": SameShape, "view": View, "selection": Selection, "whole": Whole,
+    "movement": Movement,
 }  # fmt: skip
 
 

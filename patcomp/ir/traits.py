@@ -29,7 +29,11 @@ class Reduction(OpTrait):
     """The result has one element for those of the first operand along some axes, the second operand, with size 1."""
 
 
-class Selection(OpTrait):
+class Movement(OpTrait):
+    """The results have only elements of the operands, numbers among the arguments, and zeros."""
+
+
+class Selection(Movement):
     """The results have only elements of the first operand, some of them perhaps left out or repeated."""
 
 

@@ -77,6 +77,7 @@ def measure_compression(
     out: str | Path | None = None,
     calibrate: str | Path | Sequence[int] | None = None,
     by_layer: bool = False,
+    html: str | Path | None = None,
     writer: Writer | None = None,
     progress: Callable[[str], object] = lambda name: None,
 ) -> QualityReport:
@@ -89,6 +90,7 @@ def measure_compression(
         out: where the last of them is written as a bundle, if it is.
         calibrate: as in `compress_bundle`; another text than the one that is measured.
         by_layer: whether the report has the rise of the loss for each layer alone.
+        html: where the HTML report of the last of them is written, with a plot of all by size and loss, if it is.
         writer: as in `compress_bundle`.
         progress: is told the name of each way before it is tried.
 
@@ -107,6 +109,8 @@ def measure_compression(
     plans = {request.text: plan(request) for request in requests}
     report, made = measured(program, opened.text(text), plans, by_layer=by_layer, started=progress)
     _warn_of_others(made)
+    if html is not None:
+        made.html(html)
     if out is not None:
         opened.written(made, requests[-1], Path(out), writer)
     return report

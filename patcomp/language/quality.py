@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from patcomp import AIProgram
-from patcomp.compression import CompressionRequest
-from patcomp.emit.compressed import Plan
+from patcomp.compression import Alternative, CompressionRequest
+from patcomp.emit.compressed import Plan, with_alternatives
 from patcomp.ir.tables import text_of
 from patcomp.language.text_loss import Reading, Text
 
@@ -127,7 +127,8 @@ def measured(
         agreement = own.agreement(found)
         rows.append(Quality(name, report.after, bits, found.loss, found.perplexity, agreement, layers))
     assert before is not None
-    return QualityReport(before, rows), made
+    tried = [Alternative(each.name, each.bytes, each.loss) for each in (before, *rows)]
+    return QualityReport(before, rows), with_alternatives(made, tried)
 
 
 def _rises(program: AIProgram, plan: Plan, text: Text, own: Reading) -> dict[str, float]:

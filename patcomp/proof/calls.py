@@ -1,25 +1,30 @@
-"""Calls of one op before and after a rule, and examples that are whole programs: pairs that are compiled."""
+"""Calls of one op before and after a rule: compiled programs, and decompositions in PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
-from patcomp.errors import EvaluationError
+from patcomp.errors import EvaluationError, UnsupportedError
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import (
+    DATA_DEPENDENT,
     call_of,
     is_pointwise,
     overload_of,
     results_of,
+    without_data,
 )
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of, tensor
 from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run
+from patcomp.proof.counterexample import InvalidRewriteError, failure_text, with_rule_in_front
 from patcomp.proof.drawing import open_type
-from patcomp.proof.op_equivalence import (
+from patcomp.proof.op_calls import (
+    OpDrawing,
     OperatorCall,
     arguments_of,
     called,
@@ -27,13 +32,12 @@ from patcomp.proof.op_equivalence import (
     is_of_complex,
     is_of_operands,
     program_of_call,
-    rewritten_call,
 )
 from patcomp.proof.pairs import Input, Pair, run_module
+from patcomp.proof.same_code import runs_definition, shares_kernel
 from patcomp.proof.symbols import Symbols
-from patcomp.proof.trials import InvalidRewriteError, failure_text
-from patcomp.proof.variations import OpDrawing
 from patcomp.questions.reach import namespace_of
+from patcomp.rewrites import Options, run_pipeline
 
 
 @dataclass
@@ -65,7 +69,7 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
         InvalidRewriteError: the rule raises an exception, or its result is an invalid program.
     """
     examples = [drawing.example, *({**drawing.example, **run} for run in drawing.runs)]
-    calls = [called(OpDrawing(drawing.rule, drawing.op, example, drawing.aspect)) for example in examples]
+    calls = [called(replace(drawing, example=example, runs=())) for example in examples]
     if (first := _first(calls)) is None:
         return None
     types = list(first.types)
@@ -75,36 +79,52 @@ def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
     for call in calls[1:]:
         assert call is not None
         types = [_opened_type(one, other) for one, other in zip(types, call.types, strict=True)]
-    runs = [_inputs_of(drawing, example) for example in examples]
-    general = OpDrawing(drawing.rule, drawing.op, opened, drawing.aspect)
+    runs = [_inputs_of(replace(drawing, example=example)) for example in examples]
+    general = replace(drawing, example=opened, runs=())
     for returned in dict.fromkeys([compared_results(drawing, first), 1]):
         source = program_of_call(general, types, returned)
-        if drawing.rule.stage is Stage.NORMALIZE and (alone := _by_the_rule_alone(drawing, source)) is not None:
-            pair = Compiled(drawing, source, alone, runs, source.text(), alone.text())
-            pair.is_elementwise = is_pointwise(drawing.op)
-            return pair
         try:
-            trial = rewritten_call(drawing, source, catalog, first.inputs, {})
+            made = _by_the_rule_alone(drawing, source) or _by_the_catalog(drawing, source, catalog)
         except InvalidRewriteError as error:
-            if not is_of_operands(error):
-                raise
-            return None
-        if trial is not None:
-            pair = Compiled(drawing, source, trial.rewritten, runs, trial.source_ir, trial.rewritten_ir)
+            if is_of_operands(error) and not (drawing.aspect == "the example" or is_pointwise(drawing.op)):
+                return None
+            raise
+        if made is not None:
+            pair = Compiled(drawing, source, made[0], runs, source.text(), made[1])
             pair.is_elementwise = is_pointwise(drawing.op)
-            return pair
+            return pair if drawing.compared else None
     return None
 
 
-def _by_the_rule_alone(drawing: OpDrawing, source: IRModule) -> IRModule | None:
-    """What a normalization alone makes of a call, in PyTorch's ops; None if it does not take the call."""
+def _by_the_rule_alone(drawing: OpDrawing, source: IRModule) -> tuple[IRModule, str] | None:
+    """What a normalization alone makes of a call, in PyTorch's ops; None for another rule, or one that refuses it."""
+    if drawing.rule.stage is not Stage.NORMALIZE:
+        return None
     module = source.clone()
     context = Context(module.blobs, namespace_of(drawing.rule))
     try:
         fired = run(module.graph("main"), RuleSet([drawing.rule]), context).fired
     except Exception as error:  # whatever a rule's function raises
         raise InvalidRewriteError(drawing, failure_text(error), source.text()) from error
-    return module if drawing.rule.name in fired else None
+    return (module, module.text()) if drawing.rule.name in fired else None
+
+
+def _by_the_catalog(drawing: OpDrawing, source: IRModule, catalog: RuleSet) -> tuple[IRModule, str] | None:
+    """The compiled program of a call, and its text after the rule's stage; None if the rule does not take the call, or
+    another stage refuses what is left."""
+    texts: dict[str, str] = {}
+    module, rules = source.clone(), with_rule_in_front(catalog, drawing.rule)
+    try:
+        compilation = run_pipeline(
+            module, rules, Options(strict=True), after_stage=lambda stage, made: texts.update({stage: made.text()})
+        )
+    except UnsupportedError:
+        return None
+    except Exception as error:  # whatever a rule's function raises
+        raise InvalidRewriteError(drawing, failure_text(error), source.text()) from error
+    if not any(drawing.rule.name in report.statistics.fired for report in compilation.reports):
+        return None
+    return module, texts[drawing.rule.stage]
 
 
 def _first(calls: Sequence[OperatorCall | None]) -> OperatorCall | None:
@@ -130,13 +150,13 @@ def _opened_type(one: TensorType, other: TensorType) -> TensorType:
     return tensor(tuple(a if a == b else None for a, b in sizes), one.element_type)
 
 
-def _inputs_of(drawing: OpDrawing, example: Mapping[str, Any]) -> dict[str, Input]:
+def _inputs_of(drawing: OpDrawing) -> dict[str, Input]:
     inputs: dict[str, Input] = {}
 
     def tensor(text: str) -> None:
         inputs[f"x{len(inputs)}"] = Input(text)
 
-    arguments_of(OpDrawing(drawing.rule, drawing.op, example, drawing.aspect), tensor)
+    arguments_of(drawing, tensor)
     return inputs
 
 
@@ -176,6 +196,23 @@ class Decomposed(Pair):
     def after(self, inputs: Mapping[str, Any]) -> list[Any]:
         return self._results(self.rule.function, inputs)
 
+    @cached_property
+    def shares_kernel(self) -> bool:  # type: ignore[override]
+        """Whether both sides run the kernel of the op, on numbers too."""
+        args, kwargs = call_of(self.drawing.op, self.call.arguments)
+        op = overload_of(self.drawing.op)
+        return shares_kernel(op, (args, kwargs), partial(self._function, *args, **kwargs), partial(op, *args, **kwargs))
+
+    @cached_property
+    def shares_definition(self) -> bool:  # type: ignore[override]
+        """Whether the decomposition runs PyTorch's own, which is what symbols of the op run."""
+        args, kwargs = call_of(self.drawing.op, self.call.arguments)
+        return runs_definition(overload_of(self.drawing.op), partial(self._function, *args, **kwargs))
+
+    @property
+    def _function(self) -> Any:
+        return self.rule.function
+
     def _results(self, function: Any, inputs: Mapping[str, Any]) -> list[Any]:
         remaining = iter(inputs.values())
         arguments = arguments_of(self.drawing, lambda _: next(remaining))
@@ -195,51 +232,20 @@ def decomposed(drawing: OpDrawing) -> Decomposed | None:
         return None
     args, kwargs = call_of(drawing.op, call.arguments)
     try:
-        made = drawing.rule.function(*args, **kwargs)
+        if drawing.compared:
+            made = drawing.rule.function(*args, **kwargs)
+        else:
+            with without_data() as stripped:
+                made = drawing.rule.function(*stripped(args), **stripped(kwargs))
     except Rejected:
         return None
     except Exception as error:  # whatever a rule's function raises
+        if not drawing.compared and isinstance(error, (*DATA_DEPENDENT, RuntimeError)):
+            return None
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
     if made is NotImplemented:
         return None
-    return Decomposed(drawing, call, [_inputs_of(drawing, drawing.example)], str(drawing))
-
-
-# ---- examples that are programs ----------------------------------------------------------------------
-
-
-@dataclass
-class Converted(Pair):
-    """An example that is a program: PyTorch, or what is converted without the rule, and the converted program."""
-
-    rule: Rule
-    function: Any
-    module: IRModule
-    runs: Sequence[Mapping[str, Input]]
-    source_ir: str
-    rewritten_ir: str | None = None
-    without: IRModule | None = None
-    """The program that is converted without the rule, if the rule rewrites Core AI's ops."""
-
-    @property
-    def drawing(self) -> Any:  # type: ignore[override]
-        return ExampleProgram(self.rule, {})
-
-    def before(self, inputs: Mapping[str, Any]) -> list[Any]:
-        if self.without is not None:
-            return run_module(self.without, in_types_of(self.without, inputs))
-        return results_of(self.function(*inputs.values()))
-
-    def after(self, inputs: Mapping[str, Any]) -> list[Any]:
-        return run_module(self.module, in_types_of(self.module, inputs))
-
-
-@dataclass(frozen=True)
-class ExampleProgram:
-    """What an error says of the program of an example."""
-
-    rule: Rule
-    example: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return "the example"
+    if (given := len(results_of(made))) != len(call.results):
+        message = f"gives {given} results for the {len(call.results)} of {drawing.op}"
+        raise InvalidRewriteError(drawing, message, str(drawing))
+    return Decomposed(drawing, call, [_inputs_of(drawing)], str(drawing)) if drawing.compared else None

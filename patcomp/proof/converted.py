@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -17,15 +16,17 @@ from patcomp.evaluate.eager import call_of, overload_of
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.ir.types import TensorType
 from patcomp.patterns import Rule, Stage
-from patcomp.patterns.aspects import is_left_open
+from patcomp.proof.counterexample import InvalidRewriteError, Runner, WrongRuleError, agrees, failure_text
 from patcomp.proof.examination import Check
 from patcomp.proof.examples import convert_example, fired_in
-from patcomp.proof.op_equivalence import OperatorCall, arguments_of, called, compared_results, op_drawings, wrong_result
-from patcomp.proof.trials import InvalidRewriteError, Runner, agrees, failure_text
-from patcomp.proof.variations import OpDrawing
-
-_OF_EACH_ASPECT = 1
-"""How many calls are exported for each aspect; export takes most of the time."""
+from patcomp.proof.op_calls import (
+    OpDrawing,
+    OperatorCall,
+    arguments_of,
+    called,
+    compared_results,
+    examples_of_op,
+)
 
 
 def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
@@ -75,11 +76,8 @@ class _Calling(torch.nn.Module):
 
 def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
     """The check that a converted program with the decomposition computes the right numbers."""
-    check, seen = Check("converted"), Counter[str]()
-    for drawing in op_drawings(rule):
-        is_open = not drawing.compared or is_left_open(rule.unspecified, drawing.aspect)
-        if is_open or seen[drawing.aspect] == _OF_EACH_ASPECT:
-            continue
+    check = Check("converted")
+    for drawing in examples_of_op(rule):
         call = called(drawing)
         if call is None:
             continue
@@ -90,14 +88,12 @@ def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
         except (AssertionError, RuleError) as error:
             check.failure = error
             break
-        seen[drawing.aspect] += program is not None
         check.runs += program is not None
     return check
 
 
 def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleType]) -> AIProgram | None:
-    """The converted program of a call; None if the conversion refuses it, which is an error for an example."""
-    is_example = drawing.aspect == "the example"
+    """The converted program of a call; None for a call of complex numbers that the conversion refuses."""
     try:
         exported = torch.export.export(_Calling(drawing), tuple(call.inputs.values()), strict=False)
         converter = TorchConverter(catalog=catalog).add_exported_program(exported)
@@ -105,10 +101,10 @@ def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleT
     except StageError as error:
         raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
     except Exception as error:  # any exception of export, and refusals
-        if is_example:
-            raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
-        return None
-    if is_example and not drawing.rule.of_complex:
+        if drawing.rule.of_complex:
+            return None
+        raise InvalidRewriteError(drawing, failure_text(error), str(drawing)) from error
+    if not drawing.rule.of_complex:
         imported = converter.imported().text()
         if drawing.op in imported:
             raise InvalidRewriteError(drawing, f"is never used: another rule takes {drawing.op}", imported)
@@ -136,4 +132,7 @@ def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, r
             given = outputs[name]
             made = to_tensor(given if hasattr(given, "shape") and given.shape else np.asarray(given))
             if not agrees(call.results[index], made):
-                raise wrong_result(drawing, call, index, made, program.stages["import"])
+                error = WrongRuleError(drawing, "computes something else than the op", program.stages["import"])
+                error.tensors = {f"input {name}": value for name, value in call.inputs.items()}
+                error.tensors |= {f"expected y{index}": call.results[index], f"actual y{index}": made}
+                raise error

@@ -24,9 +24,9 @@ from patcomp.evaluate.eager import is_pointwise
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.patterns.example_types import ExampleType, limits_of
 from patcomp.proof.calls import Decomposed
+from patcomp.proof.counterexample import WrongRuleError
+from patcomp.proof.op_calls import OpDrawing
 from patcomp.proof.pairs import Input, Pair, made_of
-from patcomp.proof.trials import WrongRuleError
-from patcomp.proof.variations import OpDrawing
 
 DRAWS = 6
 """On how many draws of whole numbers a pair is compared, of numbers that may be equal, and of different ones."""
@@ -262,7 +262,7 @@ def _bound(truth: Tensor, given: Tensor, plain: Tensor, operands: Sequence[Tenso
     # PyTorch itself may overflow where 64 bits do not
     same = torch.stack([(each == given) | (each.isnan() & given.isnan()) for each in known]).any(0)
     _, exponent = torch.frexp(truth.abs().clamp_min(1.0))
-    unit = torch.ldexp(torch.tensor(torch.finfo(narrow).eps, dtype=torch.float64), exponent - 1)
+    unit = torch.ldexp(torch.full_like(truth, torch.finfo(narrow).eps), exponent - 1)
     apart = torch.where(same, 0.0, (truth - given.double()).abs() / unit)
     distance = apart.nan_to_num(nan=FAR, posinf=FAR).amax(-1)
     exceptions = distance >= FAR

@@ -1,16 +1,11 @@
-"""Draws programs of a rule's source: other sizes, element types, numbers, axes and alternatives than the example's.
+"""A program of a rule's source: the rule's example, or one that differs from it, and the sizes and axes in it.
 
-The caller passes a function that chooses among options, with the simplest option first: the `choice` of a
-`random.Random`, or a function of a library for property-based tests. The sizes of an example are related (8 may be
-2 x 4, or twice 4), so they change together: a map of prime factors keeps products, and one factor for all keeps sums.
-The rule may not match a drawn program; the caller skips it then.
+The sizes of an example are related (8 may be 2 x 4, or twice 4), so a size changes wherever it stands.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +13,11 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule
-from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType, limits_of
 from patcomp.patterns.language import ANY, Attr, Const, OpNode, PatternNode
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
-from patcomp.proof.ranks import with_other_ranks
-from patcomp.proof.selftest import Sample, Variant, chosen_nodes, sample
+from patcomp.proof.variants import Sample, Variant, chosen_nodes, sample
 
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
@@ -36,10 +29,6 @@ _LISTED = 16
 """The largest number of elements that are listed."""
 LARGEST_SIZE = 4096
 """The largest number that counts as a size. A larger one is the end of an open slice, and stays."""
-
-ASPECTS = ((), ("elements",), ("numbers",), ("sizes",), ("axes",), ("sizes", "elements", "numbers"))
-"""The sets of aspects in which a program may differ from the example. Axes change alone: with other changes, most
-programs with a wrong axis are invalid."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +43,6 @@ class Drawing:
     """The values of arguments that the rule ignores, by identity of the op node and name."""
     aspect: str = "the example"
     """What differs from the rule's own example."""
-    special: Sequence[float] = ()
-    """Values that replace some of the random numbers of the inputs; an input with a range of values has none."""
     runs: Sequence[Mapping[str, Any]] = ()
     """Other types of the inputs, by capture, with which the same program is run, too. A size that differs from the
     example's is open in the program."""
@@ -114,61 +101,33 @@ def open_type(text: str, others: Sequence[str]) -> str:
     return "x".join([*sizes, types[0].element]) + limits
 
 
-def draw(rule: Rule, variant: Variant, choose: Choose, aspects: Sequence[str] | None = None) -> Drawing:
-    """A program of one variant of a rule's source, which the rule need not match.
+def first_option(options: Sequence[Any]) -> Any:
+    return options[0]
+
+
+def draw(rule: Rule, variant: Variant, choose: Choose = first_option) -> Drawing:
+    """The example of one variant of a rule's source, which the rule need not match.
 
     Args:
-        aspects: the aspects that differ from the example, one of `ASPECTS`; by default one is drawn.
+        choose: chooses the arguments that the pattern leaves free.
 
     Raises:
         RuleError: the rule has no example.
     """
     if rule.example is None:
         raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
-    differing = choose(ASPECTS) if aspects is None else aspects
-    nodes, axes = _ops_and_axes(rule, variant)
-    example = dict(rule.example)
-    if "sizes" in differing:
-        resize = resizing(list(sizes_in(example, axes)), choose)
-        # alternatives may need sizes that differ where the example has equal ones
-        only = choose((None, None, None, *example))
-        for name, value in example.items():
-            if only in (None, name) and name not in axes:
-                example[name] = resized(value, resize)
-    if "elements" in differing:
-        element = choose(FLOATS[1:])
-        mixed = choose((False, False, False, True))
-        for name, value in example.items():
-            if isinstance(value, str):
-                example[name] = of_element(value, choose((element, "f32")) if mixed else element)
-    if "numbers" in differing:
-        example = {name: _number(value, choose) for name, value in example.items()}
-    if "axes" in differing and axes & set(example):
-        name = choose(sorted(axes & set(example)))
-        example[name] = _axes(example[name], choose)
-    return Drawing(rule, variant, example, _ignored(nodes, choose), ", ".join(differing) or "the example")
-
-
-def other_ranks(drawing: Drawing) -> Iterator[Drawing]:
-    """The same program with tensors of other ranks and lists of other lengths; the caller skips the invalid ones."""
-    captures, (_, axes) = drawing.rule.graph.captures, _ops_and_axes(drawing.rule, drawing.variant)
-    words = {
-        name for name, value in drawing.example.items() if isinstance(value, str) and isinstance(captures[name], Attr)
-    }
-    varied = {name: value for name, value in drawing.example.items() if name not in words}
-    for changed in with_other_ranks(varied, axes):
-        yield replace(drawing, example={**drawing.example, **changed}, aspect=RANKS)
+    nodes = _op_nodes(rule, variant)
+    return Drawing(rule, variant, dict(rule.example), _ignored(nodes, choose))
 
 
 def axes_in(rule: Rule, variant: Variant) -> set[str]:
     """The names of the captures that are axes in a variant of a rule's source."""
-    return _ops_and_axes(rule, variant)[1]
+    nodes = _op_nodes(rule, variant)
+    return {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
 
 
-def _ops_and_axes(rule: Rule, variant: Variant) -> tuple[list[OpNode], set[str]]:
-    """The op nodes of a variant, and the names of the captures that are axes in it."""
-    nodes = [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
-    return nodes, {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
+def _op_nodes(rule: Rule, variant: Variant) -> list[OpNode]:
+    return [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
 
 
 def smaller(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -223,30 +182,6 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 1 < value <= LARGEST_SIZE
 
 
-def resizing(sizes: Sequence[int], choose: Choose) -> Callable[[int], int]:
-    """A map of sizes that keeps how they are related, products or sums."""
-    distinct = sorted({size for size in sizes if _is_size(size)}) or [2]
-    kind = choose(("primes", "primes", "factor", "one size"))
-    if kind == "factor":
-        factor = choose((2, 3))
-        return lambda size: size * factor
-    if kind == "one size":
-        changed, instead = choose(distinct), choose((1, 2, 3, 5, 6, *distinct))
-        return lambda size: instead if size == changed else size
-    two = choose((2, 1, 3))
-    primes = {2: two, 3: choose((3, two + 1, 1, 2, 4, 5)), 5: choose((5, 1, 2, 3, 7)), 7: choose((7, 1, 3, 5))}
-    return lambda size: math.prod(primes.get(factor, factor) for factor in _prime_factors(size))
-
-
-def _prime_factors(number: int) -> Iterator[int]:
-    divisor = 2
-    while number > 1:
-        while number % divisor == 0:
-            yield divisor
-            number //= divisor
-        divisor += 1
-
-
 def resized(value: Any, resize: Callable[[int], int]) -> Any:
     """A type, a size or a list of sizes with every size mapped."""
     if type_ := ExampleType.parsed(value):
@@ -263,32 +198,13 @@ def _resize(value: Any, resize: Callable[[int], int]) -> Any:
     return resize(value) if _is_size(value) else value
 
 
-# ---- element types, numbers, axes -----------------------------------------------------------------
+# ---- element types, and arguments that a pattern leaves free ---------------------------------------
 
 
 def of_element(text: str, element: str) -> str:
     """A type of floats with another element type."""
     type_ = ExampleType.parsed(text)
     return str(replace(type_, element=element)) if type_ and type_.element in FLOATS else text
-
-
-def _number(value: Any, choose: Choose) -> Any:
-    """Another number of the same sign, far enough for every tolerance, or another bool; other values stay."""
-    if isinstance(value, bool):
-        return choose((value, not value))
-    if type(value) is not float:
-        return value
-    near = () if abs(value) > 100 else (math.copysign(0.5, value), math.copysign(1.5, value))
-    return choose((*near, 2 * value, 3 * value))
-
-
-def _axes(value: Any, choose: Choose) -> Any:
-    """Another axis, or the axes in another order."""
-    if type(value) is int:
-        return choose([axis for axis in (-1, -2, 0, 1, 2) if axis != value])
-    if isinstance(value, list) and len(value) > 1:
-        return list(choose(list(itertools.permutations(value))[:24]))
-    return [_axes(item, choose) for item in value] if isinstance(value, list) else value
 
 
 def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], Any]:

@@ -24,10 +24,9 @@ from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.changes import TOGETHER, Parts, changed_part, spread, typed
 from patcomp.proof.drawing import Drawing, axes_in
-from patcomp.proof.op_equivalence import operator_schema
+from patcomp.proof.op_calls import OpDrawing, axes_of, has_one_tensor, operator_schema
 from patcomp.proof.openings import openings, tensor_parts
 from patcomp.proof.ranks import with_other_ranks
-from patcomp.proof.variations import OpDrawing, axes_of, has_one_tensor
 
 _TRIED = 16
 """How many programs are tried for each that may match."""
@@ -46,15 +45,14 @@ OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
 class Search:
     """The programs near some drawings. The user says which of them the rule matched."""
 
-    def __init__(self, firsts: Sequence[Any], parts: Parts, count: int, more: Iterable[Any] = ()):
+    def __init__(self, firsts: Sequence[Any], parts: Parts, count: int):
         """
         Args:
             firsts: the example in all its variants.
             parts: what is known of the parts of the example.
             count: the number of matched programs of each kind.
-            more: other programs, which are tried after the firsts.
         """
-        self.firsts, self.parts, self.count, self.more = firsts, parts, count, more
+        self.firsts, self.parts, self.count = firsts, parts, count
         self.kept: list[Any] = []
         self._seen: set[str] = set()
 
@@ -65,7 +63,6 @@ class Search:
     def __iter__(self) -> Iterator[Any]:
         yield from self._some(self.firsts, len(self.firsts), len(self.firsts))
         bases = self.kept[:2] or list(self.firsts[:1])
-        yield from self._some(self.more, 4 * self.count)
         for base in bases[:1]:
             for drawings in self._kinds(base):
                 yield from self._some(drawings)
@@ -99,8 +96,8 @@ class Search:
         for change in TOGETHER:
             yield self._made(base, change.__name__, spread(change(example)))
         yield self._made(base, "parts", self._one_part(base))
-        if _may_change_tensors(base, self.parts):
-            yield self._made(base, RANKS, with_other_ranks(example, _axes(base)))
+        ranks = self._made(base, RANKS, with_other_ranks(example, _axes(base)))
+        yield ranks if _may_change_tensors(base, self.parts) else (replace(each, compared=False) for each in ranks)
         if isinstance(base, Drawing):
             yield _aliased(base)
             if not base.returns_all:

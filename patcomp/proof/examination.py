@@ -1,4 +1,4 @@
-"""Run all tests that follow from a rule's declaration and examples, and keep the first counterexample of each kind.
+"""Everything that `patcomp rule test` tests of a rule: what it matches, its proof, and its examples compiled.
 
 for check in examine(rule, default_rules()):
     print(check.name, check.runs, check.failure)
@@ -6,31 +6,33 @@ for check in examine(rule, default_rules()):
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from patcomp.errors import RuleError
+from patcomp.errors import RuleError, StageError, UnsupportedError
+from patcomp.ir.module import IRModule
 from patcomp.patterns import Context, Rule, RuleSet, Stage
-from patcomp.patterns.aspects import RANKS, SPECIAL, is_left_open
-from patcomp.proof.drawing import draw, smaller
-from patcomp.proof.equivalence import attempt, drawn_trials, rank_trials
-from patcomp.proof.op_equivalence import attempt_op, check_decomposition, op_drawings, source_of_op
-from patcomp.proof.selftest import self_tests, variants
-from patcomp.proof.trials import Runner, Trial, WrongRuleError
-from patcomp.proof.variations import OpDrawing
+from patcomp.proof.calls import Decomposed
+from patcomp.proof.counterexample import (
+    InvalidRewriteError,
+    Runner,
+    agrees,
+    failure_text,
+    with_rule_in_front,
+    without_rule,
+)
+from patcomp.proof.near_misses import self_tests
+from patcomp.proof.op_calls import OpDrawing, called, program_of_call
+from patcomp.proof.pairs import Pair, Rewritten, made_of
+from patcomp.proof.programs import Programs
+from patcomp.proof.verdict import PROGRAMS, Strength, Verdict, prove
 from patcomp.questions.ops import why_not
 from patcomp.questions.reach import check_reach, namespace_of
+from patcomp.rewrites import Options, run_pipeline
 
-DRAWS = 40
-"""How many programs are drawn for a declarative rule."""
-
-_RANKS = 3
-"""In how many variants the ranks and lengths of a declarative rule are varied."""
-
-_SPECIAL = 4
-"""In how many variants a declarative rule is run on special values."""
+_COMPILED = 4
+"""How many variants of a declarative rule's example are compiled."""
 
 
 @dataclass
@@ -44,120 +46,149 @@ class Check:
     """The error of the first program that failed; a `WrongRuleError` has the counterexample."""
     unspecified: str = ""
     """The rule's reason why nothing is compared, or only the first result if it is a `FurtherResults`."""
+    verdict: Verdict | None = None
+    """What the proof says, for the check that is one."""
 
 
-def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None) -> list[Check]:
+def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None, programs: int = PROGRAMS) -> list[Check]:
     """Test a rule in every way that its declaration and its examples imply.
 
     Args:
         rule: any rule; it need not be part of the catalog.
         catalog: the rules that compile the test programs with it.
         runtime: runs compiled programs on the Core AI runtime too.
+        programs: the largest number of programs of each kind that the proof compares.
     """
     try:
         check_reach(rule)
     except RuleError as error:
         return [Check("can fire", failure=error)]
-    tests = _declared(rule, catalog, runtime) if rule.is_declarative else _of_ops(rule, catalog, runtime)
     checks: dict[str, Check] = {}
     try:
-        for name, test in tests:
-            check = checks.setdefault(name, Check(name, unspecified=rule.unspecified.get(name, "")))
-            if check.failure is None and not is_left_open(rule.unspecified, name):
+        for name, test in _tests(rule, catalog, runtime):
+            check = checks.setdefault(name, Check(name))
+            if check.failure is None:
                 try:
                     check.runs += test()
                 except (AssertionError, RuleError) as error:
                     check.failure = error
     except RuleError as error:  # there is nothing to test
         checks["examples"] = Check("examples", 0, error)
-    return list(checks.values())
+    if all(check.failure is None for check in checks.values()):
+        checks["proof"] = _proof(rule, catalog, programs)
+    left_open = [Check(name, unspecified=reason) for name, reason in rule.unspecified.items()]
+    return [*checks.values(), *left_open]
 
 
-Test = tuple[str, Callable[[], int]]
-"""The name of a test's kind, and the function that runs the test and returns how many programs passed."""
+def _tests(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The name of each test's kind, and the function that runs the test and returns how many programs passed."""
+    if rule.is_declarative:
+        for test in self_tests(rule):
+            yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
+    listed = Programs(rule, catalog, _COMPILED)
+    for drawing in listed.examples():
+        yield "the examples, compiled", lambda drawing=drawing: _compiled(listed, drawing, runtime)  # type: ignore[misc]
 
 
-def _declared(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
-    for test in self_tests(rule):
-        yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
-
-    def compare(drawing: Any) -> int:
-        return _compared(attempt(drawing, catalog), catalog, runtime)
-
-    def passed(trials: Iterable[Trial]) -> int:
-        try:
-            return sum(_compared(trial, catalog, runtime) for trial in trials)
-        except WrongRuleError as error:
-            raise _shrunk(error, compare) from None
-
-    def numbers() -> int:
-        if count := passed(drawn_trials(rule, catalog, random.Random(0).choice, DRAWS)):
-            return count
-        raise RuleError(f"rule {rule.name} ({rule.source}) matches no program that runs of its example")
-
-    yield "numbers, on drawn programs", numbers
-    yield RANKS, lambda: passed(rank_trials(rule, catalog, random.Random(0).choice, _RANKS))
-    known = variants(rule)
-    for aspect, special in SPECIAL.items():
-        for variant in known[:: -(-len(known) // _SPECIAL)]:
-            drawing = draw(rule, variant, random.Random(0).choice, ())
-            yield aspect, _shrinking(compare, replace(drawing, special=special, aspect=aspect))
+def _proof(rule: Rule, catalog: RuleSet, programs: int) -> Check:
+    verdict = prove(rule, catalog, programs=programs)
+    check = Check("proof", verdict.compared, verdict.counterexample, verdict=verdict)
+    if (
+        verdict.strength is Strength.UNREACHED
+        and not verdict.missed
+        and any(not item.program for item in rule.examples)
+    ):
+        spelling = ", in the spelling that the normalize stage gives it" if rule.stage is Stage.RECOVER else ""
+        message = f"rule {rule.name} ({rule.source}) matches no program that runs of its example{spelling}"
+        check.failure = RuleError(message)
+    return check
 
 
-def _of_ops(rule: Any, catalog: RuleSet, runtime: Runner | None) -> Iterator[Test]:
-    def compare(drawing: Any) -> int:
-        if rule.stage is Stage.IMPORT:
-            count = check_decomposition(drawing)
-            if not count and drawing.aspect == "the example" and drawing.compared and not rule.of_complex:
-                raise RuleError(f"rule {rule.name} ({rule.source}): PyTorch or the rule refuses its example, {drawing}")
-            return count
-        trial = attempt_op(drawing, catalog)
-        if trial is None and drawing.aspect == "the example":
-            reason = _reason(rule, drawing)
-            raise RuleError(f"rule {rule.name} ({rule.source}) rejects its own example: {drawing}; {reason}")
-        return _compared(trial, catalog, runtime)
-
-    for drawing in op_drawings(rule):
-        yield drawing.aspect, _shrinking(compare, drawing)
-
-
-def _reason(rule: Rule, drawing: OpDrawing) -> str:
-    """Why a rule refuses a call."""
-    source = source_of_op(drawing)
-    if source is None:
-        return "PyTorch refuses it, too"
-    return why_not(rule, source.op, Context(namespace=namespace_of(rule)))
-
-
-def _compared(trial: Trial | None, catalog: RuleSet, runtime: Runner | None) -> int:
-    """1 if a program computes the right numbers, 0 if there is no program."""
-    if trial is None:
+def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
+    """Compare an example as the whole catalog compiles it; 1 if it is one that this rule takes."""
+    pair = listed.pair_of(drawing)
+    if pair is None:
+        if isinstance(drawing, OpDrawing) and not listed.rule.of_complex:
+            raise RuleError(_refusal(listed.rule, drawing))
         return 0
-    trial.check(catalog)
+    check_compiled(pair, listed.catalog)
     if runtime is not None:
-        trial.check(catalog, runtime, "runtime")
+        check_compiled(pair, listed.catalog, runtime, "runtime")
     return 1
 
 
-def _shrinking(compare: Callable[[Any], int], drawing: Any) -> Callable[[], int]:
-    def run() -> int:
-        try:
-            return compare(drawing)
-        except WrongRuleError as error:
-            raise _shrunk(error, compare) from None
+def _refusal(rule: Rule, drawing: OpDrawing) -> str:
+    start = f"rule {rule.name} ({rule.source})"
+    if rule.stage is Stage.IMPORT:
+        return f"{start}: PyTorch or the rule refuses its example, {drawing}"
+    if (call := called(drawing)) is None:
+        return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"
+    source = program_of_call(drawing, call.types, 1)
+    return (
+        f"{start} rejects its own example: {drawing}; {why_not(rule, source.op, Context(namespace=namespace_of(rule)))}"
+    )
 
-    return run
+
+def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
+    """Compile a program after its rule with the rest of the catalog, run it, and compare the results with the source's.
+
+    Args:
+        pair: the program before and after the rule; nothing is done with a decomposition.
+        catalog: the rules that compile it.
+        run: runs the program; by default the reference evaluator.
+        where: the name of the evaluator or runtime in messages.
+
+    Raises:
+        WrongRuleError: a result differs, or the program is not compiled or does not run.
+    """
+    if isinstance(pair, Decomposed):
+        return
+    rules = with_rule_in_front(catalog, pair.rule)
+    if isinstance(pair, Rewritten):
+        rules = without_rule(catalog, pair.rule)
+    try:
+        module = run_pipeline(pair.module.clone(), rules, Options()).module  # type: ignore[attr-defined]
+    except (UnsupportedError, StageError) as error:
+        if isinstance(error, UnsupportedError) and _compiled_source(pair, catalog) is None:
+            return
+        raise InvalidRewriteError(pair.drawing, failure_text(error), pair.source_ir, pair.rewritten_ir) from error
+    inputs = {name: made_of(each, (), index) for index, (name, each) in enumerate(pair.runs[0].items())}
+    try:
+        outputs = _run(module, inputs, run)
+    except RuntimeError as error:
+        message = f"made a program that does not run on the {where}: {error}"
+        raise InvalidRewriteError(pair.drawing, message, pair.source_ir, pair.rewritten_ir) from error
+    for index, (expected, actual) in enumerate(zip(pair.before(inputs), outputs, strict=True)):
+        if not agrees(expected, actual, pair.tolerance):
+            message = f"computes something else than what it replaces, on the {where}"
+            wrong = pair.wrong(message, inputs, **{f"expected_y{index}": expected, f"actual_y{index}": actual})
+            wrong.headline += f". {_blame(pair, catalog, inputs, index, expected, run)}"
+            raise wrong
 
 
-def _shrunk(error: WrongRuleError, compare: Callable[[Any], int]) -> WrongRuleError:
-    """The same mistake on the smallest program that shows it."""
-    drawing: Any = error.drawing
-    for example in smaller(drawing.example):
-        try:
-            compare(replace(drawing, example=example))
-        except WrongRuleError as found:
-            if type(found) is type(error):
-                return _shrunk(found, compare)
-        except RuleError:
-            continue  # the rule does not take this one
-    return error
+def _blame(pair: Pair, catalog: RuleSet, inputs: Mapping[str, Any], index: int, expected: Any, run: Any) -> str:
+    """A sentence that says whether the rest of the catalog computes the expected numbers."""
+    plain = _compiled_source(pair, catalog)
+    if plain is None:
+        return "The rest of the catalog does not compile the source."
+    if agrees(expected, _run(plain, inputs, run)[index], pair.tolerance):
+        return "The source gives the expected numbers when the rest of the catalog compiles it: the rule is wrong."
+    return "The source without the rule does not give the expected numbers either: look at its lowering."
+
+
+def _compiled_source(pair: Any, catalog: RuleSet) -> IRModule | None:
+    try:
+        rules = without_rule(catalog, pair.rule)
+        return run_pipeline(pair.source.clone(), rules, Options(composites=())).module
+    except UnsupportedError:
+        return None
+
+
+def _run(module: IRModule, inputs: Mapping[str, Any], run: Runner | None) -> list[Any]:
+    from patcomp.evaluate import evaluate
+    from patcomp.evaluate.element_types import to_tensor
+    from patcomp.proof.calls import in_types_of
+
+    names = [argument.name_hint or "" for argument in module.graph("main").regions[0].block.args]
+    given = dict(zip(names, in_types_of(module, inputs), strict=True))
+    return [to_tensor(value) for value in (run or evaluate)(module, given).values()]

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from patcomp.patterns import Stage
 from patcomp.patterns.aspects import LARGE, SPECIAL, is_left_open
-from patcomp.proof.op_equivalence import operator_schema
+from patcomp.proof.op_calls import OpDrawing, operator_schema
 from patcomp.proof.pairs import Input, Pair, Rewritten, made_of
-from patcomp.proof.variations import OpDrawing
 
 _EXACT = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.5, 1e-40, -1e-7, 3.4e38, -3.4e38, 65504.0, 3.0)
 """The values of the tensors on which a rule must keep every bit: those of floats with zeros of both signs, infinities,
@@ -114,20 +113,3 @@ def _integers(each: Input, seed: int, largest: int) -> Tensor:
     listed = torch.tensor(numbers, dtype=value.dtype)
     places = torch.arange(value.numel()) * (2 * seed + 1) + 5 * seed
     return listed[places % len(listed)].reshape(value.shape)
-
-
-# ---- every float of 16 bits ------------------------------------------------------------------------
-
-
-def every_float() -> Tensor:
-    return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
-
-
-def pairs_of_floats(position: int) -> Tensor:
-    """256 floats, each beside each other one: in rows for the first input, in columns for the second."""
-    spread = every_float()[::280]
-    special = torch.tensor(_EXACT).to(torch.float32)
-    values = torch.cat([special, spread.to(torch.float32)])[:256]
-    values = torch.cat([values, torch.linspace(-4, 4, 256 - len(values))]) if len(values) < 256 else values
-    one, other = torch.meshgrid(values, values, indexing="ij")
-    return ((one, other) if position % 2 == 0 else (other, one))[0].reshape(-1)

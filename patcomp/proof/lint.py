@@ -4,18 +4,17 @@ and rules that rewrite each other's results without end."""
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from patcomp.errors import PatcompError, StageError
 from patcomp.ir.module import IRModule
 from patcomp.patterns import Context, Rule, RuleSet, Stage, run
 from patcomp.patterns.driver import EndlessRewritesError
-from patcomp.proof.equivalence import find_trial
-from patcomp.proof.op_equivalence import of_absent_library, op_drawings, source_of_op
-from patcomp.proof.selftest import variants
-from patcomp.proof.trials import WrongRuleError
+from patcomp.proof.counterexample import WrongRuleError
+from patcomp.proof.op_calls import of_absent_library
+from patcomp.proof.programs import Programs
 from patcomp.questions.reach import namespace_of
 from patcomp.rewrites import Options, run_pipeline
 from patcomp.targets import Target
@@ -108,16 +107,11 @@ def _endless(error: BaseException | None) -> EndlessRewritesError | None:
 
 def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
     """The programs of a rule's examples; for a declarative rule, one valid program."""
-    if rule.is_declarative and rule.example is not None:
-        choose = random.Random(0).choice
-        trials = (find_trial(rule, catalog, choose, [variant], ()) for variant in variants(rule))
-        yield from (trial.source for trial in itertools.islice((item for item in trials if item is not None), 1))
-    elif rule.stage is not Stage.IMPORT and any(item.program is None for item in rule.examples):
-        if of_absent_library(rule):
-            return  # no program has its ops
-        for drawing in op_drawings(rule):
-            if drawing.aspect == "the example" and (source := source_of_op(drawing)) is not None:
-                yield source
+    if rule.stage is Stage.IMPORT or of_absent_library(rule):
+        return  # no program has its ops
+    listed = Programs(rule, catalog, _PROGRAMS)
+    pairs: Iterator[Any] = (pair for drawing in listed.examples() if (pair := listed.pair_of(drawing)) is not None)
+    yield from (pair.source for pair in itertools.islice(pairs, 1 if rule.is_declarative else None))
 
 
 def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:

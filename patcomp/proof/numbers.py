@@ -7,7 +7,7 @@ agree within a tolerance; NaN, infinities and shapes must be the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,22 +15,15 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.patterns import Stage
-from patcomp.patterns.aspects import LARGE, FurtherResults, is_left_open
-from patcomp.patterns.example_types import ExampleType
+from patcomp.patterns.aspects import LARGE, FurtherResults
 from patcomp.proof.calls import Compiled
-from patcomp.proof.fills import every_float, fills_of, pairs_of_floats
+from patcomp.proof.counterexample import InvalidRewriteError, WrongRuleError, agrees
+from patcomp.proof.fills import fills_of
 from patcomp.proof.open_aspects import depends_on_data, is_result_open, is_wide
-from patcomp.proof.pairs import Pair, Rewritten, made_of
-from patcomp.proof.trials import InvalidRewriteError, WrongRuleError, agrees
+from patcomp.proof.pairs import Pair, Rewritten
 
 _ROUNDING = 30
 """How many tolerances a result may be off where its inputs cancel."""
-
-GRID_VARIANTS = 6
-"""How many elementwise programs of a rule are run on every float of 16 bits."""
-
-_GRID = 2**16
-"""The number of elements of a tensor that has every float of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +92,7 @@ def difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> Wrong
     for index, (one, other) in enumerate(zip(expected[:compared], actual, strict=False)):
         if not _same(pair, one, other) and not is_result_open(pair.rule, index, one, inputs):
             results = {f"expected_y{index}": one, f"actual_y{index}": other}
-            return _at_fewest_elements(pair, pair.wrong(_what_differs(pair, one, other), inputs, **results))
+            return pair.wrong(_what_differs(pair, one, other), inputs, **results)
     return None
 
 
@@ -150,59 +143,3 @@ def _what_differs(pair: Pair, expected: Tensor, actual: Tensor) -> str:
         elif agrees(expected.nan_to_num(), actual.nan_to_num()):
             return f"{plain}: the sign of a zero, or NaN"
     return plain
-
-
-def _at_fewest_elements(pair: Pair, error: WrongRuleError) -> WrongRuleError:
-    """The error, with the elements of a grid at which the results differ and not the whole grid."""
-    tensors = error.tensors
-    expected = next(value for name, value in tensors.items() if name.startswith("expected"))
-    actual = next(value for name, value in tensors.items() if name.startswith("actual"))
-    if expected.shape != actual.shape or expected.numel() < _GRID or not expected.is_floating_point():
-        return error
-    exact = _differing(expected, actual.to(expected.dtype))
-    wild = exact & (expected.isfinite() != actual.isfinite())
-    far = exact & ((expected - actual).abs() >= 0.5 * (expected - actual).abs().nan_to_num(0.0, 0.0).max())
-    chosen = next(each for each in (wild, far, exact) if bool(each.any()))
-    places = chosen.reshape(-1).nonzero()[:4, 0]
-    shape = expected.shape
-    error.tensors = {
-        f"{name}, at elements {places.tolist()}": value.reshape(-1)[places] if value.shape == shape else value
-        for name, value in tensors.items()
-    }
-    return error
-
-
-# ---- every float of 16 bits ---------------------------------------------------------------------------
-
-
-def grid_refutation(pair: Rewritten) -> WrongRuleError | None:
-    """The error of a pair of elementwise programs of flat tensors of 65,536 elements, filled with every float of 16
-    bits, or, for several inputs, with all pairs of the 256 that are most special."""
-    exact = pair.rule.stage is Stage.OPTIMIZE
-    (run, *_) = pair.runs
-    inputs = {}
-    floats = [name for name, each in run.items() if (t := ExampleType.parsed(each.type)) and t.is_float and t.sizes]
-    for index, (name, each) in enumerate(run.items()):
-        value = made_of(each, (), index)
-        if name in floats and value.numel() == _GRID:
-            value = (every_float() if len(floats) == 1 else pairs_of_floats(floats.index(name))).to(value.dtype)
-            if not exact:
-                limit = 10.0 if is_left_open(pair.rule.unspecified, LARGE) else 100.0
-                value = value.nan_to_num(0.5, limit, -limit).clamp(-limit, limit)
-            value = value.reshape(made_of(each).shape)
-        inputs[name] = value
-    return difference(pair, inputs)
-
-
-def flat(drawing: Any) -> Any | None:
-    """An elementwise program with flat tensors of 65,536 elements in the place of those of the largest shape; None if
-    its tensors have several shapes."""
-    types = {name: type_ for name, value in drawing.example.items() if (type_ := ExampleType.parsed(value))}
-    shapes = {type_.sizes for type_ in types.values() if type_.sizes}
-    if len(shapes) != 1:
-        return None
-    example = {
-        name: str(replace(types[name], sizes=(_GRID,))) if name in types and types[name].sizes else value
-        for name, value in drawing.example.items()
-    }
-    return replace(drawing, example=example, runs=(), aspect="every float of 16 bits")

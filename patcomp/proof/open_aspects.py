@@ -15,8 +15,7 @@ from patcomp.patterns import Rule, Stage
 from patcomp.patterns.aspects import RANKS, SPECIAL, FurtherResults, is_left_open
 from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.drawing import Drawing
-from patcomp.proof.op_equivalence import operator_schema
-from patcomp.proof.variations import OpDrawing, axes_of, holds_tensors, tensors_in
+from patcomp.proof.op_calls import OpDrawing, axes_of, holds_tensors, operator_schema, tensors_in
 
 RANGES = "ranges of values"
 """The aspect of inputs with other ranges of values than those of the example. A decomposition has those that it

@@ -10,8 +10,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns.example_types import ExampleType
 from patcomp.patterns.language import Attr
 from patcomp.proof.drawing import Drawing
-from patcomp.proof.op_equivalence import operator_schema
-from patcomp.proof.variations import OpDrawing, holds_tensors
+from patcomp.proof.op_calls import OpDrawing, holds_tensors, operator_schema
 
 OPEN = "open sizes"
 

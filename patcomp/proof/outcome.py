@@ -11,6 +11,7 @@ from torch import Tensor
 from patcomp.proof import orders, pools, scalars
 from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.pairs import Input, Pair, made_of
+from patcomp.proof.same_code import SAME_CODE
 from patcomp.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
 from patcomp.proof.worlds import Kind, World
 
@@ -45,6 +46,8 @@ def outcome(pair: Pair) -> Outcome:
     Raises:
         UnreachedError: the program does not run on symbols.
     """
+    if pair.shares_definition:
+        raise UnreachedError(SAME_CODE)
     reasons: list[UnreachedError] = []
     ran = False
     for kind, allowed, lifts in _LEVELS:

@@ -36,10 +36,10 @@ from patcomp.ir.xdsl import Attribute, SSAValue
 from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run
 from patcomp.patterns.example_types import ExampleType, limits_of, parse_type
 from patcomp.patterns.language import OpNode
+from patcomp.proof.counterexample import InvalidRewriteError, WrongRuleError, failure_text, tolerance_of
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.sources import examples_of, input_of, opened_program
 from patcomp.proof.symbols import FLOATS, Symbols
-from patcomp.proof.trials import InvalidRewriteError, WrongRuleError, failure_text, tolerance_of
 from patcomp.proof.worlds import World
 from patcomp.questions.reach import namespace_of
 from patcomp.rewrites import Options
@@ -73,6 +73,12 @@ class Pair:
     rewritten_ir: str | None
     is_elementwise: bool = False
     """Whether each element of the results depends on one element of each input."""
+    shares_kernel: bool = False
+    """Whether both sides run the same code, so that no comparison says anything."""
+    shares_definition: bool = False
+    """Whether both sides run the same code on symbols."""
+    tolerance: float | None = None
+    """The tolerance of a rule that may round in another way; by default that of each result's type."""
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The results of the source.
@@ -128,8 +134,8 @@ class Rewritten(Pair):
         return is_elementwise(self.source)
 
     @cached_property
-    def tolerance(self) -> float:
-        """The tolerance of a rule that may round in another way."""
+    def tolerance(self) -> float:  # type: ignore[override]
+        """The tolerance of the narrowest type of the source."""
         return tolerance_of(self.source.graph("main").regions[0].block)
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:

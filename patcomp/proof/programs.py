@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from patcomp.evaluate.eager import is_pointwise
 from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
@@ -14,13 +15,12 @@ from patcomp.proof.calls import compiled, decomposed
 from patcomp.proof.changes import Parts
 from patcomp.proof.drawing import Choose, Drawing, draw
 from patcomp.proof.enumeration import Search
-from patcomp.proof.numbers import GRID_VARIANTS
-from patcomp.proof.op_equivalence import is_registered, op_drawings, operator_schema
+from patcomp.proof.examples import converted
+from patcomp.proof.op_calls import OpDrawing, examples_of_op, holds_tensors, is_registered, operator_schema
 from patcomp.proof.open_aspects import is_open, returns_unwritten
 from patcomp.proof.pairs import Pair, rewritten
-from patcomp.proof.recording import NotRecordedError, converted, recorded
-from patcomp.proof.selftest import variants
-from patcomp.proof.variations import OpDrawing, holds_tensors
+from patcomp.proof.recording import NotRecordedError, recorded
+from patcomp.proof.variants import variants
 
 _LONG = 6
 """The number of ops from which on fewer variations of a recorded program are compared, because each takes longer."""
@@ -35,25 +35,28 @@ class Programs:
         self.rule, self.catalog, self.count = rule, catalog, count
         self.missed: Counter[str] = Counter()
         """Programs that could not be made, by reason."""
-        self._grids: set[str] = set()
 
     def __iter__(self) -> Iterator[Pair | None]:
         if self.rule.is_declarative:
             yield from self._searched(*_of_pattern(self.rule, self.count))
-            return
-        drawings = list(op_drawings(self.rule)) if any(item.program is None for item in self.rule.examples) else []
-        if drawings:
-            yield from self._searched(*_of_op(self.rule, drawings, self.count))
+        elif drawings := examples_of_op(self.rule):
+            yield from self._searched(*_of_op(drawings))
         for example in self.rule.examples:
             if example.program is not None:
                 yield from self._of_program(example)
 
-    def _searched(
-        self, firsts: Sequence[Any], parts: Parts, more: Iterable[Any] = (), count: int | None = None
-    ) -> Iterator[Pair | None]:
-        search = Search(firsts, parts, count or self.count, more)
+    def examples(self) -> Sequence[Any]:
+        """The examples of the rule that are not programs; of a rule with a pattern, in some of its variants."""
+        return _of_pattern(self.rule, self.count)[0] if self.rule.is_declarative else examples_of_op(self.rule)
+
+    def _searched(self, firsts: Sequence[Any], parts: Parts, count: int | None = None) -> Iterator[Pair | None]:
+        search = Search(firsts, parts, count or self.count)
         for drawing in search:
-            if is_open(drawing, firsts) if isinstance(drawing, OpDrawing) else returns_unwritten(drawing):
+            if isinstance(drawing, OpDrawing):
+                is_built = not drawing.compared and not is_left_open(self.rule.unspecified, drawing.aspect)
+                if not is_built and is_open(drawing, firsts):
+                    continue
+            elif returns_unwritten(drawing):
                 continue
             pair = self.pair_of(drawing)
             if pair is not None:
@@ -90,21 +93,13 @@ class Programs:
             return rewritten(drawing, self.catalog)
         return decomposed(drawing) if self.rule.stage is Stage.IMPORT else compiled(drawing, self.catalog)
 
-    def is_new(self, drawing: Any) -> bool:
-        """Whether a program with every float was not compared yet, and not too many were."""
-        key = str(drawing)
-        if key in self._grids or len(self._grids) >= GRID_VARIANTS:
-            return False
-        self._grids.add(key)
-        return True
-
 
 def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
     known = variants(rule)
     chosen = known[:: -(-len(known) // count)]
-    firsts = [draw(rule, variant, lambda options: options[0], ()) for variant in chosen]
+    firsts = [draw(rule, variant) for variant in chosen]
     others = [
-        replace(draw(rule, chosen[0], _chooser(elements, other), ()), aspect="arguments that the pattern leaves free")
+        replace(draw(rule, chosen[0], _chooser(elements, other)), aspect="arguments that the pattern leaves free")
         for elements, other in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3))
         if firsts[0].ignored
     ]
@@ -118,7 +113,6 @@ def _chooser(elements: int, other: int) -> Choose:
 
 
 def _is_elementwise(rule: Rule) -> bool:
-    from patcomp.evaluate.eager import is_pointwise
     from patcomp.ir.dialect import OPS
     from patcomp.ir.traits import Elementwise
 
@@ -145,19 +139,9 @@ def _words(rule: Rule) -> dict[str, Sequence[Any]]:
     return words
 
 
-def _of_op(rule: Rule, drawings: Sequence[OpDrawing], count: int) -> tuple[list[OpDrawing], Parts, list[OpDrawing]]:
-    """The examples of a rule of one op, with all arguments, and the variations that its tests compare."""
-    from patcomp.evaluate.eager import is_pointwise
-
-    firsts = [_complete(drawing) for drawing in drawings if drawing.aspect == "the example"]
-    others = [
-        drawing
-        for drawing in drawings
-        if drawing.compared
-        and not drawing.special
-        and drawing.aspect != "the example"
-        and not is_left_open(rule.unspecified, drawing.aspect)
-    ]
+def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
+    """The examples of a rule of one op, with all arguments."""
+    firsts = [_complete(drawing) for drawing in examples]
     words: dict[str, list[Any]] = {}
     for drawing in firsts:
         schema = operator_schema(drawing.op)
@@ -165,7 +149,7 @@ def _of_op(rule: Rule, drawings: Sequence[OpDrawing], count: int) -> tuple[list[
             if isinstance(value, str) and not holds_tensors(schema[name]):
                 given = _ELEMENTS if schema[name].type.startswith("ScalarType") else [value]
                 words.setdefault(name, []).extend(item for item in given if item not in words.get(name, ()))
-    return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts)), others
+    return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts))
 
 
 def _complete(drawing: OpDrawing) -> OpDrawing:

@@ -7,13 +7,11 @@ the rule become the nodes of a pattern, and their constants its captures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from patcomp import TorchConverter
 from patcomp.errors import PatcompError
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.composite import Composite
@@ -29,14 +27,10 @@ from patcomp.patterns import Context, Example, Rule, RuleSet, Stage, run
 from patcomp.patterns.language import Attr, Capture, Const, OpNode, SourceNamespace
 from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.targets import composites
-from patcomp.proof.calls import Converted
-from patcomp.proof.examples import Calling, example_inputs
-from patcomp.proof.pairs import Input
-from patcomp.proof.trials import with_rule_in_front, without_rule
+from patcomp.proof.examples import ConvertedExample
 from patcomp.questions.reach import namespace_of
-from patcomp.rewrites import Options, run_pipeline
+from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
-from patcomp.targets import Target
 
 _SMALL = 16
 """The most elements of a constant that varies in each place where it is used."""
@@ -44,40 +38,6 @@ _SMALL = 16
 
 class NotRecordedError(Exception):
     """A program cannot be recorded as a pattern; the text says why."""
-
-
-@dataclass
-class ConvertedExample:
-    """The example of a rule, converted."""
-
-    pair: Converted
-    types: list[str]
-    """The types of its inputs as the example writes them."""
-    before: IRModule
-    """The program before the rule."""
-
-
-def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExample | None:
-    """The example of a rule in PyTorch and converted, and the program in front of the rule; None if the rule does not
-    fire in it."""
-    types = [str(text) for text in example.args]
-    inputs, module = example_inputs(example), Calling(example)
-    imported = TorchConverter().add_exported_program(torch.export.export(module, inputs)).imported()
-    rules = with_rule_in_front(catalog, rule)
-    target = Target(rule.name, rules=(rule.name,)) if rule.stage is Stage.TARGET else None
-    compilation = run_pipeline(imported.clone(), rules, Options(target=target))
-    if not any(rule.name in report.statistics.fired for report in compilation.reports):
-        return None
-    before = imported.clone()
-    run_pipeline(before, rules, Options(), only_before=rule.stage)
-    names = [argument.name_hint or "" for argument in compilation.module.graph("main").regions[0].block.args]
-    runs = [dict(zip(names, map(Input, types), strict=True))]
-    without = None
-    if rule.stage in (Stage.TARGET, Stage.OPTIMIZE):
-        without = run_pipeline(imported.clone(), without_rule(rules, rule), Options()).module
-    text = (without or imported).text(), compilation.module.text()
-    pair = Converted(rule, module, compilation.module, runs, *text, without)
-    return ConvertedExample(pair, types, before)
 
 
 def recorded(rule: Rule, example: ConvertedExample) -> Rule:

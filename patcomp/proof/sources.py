@@ -15,7 +15,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, BlockArgument, Rewriter, SSAValue, replace_uses, set_name
 from patcomp.patterns.language import AnyOf, ResultNode
 from patcomp.proof.drawing import Drawing, open_type
-from patcomp.proof.selftest import Sample
+from patcomp.proof.variants import Sample
 
 
 def program_of(drawing: Drawing, example: Mapping[str, Any] | None = None) -> tuple[IRModule, dict[SSAValue, str]]:

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.ir.aten import ops_with
+from patcomp.ir.traits import Movement
 from patcomp.proof.worlds import Kind, World
 from patcomp.pytorch import (
     decomposition_of,
@@ -80,7 +82,7 @@ def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
         return Symbols(args[0].codes, args[0].dtype, world)
     if name.endswith("_") and not name.startswith("_") and not isinstance(args[0], Symbols):
         raise UnreachedError("symbols are written into a tensor of numbers")
-    if name in _MOVES:
+    if _moves(func):
         return _moved(func, name, args, kwargs, world)
     if name.endswith("_") and not name.startswith("_") and name.rstrip("_") in MEANINGS:
         made = MEANINGS[name.rstrip("_")](world, *args, **kwargs)
@@ -102,18 +104,13 @@ def _decomposed(func: Any, args: Any, kwargs: Any) -> Any:
 
 # ---- ops that move data ----------------------------------------------------------------------------
 
-# Where data is: the positions of tensors whose elements the results have. The others are indices, sizes and masks.
-_MOVES = frozenset((  # noqa: SIM905
-    "view _unsafe_view reshape expand permute t transpose squeeze unsqueeze slice select split  split_with_sizes "
-    "chunk unbind narrow as_strided alias detach clone contiguous flatten unfold  diagonal flip roll repeat tile "
-    "cat stack index gather take_along_dim index_select masked_select  constant_pad_nd index_put index_put_ "
-    "_unsafe_index scatter scatter_ masked_fill masked_fill_  masked_scatter slice_scatter select_scatter where "
-    "copy_ fill_ copy fill lift_fresh movedim rot90  tril triu diag_embed _reshape_alias view_copy expand_copy "
-    "permute_copy repeat_interleave  lift_fresh_copy diagonal_scatter _unsafe_index_put as_strided_scatter "
-    "squeeze_copy unsqueeze_copy  slice_copy diagonal_copy _reshape_copy reflection_pad1d reflection_pad2d "
-    "reflection_pad3d  replication_pad1d replication_pad2d replication_pad3d im2col pixel_shuffle pixel_unshuffle "
-    "channel_shuffle trace_gather embedding zero_ index_copy index_fill broadcast_in_dim"
-).split())  # fmt: skip
+
+def _moves(func: Any) -> bool:
+    """Whether an op, or the same op in place, only moves data."""
+    name = schema_of_overload(func).name.replace("::", ".")
+    plain = name.removesuffix("_") if not name.endswith("__") else name
+    overload = overload_name(func)
+    return (plain if overload == "default" else f"{plain}.{overload}") in ops_with(Movement)
 
 
 def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
@@ -135,6 +132,8 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
     if not zero_is_a_number:
         raise UnreachedError(f"{name} writes zeros")
     names = [argument.name for argument in schema_of_overload(func).arguments]
+    if {**dict(zip(names, args, strict=False)), **kwargs}.get("accumulate"):
+        raise UnreachedError(f"{name} adds numbers")
     are_integers = dtype in INTEGERS  # and so are the other tensors that data comes from
     if are_integers or name == "where":
         numbers |= {"self", "other", "tensors", "src", "source", "values", "input", "tensor"}

@@ -13,20 +13,22 @@ were compared, and counts those on symbols, those on numbers only, and those tha
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.example_types import ExampleType
+from patcomp.proof.counterexample import WrongRuleError
 from patcomp.proof.deciding_numbers import Bound, decision
-from patcomp.proof.numbers import differences, flat, grid_refutation
+from patcomp.proof.drawing import smaller
+from patcomp.proof.numbers import differences
 from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
-from patcomp.proof.pairs import Pair, Rewritten
+from patcomp.proof.pairs import Pair
 from patcomp.proof.programs import Programs
+from patcomp.proof.same_code import SAME_CODE
 from patcomp.proof.symbols import UnreachedError
-from patcomp.proof.trials import WrongRuleError
 from patcomp.proof.worlds import Kind
 
 PROGRAMS = 12
@@ -79,13 +81,18 @@ class Verdict:
         """How many programs are proved."""
         return self.decided.total()
 
+    @property
+    def compared(self) -> int:
+        """How many programs are equal, on symbols or on numbers."""
+        return self.programs + self.on_numbers.total()
+
     def __str__(self) -> str:
         after = "after" if self.strength is Strength.REFUTED else "on"
         count = self.on_numbers.total() if self.strength is Strength.NUMBERS else self.programs
         parts = [f"{self.rule}: {self.strength.value} {after} {_counted(count)}"]
         if len(self.decided) > 1 and self.strength.is_proof:
             parts.append(", ".join(f"{self.decided[each]} {each.value}" for each in PROOFS if self.decided[each]))
-        if self.reason:
+        if self.reason and self.reason not in self.on_numbers:
             parts.append(self.reason)
         parts += [f"{_counted(count)} with numbers only: {why}" for why, count in self.on_numbers.most_common()]
         parts += [f"{_counted(count)} not compared: {why}" for why, count in self.missed.most_common()]
@@ -105,22 +112,19 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
         programs: the largest number of programs of each kind.
     """
     verdict = Verdict(rule.name, Strength.UNREACHED)
-    found = _Found()
+    found, listed = _Found(), Programs(rule, catalog, programs)
     try:
-        listed = Programs(rule, catalog, programs)
         for pair in listed:
             if pair is None:
                 verdict.refused += 1
                 continue
             for found_wrong in differences(pair):
                 if not found_wrong.may_be_rounding or not _are_same_on_symbols(pair):
-                    return _refuted(verdict, found_wrong.error)
+                    return _refuted(verdict, _shrunk(found_wrong.error, listed))
             _decide(pair, listed, verdict, found)
-            if (error := _on_every_float(pair, listed)) is not None:
-                return _refuted(verdict, error)
         verdict.missed += listed.missed
     except WrongRuleError as error:
-        return _refuted(verdict, error)
+        return _refuted(verdict, _shrunk(error, listed))
     except RuleError as error:
         verdict.reason = str(error)
         return verdict
@@ -146,6 +150,9 @@ def _are_same_on_symbols(pair: Pair) -> bool:
 
 def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> None:
     """Compare a pair on symbols, and on deciding numbers if symbols do not decide."""
+    if pair.shares_kernel:
+        verdict.on_numbers[SAME_CODE] += 1
+        return
     try:
         said = outcome(pair)
         why = DIFFERENT_SYMBOLS
@@ -181,6 +188,7 @@ def _decided(verdict: Verdict, found: _Found) -> Verdict:
         verdict.reason = ", ".join(remarks)
     elif verdict.on_numbers:
         verdict.strength = Strength.NUMBERS
+        verdict.reason = verdict.on_numbers.most_common(1)[0][0]
     else:
         verdict.reason = "" if verdict.missed else "no program was found that the rule matches"
     return verdict
@@ -191,12 +199,16 @@ def _refuted(verdict: Verdict, error: WrongRuleError) -> Verdict:
     return verdict
 
 
-def _on_every_float(pair: Pair, listed: Programs) -> WrongRuleError | None:
-    """The error that every float of 16 bits shows in an elementwise program."""
-    if not isinstance(pair, Rewritten) or pair.drawing.runs or not pair.is_elementwise:
-        return None
-    drawing: Any = flat(pair.drawing)
-    if drawing is None or not listed.is_new(drawing):
-        return None
-    large = listed.pair_of(drawing)
-    return grid_refutation(large) if isinstance(large, Rewritten) else None
+def _shrunk(error: WrongRuleError, listed: Programs) -> WrongRuleError:
+    """The same mistake on the smallest program that shows it."""
+    drawing: Any = error.drawing
+    for example in smaller(drawing.example) if not getattr(drawing, "runs", ()) else ():
+        found: WrongRuleError | None = None
+        try:
+            if (pair := listed.pair_of(replace(drawing, example=example))) is not None:
+                found = next((each.error for each in differences(pair) if not each.may_be_rounding), None)
+        except WrongRuleError as invalid:
+            found = invalid
+        if found is not None and type(found) is type(error):
+            return _shrunk(found, listed)
+    return error

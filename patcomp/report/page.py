@@ -24,7 +24,7 @@ Replay = Callable[[Callable[[str, IRModule], object]], Compilation]
 
 def html_page(
     program: Any,
-    replay: Replay,
+    replay: Replay | None,
     rules: Iterable[Rule],
     *,
     verification: Any = None,
@@ -35,7 +35,7 @@ def html_page(
 
     Args:
         program: the `AIProgram`.
-        replay: repeats its conversion.
+        replay: repeats its conversion; None for a program from an asset or a text, which is the only stage then.
         rules: the rules of the conversion.
         verification: a `Verification` of the program, which the report then shows.
         times: whether to show the seconds of stages and rules; the file then differs with each conversion.
@@ -64,7 +64,7 @@ def _file(name: str) -> str:
 
 
 def _data(
-    program: Any, replay: Replay, rules: list[Rule], verification: Any, times: bool, places: bool
+    program: Any, replay: Replay | None, rules: list[Rule], verification: Any, times: bool, places: bool
 ) -> dict[str, Any]:
     tables = Tables(places)
     stages: list[dict[str, Any]] = []
@@ -74,12 +74,15 @@ def _data(
             {"name": name, "count": module.op_count(), "rules": [], "graphs": snapshot(module, tables), "seconds": None}
         )
 
-    compilation = replay(keep)
+    compilation = None if replay is None else replay(keep)
+    reports = [] if compilation is None else compilation.reports
     measured = {report.name: report for report in program.reports}
-    later = [report for report in program.reports if report.name not in {each.name for each in compilation.reports}]
-    if program.module.text() != compilation.module.text():  # what the user did with the program after the conversion
+    later = [report for report in program.reports if report.name not in {each.name for each in reports}]
+    if compilation is None:
+        keep("program", program.module)
+    elif program.module.text() != compilation.module.text():  # what the user did with it after the conversion
         keep(later[-1].name if later else "specialized", program.module)
-    for stage, report in zip(stages[1:], [*compilation.reports, *later[-1:]], strict=False):
+    for stage, report in zip(stages[1:], [*reports, *later[-1:]], strict=False):
         stage["rules"] = [
             [name, work.tries, work.rewrites, measured[report.name].statistics.rules[name].seconds if times else None]
             for name, work in report.statistics.rules.items()
@@ -87,7 +90,7 @@ def _data(
         ]
         stage["seconds"] = measured[report.name].seconds if times else None
     report, compression = program.report(), program.compression
-    exhausted = [(name, stage) for stage in compilation.reports for name in stage.statistics.exhausted]
+    exhausted = [(name, stage) for stage in reports for name in stage.statistics.exhausted]
     return {
         "entrypoints": [
             {"name": name, "signature": str(program.signature(name))} for name in program.entrypoints
@@ -116,7 +119,7 @@ def _data(
                 for name, limit in limits.items()
             ),
         ],
-        "nearMisses": _near_misses(program, rules, compilation),
+        "nearMisses": [] if compilation is None else _near_misses(program, rules, compilation),
         "verification": _verification(verification, places),
         **tables.data(),
     }  # fmt: skip

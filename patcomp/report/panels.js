@@ -194,10 +194,33 @@ function compression(report) {
   if (!report) return [];
   const rows = report.weights.map((each) => [each.name, each.kinds.join(", "), each.shape.join("x"), each.scheme || "-",
     size(each.before), size(each.after), each.psnr === null ? "-" : digits(each.psnr)]);
+  const tried = report.alternatives;
   return [element("h3", {}, [`Compressed: ${size(report.before)} become ${size(report.after)}`]),
+    ...(tried.length ? [element("p", {}, ["The rise of the loss on the text, by the size of the weights:"]), plot(tried)] : []),
     table(["weight", "read by", "shape", "scheme", "size", "becomes", "PSNR, dB"], rows),
     ...Object.entries(report.output_psnr).map(([name, psnr]) =>
       element("p", {}, [`Output ${name}: ${digits(psnr)} dB against the program before.`]))];
+}
+
+/** A point for each way to compress: the rise of the loss, logarithmic, over the size of the weights. */
+function plot([before, ...tried]) {
+  const [width, height, edge] = [420, 240, 36];
+  const rises = tried.map((each) => Math.max(each.loss - before.loss, 1e-4));
+  const low = Math.floor(Math.log10(Math.min(...rises))), high = Math.max(Math.ceil(Math.log10(Math.max(...rises))), low + 1);
+  const largest = 1.25 * Math.max(...tried.map((each) => each.bytes));
+  const x = (bytes) => edge + ((width - edge) * bytes) / largest;
+  const y = (rise) => 8 + ((height - edge) * (high - Math.log10(rise))) / (high - low);
+  const text = (at, words, more = {}) => drawn("text", { x: at[0], y: at[1], fill: "currentColor", "font-size": 11, ...more }, [words]);
+  const line = (from, to) => drawn("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], stroke: "currentColor", opacity: 0.25 });
+  const powers = Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
+  return drawn("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", width: "100%" }, [
+    ...powers.flatMap((power) => [line([edge, y(power)], [width, y(power)]), text([0, y(power) + 4], `+${power.toPrecision(1)}`)]),
+    ...[0, largest / 2, largest].map((bytes) => text([x(bytes), height - 8], size(Math.round(bytes)), { "text-anchor": "middle" })),
+    ...tried.flatMap((each, index) => [
+      drawn("circle", { cx: x(each.bytes), cy: y(rises[index]), r: 4, fill: "currentColor" }, [
+        drawn("title", {}, [`${each.name}: ${size(each.bytes)}, loss ${each.loss.toFixed(4)}`])]),
+      text([x(each.bytes) + 7, y(rises[index]) + 4], each.name)]),
+  ]);
 }
 
 const TABS = {

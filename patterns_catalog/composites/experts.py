@@ -260,7 +260,13 @@ def grouped_by_ends(a: AtenSource, c: Targets, x: Capture, w: Capture, ends: Cap
     return Rewrite(
         product,
         to=c.product_of_groups(x, w, ends, stored=tag("stored")),
-        where=[*conditions, w.shape[0] > 0, ends.rank == 1, ends.dtype.is_in("si32", "si64")],
+        where=[
+            *conditions,
+            w.shape[0] > 0,
+            ends.rank == 1,
+            ends.shape[0] == w.shape[0],
+            ends.dtype.is_in("si32", "si64"),
+        ],
     )
 
 

@@ -13,7 +13,13 @@ _OP = "quantized_decomposed."
 @decomposition(f"{_OP}choose_qparams_per_token_asymmetric", examples=[example("2x3x4xf32", "si8")])
 def choose_parameters_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     "the scale and zero point that map the range of each row, extended to include 0, onto eight bits"
-    return torch.ops.quantized_decomposed._choose_qparams_per_token_asymmetric_impl(input, dtype)
+    least, most = input.amin(-1, keepdim=True).clamp(max=0), input.amax(-1, keepdim=True).clamp(min=0)
+    scale = ((most - least) / 255).clamp(min=torch.finfo(torch.float32).eps)
+    low, high = least / scale, most / scale
+    zero_point = torch.where(
+        (low - 128) + (high + 127) > 0, -128 - low, 127 - high
+    )  # of the end with the smaller error
+    return scale.double(), zero_point.clamp(-128, 127).round().long()
 
 
 @decomposition(f"{_OP}quantize_per_token", examples=[

@@ -13,8 +13,10 @@ from patcomp.patterns import Rewrite, RuleSet, rule
 from patcomp.proof.examination import examine
 from patterns_catalog import default_rules
 
+OVERFLOWS = {"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"}
 
-@rule(stage="lower", target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"})
+
+@rule(stage="lower", target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"}, unspecified=OVERFLOWS)
 def product_of_exponentials(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
     "exp(x) * exp(y) -> exp(x + y)"
     return Rewrite(a.exp(x) * a.exp(y), to=c.exp(c.broadcasting_add(x, y)), where=[x.dtype == "f32", y.dtype == "f32"])
@@ -41,6 +43,6 @@ def test_the_pattern_is_lowered_as_a_whole(model: torch.nn.Module, exponentials:
 
 
 def test_its_declaration_implies_tests() -> None:
-    checks = examine(product_of_exponentials, default_rules())
+    checks = examine(product_of_exponentials, default_rules(), programs=1)
     assert [check.failure for check in checks] == [None] * len(checks)
     assert sum(check.runs for check in checks) > 10

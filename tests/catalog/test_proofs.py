@@ -18,37 +18,16 @@ from patcomp.questions.reach import namespace_of
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
 
+pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
+
 RULES = default_rules()
-PROGRAMS = 3
-
-PROVED = [rule for stage in ("optimize", "normalize", "recover", "target") for rule in RULES.stage(stage)]
-
-NOT_PROVED = {
-    "gelu by sigmoid": "it is another formula, 92 dB from the one that it replaces",
-    "softplus without overflow": "its form of log1p is equal to log(1 + x) but for rounding, which symbols do not know",
-    "order of a softmax": "a softmax keeps the order of its numbers, which symbols do not know",
-    "halves to even numbers": "the fractions of numbers decide, which symbols do not know",
-    "log_softmax": "exp(x - y) is exp(x) / exp(y), which symbols do not know",
-    "normalize part of view_as_real": "the parts of complex numbers are not symbols",
-    "normalize view_as_real": "the parts of complex numbers are not symbols",
-    "gather_mm of groups": "the op belongs to a library that the tests do not import",
-    "gather_mm of groups by their ends": "the op belongs to a library that the tests do not import",
-}
-"""The rules that are not proved, each with the reason."""
 
 
-@pytest.mark.parametrize("found", [r for r in RULES.stage("optimize") if r.is_declarative][::5], ids=lambda r: r.name)
-def test_a_sample_of_the_optimize_rules_is_proved(found: Rule) -> None:
-    verdict = prove(found, RULES, programs=2)
+@pytest.mark.parametrize("found", RULES.declarative(), ids=lambda rule: rule.name)
+def test_every_declarative_rule_is_proved(found: Rule) -> None:
+    """On few programs of each kind, so that all take less than a minute."""
+    verdict = prove(found, RULES, programs=1)
     assert verdict.strength.is_proof, verdict
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("found", PROVED, ids=lambda r: r.name)
-def test_each_rule_is_proved_or_listed_with_its_reason(found: Rule) -> None:
-    verdict = prove(found, RULES, programs=PROGRAMS)
-    assert verdict.strength.is_proof != (found.name in NOT_PROVED), verdict
-    assert verdict.strength is not Strength.REFUTED or found.name == "gelu by sigmoid", verdict.counterexample
 
 
 @rule(stage="optimize", source=coreai_namespace, target=coreai_namespace,

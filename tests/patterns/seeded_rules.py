@@ -201,7 +201,7 @@ MISTAKES = [
     Mistake("weight on the wrong axis", PRELU, "c.reshape(weight, weight.shape)",
             "c.reshape(weight, [max(weight.shape)])", "aten._prelu_kernel"),
     Mistake("right up to rank 3", RANKED_SOFTMAX, "op.dim % x.rank)", "op.dim % x.rank if x.rank < 4 else 3)",
-            "drawn: ranks"),
+            "aten._softmax"),
     Mistake("halves away from the even number", ROUND, "c.round_(x)",
             "c.broadcasting_floor_divide(c.broadcasting_add(x, 0.5), 1.0)", "aten.round"),
     Mistake("wrong positions of right values", SORT, "c.cast(order, ",

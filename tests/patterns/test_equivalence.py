@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
 
 from patcomp.authoring import AtenSource, AtenTarget, Composites, CoreaiSource, CoreaiTarget, Targets
-from patcomp.errors import RuleError
 from patcomp.evaluate import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
-from patcomp.proof.equivalence import NotEquivalentError, check_equivalence
+from patcomp.proof.counterexample import WrongRuleError
+from patcomp.proof.examination import check_compiled
+from patcomp.proof.programs import Programs
+from patcomp.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 
 NORM = {"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6}
@@ -76,44 +79,46 @@ WRONG = [
 ]
 
 
+PROGRAMS = 2
+
+
 def test_a_right_rule_passes() -> None:
-    assert check_equivalence(right, default_rules()) > 30
+    assert prove(right, default_rules(), programs=1).strength.is_proof
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_wrong_rule_is_found(wrong: Rule, seed: int) -> None:
-    with pytest.raises(NotEquivalentError, match="The source gives the expected numbers"):
-        check_equivalence(wrong, default_rules(), seed=seed)
+def test_a_wrong_rule_is_found(wrong: Rule) -> None:
+    assert prove(wrong, default_rules(), programs=PROGRAMS).strength is Strength.REFUTED
 
 
 def test_the_counterexample() -> None:
-    with pytest.raises(NotEquivalentError) as caught:
-        check_equivalence(any_factor, default_rules())
-    error = caught.value
-    assert "aten.sigmoid" in error.source_ir
-    assert "aten.silu" in error.rewritten_ir
-    assert set(error.inputs) == {"x"}
-    assert error.expected.shape == error.actual.shape == error.inputs["x"].shape
-    assert not torch.allclose(error.expected.double(), error.actual.double(), atol=1e-2)
+    error = prove(swapped_difference, default_rules(), programs=PROGRAMS).counterexample
+    assert error is not None
+    assert "aten.sub" in error.source_ir
+    assert error.rewritten_ir is not None
+    assert "aten.neg" in error.rewritten_ir
+    given, expected, actual = (error.tensors[name] for name in ("input x", "expected y0", "actual y0"))
+    assert expected.shape == actual.shape == given.shape
+    assert not torch.allclose(expected.double(), actual.double(), atol=1e-2)
     for part in (
-        "rule any_factor",
+        "rule swapped_difference",
         "drawn: ",
         error.source_ir,
         error.rewritten_ir,
         "-- input x\ntensor(",
         "expected",
-        "actual",
     ):
         assert part in str(error)
 
 
-def test_the_same_draws_every_time() -> None:
-    messages = set()
-    for _ in range(2):
-        with pytest.raises(NotEquivalentError) as caught:
-            check_equivalence(any_axis, default_rules(), seed=3)
-        messages.add(str(caught.value))
+def test_a_counterexample_is_small() -> None:
+    error = prove(any_axis, default_rules(), programs=PROGRAMS).counterexample
+    assert error is not None
+    assert all(value.numel() <= 4 for value in error.tensors.values())
+
+
+def test_the_same_counterexample_every_time() -> None:
+    messages = {str(prove(any_axis, default_rules(), programs=PROGRAMS).counterexample) for _ in range(2)}
     assert len(messages) == 1
 
 
@@ -121,8 +126,13 @@ def test_a_wrong_runtime_is_told_from_a_wrong_rule() -> None:
     def broken(module: Any, inputs: Any) -> Any:
         return {name: value + 1 for name, value in evaluate(module, dict(inputs)).items()}
 
-    with pytest.raises(NotEquivalentError, match=r"on the runtime(.|\n)*does not give the expected numbers either"):
-        check_equivalence(right, default_rules(), draws=1, runtime=broken)
+    listed = Programs(right, default_rules(), 1)
+    pair = listed.pair_of(listed.examples()[0])
+    assert pair is not None
+    check_compiled(pair, listed.catalog)
+    with pytest.raises(WrongRuleError) as caught:
+        check_compiled(pair, listed.catalog, broken, "runtime")
+    assert re.search("on the runtime(.|\n)*does not give the expected numbers either", str(caught.value))
 
 
 def test_a_rule_that_never_matches() -> None:
@@ -130,5 +140,5 @@ def test_a_rule_that_never_matches() -> None:
     def never(a: AtenSource, c: Targets, x: Any) -> Rewrite:
         return Rewrite(a.sigmoid(x), to=c.silu(x), where=[x.rank == 7])
 
-    with pytest.raises(RuleError, match="matches no program that runs of its example, in the spelling"):
-        check_equivalence(never, default_rules(), draws=2)
+    verdict = prove(never, default_rules(), programs=2)
+    assert (verdict.strength, verdict.reason) == (Strength.UNREACHED, "no program was found that the rule matches")

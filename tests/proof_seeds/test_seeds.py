@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -13,11 +11,10 @@ from patcomp.authoring import AtenSource, AtenTarget, Coreai, CoreaiSource, Core
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, Rule, RuleSet, lowering, rule
-from patcomp.proof.drawing import draw
-from patcomp.proof.equivalence import NotEquivalentError, attempt
+from patcomp.proof.counterexample import WrongRuleError
+from patcomp.proof.examination import check_compiled
 from patcomp.proof.examples import convert_example, fired_in
-from patcomp.proof.op_equivalence import attempt_op, op_drawings
-from patcomp.proof.selftest import variants
+from patcomp.proof.programs import Programs
 from patterns_catalog import default_rules
 from tests.proof_seeds.seeds import Seed, Witness, differ, of_coreai
 from tests.proof_seeds.table import SEEDS
@@ -35,10 +32,6 @@ def test_the_table() -> None:
     assert sum(not seed.rule.is_declarative or seed.witness.is_dynamic for seed in SEEDS.values()) >= 20
 
 
-def _first(options: Sequence[Any]) -> Any:
-    return options[0]
-
-
 def _is_right_on_example(rule: Rule) -> bool:
     """Whether the numbers are right on the first example of a rule, on which the rule must fire."""
     (example, *_) = rule.examples
@@ -46,14 +39,12 @@ def _is_right_on_example(rule: Rule) -> bool:
         program, model, inputs = convert_example(rule, example, [RuleSet([rule])])
         assert rule.name in fired_in(program)
         return program.verify_against(model, inputs, backends=["evaluator"]).passed
-    if rule.is_declarative:
-        trial = attempt(draw(rule, variants(rule)[0], _first, ()), CATALOG)
-    else:
-        trial = attempt_op(next(op_drawings(rule)), CATALOG)
-    assert trial is not None, "the rule does not fire on its example"
+    listed = Programs(rule, CATALOG, 1)
+    pair = listed.pair_of(listed.examples()[0])
+    assert pair is not None, "the rule does not fire on its example"
     try:
-        trial.check(CATALOG)
-    except NotEquivalentError:
+        check_compiled(pair, CATALOG)
+    except WrongRuleError:
         return False
     return True
 

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from patcomp import TorchConverter
+from patcomp.compression import Alternative
+from patcomp.emit.compressed import with_alternatives
 from patcomp.emit.program import AIProgram
 from patcomp.errors import Problem
 
@@ -105,11 +107,6 @@ def test_release_mode_shows_no_places(program: AIProgram, report: Path, tmp_path
     assert misses
     assert all("unknown source" in answer for answer in misses)
     assert "test_report.py:" in named["nearMisses"][0][1]
-
-
-def test_parsed_program_has_no_report(program: AIProgram, tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match="not made by a converter"):
-        AIProgram(program.module).html(tmp_path / "report.html")
 
 
 def test_page_needs_nothing_else(report: Path) -> None:
@@ -280,6 +277,24 @@ def test_compressed_weights(page: Any, program: AIProgram, tmp_path: Path) -> No
     opened.get_by_role("tab", name="Rules", exact=True).click()
     opened.locator("#panel").get_by_role("button", name="compress w4", exact=True).click()
     assert "blockwise_shift_scale" in opened.inner_text("#details")
+    opened.close()
+
+
+def test_a_loaded_program_has_a_plot_of_what_was_measured(page: Any, program: AIProgram, tmp_path: Path) -> None:
+    small = AIProgram(program.module).compress({"scheme": "w4", "threshold": 0})
+    tried = [Alternative("before", 2048, 2.0), Alternative("w8", 512, 2.001), Alternative("w4", 300, 2.1)]
+    path = with_alternatives(small, tried).html(tmp_path / "small.html")
+    assert [stage["name"] for stage in _data(path)["stages"]] == ["program"]
+    opened = page.context.browser.new_page()
+    opened.set_default_timeout(5000)
+    opened.goto(path.as_uri())
+    opened.get_by_role("tab", name="Weights", exact=True).click()
+    points = opened.locator("svg.plot circle")
+    assert points.count() == 2
+    assert "w4: 300 B, loss 2.1000" in opened.locator("svg.plot").inner_html()
+    (left, low), (right, high) = ([float(points.nth(at).get_attribute(axis)) for axis in ("cx", "cy")] for at in (1, 0))
+    assert left < right  # w4 is smaller than w8, and loses more
+    assert low < high
     opened.close()
 
 

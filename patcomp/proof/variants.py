@@ -1,33 +1,22 @@
-"""Tests that follow from a rule's declaration: a contributor writes a rule and an example, and the tests exist.
-
-The pattern and the example's types and values define graphs:
-  (a) one for every alternative and operand order; the rule must match;
-  (b) one for every changed literal; the rule must not match there;
-  (c) one for every inner value that is also used outside; the rule must not match there.
-In (b) and (c) another alternative may still match if it does not match the changed op. `patcomp.proof.equivalence`
-makes programs of the graphs and compares the numbers.
-"""
+"""The variants of a rule's source: each alternative and operand order of its pattern, as a graph."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from patcomp.errors import RuleError
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
-from patcomp.ir.infer import InferenceError
 from patcomp.ir.namespaces import ArgumentSpec
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block, Operation, SSAValue, UnrealizedConversionCastOp, maker_of
+from patcomp.ir.xdsl import Block, Operation, SSAValue, maker_of
 from patcomp.patterns import Rule
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import (
@@ -42,11 +31,8 @@ from patcomp.patterns.language import (
     PatternNode,
     ResultNode,
 )
-from patcomp.patterns.match import Match, Matcher, commutes
+from patcomp.patterns.match import commutes
 from patcomp.patterns.pattern import children, pattern_nodes
-
-KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
-"""The kinds of tests."""
 
 VARIANTS = 256
 """About how many variants of one rule are built at most."""
@@ -71,50 +57,6 @@ class Sample:
     """The block argument of each tensor capture."""
     nodes: dict[int, Operation]
     """The op of each op node, by the identity of the node."""
-
-
-@dataclass(frozen=True)
-class SelfTest:
-    """A named test; `run()` raises `AssertionError` if the rule fails it."""
-
-    name: str
-    kind: str
-    """One of `KINDS`."""
-    run: Callable[[], None]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def self_tests(rule: Rule) -> list[SelfTest]:
-    """The tests that follow from a rule's declaration.
-
-    Raises:
-        RuleError: the rule has no example.
-    """
-    if rule.example is None:
-        raise RuleError(f"rule {rule.name} ({rule.source}) has no example= to make tests from")
-    tests: list[SelfTest] = []
-    seen: set[tuple[int, str, str]] = set()  # most variants share most nodes
-    for variant in variants(rule):
-        tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
-        for node in chosen_nodes(rule.graph.root, variant.choices):
-            if not isinstance(node, OpNode):
-                continue
-            for name, changed in _changed_literals(node):
-                key = id(node), name, repr(changed)
-                if key not in seen:
-                    seen.add(key)
-                    label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
-                    run = partial(_must_not_match_there, rule, variant, node, {(id(node), name): changed}, used=False)
-                    tests.append(SelfTest(label, KINDS[1], run))
-            key = id(node), "used outside", ""
-            if not node.escapes and not _is_root(rule, node, variant) and key not in seen:
-                seen.add(key)
-                label = f"{rule.name}: {node_name(rule, node)} used outside"
-                run = partial(_must_not_match_there, rule, variant, node, {}, used=True)
-                tests.append(SelfTest(label, KINDS[2], run))
-    return tests
 
 
 def variants(rule: Rule) -> list[Variant]:
@@ -185,13 +127,6 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
         return [item.alternatives[choices[id(item)]]] if isinstance(item, AnyOf) else children(item)
 
     return pattern_nodes(node, parts)
-
-
-def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
-    root = rule.graph.root
-    while isinstance(root, AnyOf):
-        root = root.alternatives[variant.choices[id(root)]]
-    return root is node or (isinstance(root, ResultNode) and root.node is node)
 
 
 # ---- graphs ---------------------------------------------------------------------------------------
@@ -306,83 +241,3 @@ def sample(rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any] 
         changed: arguments that differ from the rule's, by identity of their op node and name.
     """
     return _Building(rule, variant, changed or {}).sample()
-
-
-def _changed_literals(node: OpNode) -> Iterator[tuple[str, Any]]:
-    """Every literal argument of a node, with a value that the rule must not match."""
-    for name, pattern in node.arguments.items():
-        argument = node.spec.argument(name)
-        if isinstance(pattern, Number):
-            if isinstance(pattern.literal, bool | int | float):
-                yield name, _other(pattern.literal)
-        elif isinstance(pattern, bool | int | float) or (isinstance(pattern, list) and argument.kind != "values"):
-            yield name, _other(pattern)
-        elif pattern is LAST:
-            yield name, 0
-        elif pattern is None and argument.kind == "value":
-            yield name, ANY
-        elif pattern is None and argument.type == "ScalarType?":
-            yield name, "f64"
-
-
-_LARGEST = 2**63 - 1
-"""PyTorch's end of a slice to the end; the next integer does not fit 64 bits."""
-
-
-def _other(literal: Any) -> Any:
-    if isinstance(literal, bool):
-        return not literal
-    if isinstance(literal, int | float):
-        if literal == _LARGEST:
-            return literal - 1
-        return literal + 1 if math.isfinite(literal) else -literal
-    if isinstance(literal, list):
-        for index, item in enumerate(literal):
-            if isinstance(item, bool | int | float):
-                return [*literal[:index], _other(item), *literal[index + 1 :]]
-        return [*literal, 0]
-    return literal
-
-
-# ---- checks ---------------------------------------------------------------------------------------
-
-
-def _must_match(rule: Rule, variant: Variant) -> None:
-    built = sample(rule, variant)
-    matcher = Matcher(rule.graph, built.root, trace=True)
-    if matcher.run() is None:
-        reason = matcher.failure.reason if matcher.failure else "it has no failure to show"
-        raise AssertionError(f"{rule.name} does not match its own source ({variant.name}): {reason}{_shown(built)}")
-
-
-def _must_not_match_there(
-    rule: Rule, variant: Variant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
-) -> None:
-    try:
-        built = sample(rule, variant, changed)
-    except InferenceError:
-        return  # the change makes an invalid program: the operands of a composite do not fit each other
-    op = built.nodes[id(node)]
-    if used:
-        user = UnrealizedConversionCastOp.create(operands=[op.results[0]], result_types=[op.results[0].type])
-        built.block.add_op(user)
-    match = Matcher(rule.graph, built.root).run()
-    if match is not None and _as_the_node(match, op, node, used):
-        names = ", ".join(name for _, name in changed)
-        what = "the value is used outside" if used else f"the literal {names} was changed"
-        raise AssertionError(f"{rule.name} matches although at {op.name} {what}{_shown(built)}")
-
-
-def _shown(built: Sample) -> str:
-    """The ops of a graph as text, to follow a message."""
-    return "\n".join(["", *(str(op) for op in built.block.ops)])
-
-
-def _as_the_node(match: Match, op: Operation, node: OpNode, used: bool) -> bool:
-    """Whether a match takes an op for a node, and not for a captured value."""
-    if used:
-        captured = {
-            match.value_of(capture) for capture in match.pattern.captures.values() if isinstance(capture, Capture)
-        }
-        return op in match.ops and Value(op.results[0]) not in captured
-    return match.nodes.get(id(node)) is op
