@@ -17,12 +17,15 @@ from patcomp.compression.compress import floats, stored_as
 from patcomp.compression.gptq import fitted
 from patcomp.compression.scheme import Scheme, Stored
 from patcomp.compression.weights import PRODUCTS, Weight, weights_of
-from patcomp.evaluate.lockstep import Frame, Lockstep, second_moments, weight_operand, weight_tensor
+from patcomp.evaluate.lockstep import Choices, Frame, Lockstep, second_moments, weight_operand, weight_tensor
 from patcomp.evaluate.machine import Step
 from patcomp.ir.axes import axes_before
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.xdsl import Operation, SSAValue
+
+_WAITING = (("matmul",), ("gather_mm",))
+"""Kinds of weights that are rounded at their product."""
 
 
 def calibrated(
@@ -55,6 +58,8 @@ class _Walk(Lockstep):
         self.stored: dict[str, Stored] = {}
         self.named: dict[SSAValue, Weight] = {}
         """The weights that wait for their product, by the values that are views of them."""
+        self.choices: dict[SSAValue, Choices] = {}
+        """Of values that are views of chosen matrices, which they are."""
 
     def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
         op, half = step.op, len(operands) // 2
@@ -66,16 +71,23 @@ class _Walk(Lockstep):
         elif op.name == "coreai.invoke":
             for argument, operand in zip(self.module.graph(callee(op)).regions[0].block.args, op.operands, strict=True):
                 self._name(argument, operand)
+        elif op.name == "coreai.gather_nd":
+            self._name(op.results[0], op.operands[0])
+            chosen = [given[1].long().reshape(-1) for given in operands]
+            self.choices[op.results[0]] = Choices(chosen[:half], chosen[half:])
         elif op.name in PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
-                    self._round(self.named[operand], index, operands)
+                    self._round(self.named[operand], index, operands, self.choices.get(operand))
         return super().run(step, operands, frames)
 
     def _name(self, value: SSAValue, of: SSAValue) -> None:
         self.named.pop(value, None)  # a graph that is called again reads other weights
+        self.choices.pop(value, None)
         if of in self.named:
             self.named[value] = self.named[of]
+        if of in self.choices:
+            self.choices[value] = self.choices[of]
 
     def _constants(self, op: Operation, results: list[list[Any]]) -> list[list[Any]]:
         """The results of a constant in the rounded program; those of a weight that waits are still the floats."""
@@ -83,7 +95,7 @@ class _Walk(Lockstep):
         scheme = None if weight is None else self.scheme_of(weight)
         if weight is None or scheme is None:
             return results
-        if weight.kinds == ("matmul",) and not any(_is_inside_control_flow(reader) for reader in weight.readers):
+        if weight.kinds in _WAITING and not any(_is_inside_control_flow(reader) for reader in weight.readers):
             self.named[op.results[0]] = weight
             return results
         if weight.key not in self.stored:
@@ -91,7 +103,7 @@ class _Walk(Lockstep):
         made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
         return [[made] for _ in results]
 
-    def _round(self, weight: Weight, index: int, operands: Sequence[list[Any]]) -> None:
+    def _round(self, weight: Weight, index: int, operands: Sequence[list[Any]], choices: Choices | None) -> None:
         """Give the rounded program the stored form of a weight, which is made for its first product."""
         half = len(operands) // 2
         scheme = self.scheme_of(weight)
@@ -99,14 +111,15 @@ class _Walk(Lockstep):
         if weight.key not in self.stored:
             exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
             matrices = weight.layout.matrices(exact)
-            moments, crossed = second_moments(operands[:half], operands[half:], index, len(matrices))
+            moments, crossed = second_moments(operands[:half], operands[half:], index, len(matrices), choices)
             better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
             self.stored[weight.key] = stored_as(
                 scheme, weight, weight.layout.weight(np.stack(better), exact.shape), moments
             )
         rounded = weight.layout.matrices(self.stored[weight.key].floats())
-        for given in operands[half:]:
-            given[index] = weight_operand(rounded, given[index], index)
+        for number, given in enumerate(operands[half:]):
+            read = rounded if choices is None else rounded[choices.changed[number].numpy()]
+            given[index] = weight_operand(read, given[index], index)
 
 
 def _is_inside_control_flow(op: Operation) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,20 @@ class Lockstep:
         ]
 
 
+@dataclass(frozen=True)
+class Choices:
+    """Which matrices of a stack a product takes, in each example of a program and of a changed one; each in order."""
+
+    exact: Sequence[Tensor]
+    changed: Sequence[Tensor]
+
+
 def second_moments(
-    exact: Sequence[Sequence[Tensor]], changed: Sequence[Sequence[Tensor]], index: int, count: int
+    exact: Sequence[Sequence[Tensor]],
+    changed: Sequence[Sequence[Tensor]],
+    index: int,
+    count: int,
+    choices: Choices | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """How the inputs of a weight's matrices go together, in examples of a program and of a changed one.
 
@@ -77,20 +90,32 @@ def second_moments(
         exact, changed: the operands of a product by a weight, in each example.
         index: which operand is the weight, 0 or 1.
         count: the number of its matrices.
+        choices: if the product reads chosen matrices. Inputs for which the programs choose differently do not count.
 
     Returns:
         For each matrix two arrays of shape (inputs, inputs): the mean products of the changed program's inputs with
         themselves, and with the program's own, which are the columns.
     """
-    moments = crossed = torch.zeros(1, dtype=torch.float64)
-    rows = 0
-    for own, made in zip(exact, changed, strict=True):
-        wanted, found = (_inputs(given[1 - index], given[index], index, count) for given in (own, made))
-        moments = moments + (found.mT @ found).double()
-        crossed = crossed + (found.mT @ wanted).double()
-        rows += wanted.shape[1]
-    scale = 1 / max(rows, 1)
-    return [each.numpy() * scale for each in moments], [each.numpy() * scale for each in crossed]
+    size = exact[0][index].shape[-2 if index == 1 else -1]
+    moments, crossed = torch.zeros(2, count, size, size, dtype=torch.float64)
+    rows = torch.zeros(count, 1, 1, dtype=torch.float64)
+    for number, (own, made) in enumerate(zip(exact, changed, strict=True)):
+        read = count if choices is None else len(choices.exact[number])
+        wanted, found = (_inputs(given[1 - index], given[index], index, read) for given in (own, made))
+        if choices is None:
+            moments += (found.mT @ found).double()
+            crossed += (found.mT @ wanted).double()
+            rows += wanted.shape[1]
+            continue
+        first, second = choices.exact[number], choices.changed[number]
+        for matrix in first[first == second].unique().tolist():
+            here = (first == matrix) & (second == matrix)
+            ours, theirs = (each[here].reshape(-1, size) for each in (found, wanted))
+            moments[matrix] += (ours.mT @ ours).double()
+            crossed[matrix] += (ours.mT @ theirs).double()
+            rows[matrix] += len(ours)
+    rows.clamp_(min=1)
+    return list((moments / rows).numpy()), list((crossed / rows).numpy())
 
 
 def weight_tensor(values: np.ndarray, like: Tensor) -> Tensor:
@@ -99,7 +124,7 @@ def weight_tensor(values: np.ndarray, like: Tensor) -> Tensor:
 
 
 def weight_operand(matrices: np.ndarray, like: Tensor, index: int) -> Tensor:
-    """Matrices of shape (matrices, outputs, inputs) as the operand of a product that another tensor is."""
+    """Matrices of shape (matrices, outputs, inputs), in order, as the operand of a product that another tensor is."""
     made = weight_tensor(matrices, like).reshape(*like.shape[:-2], *matrices.shape[-2:])
     return made.mT if index == 1 else made
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
+from patcomp.composite_ops import GatherMM
 from patcomp.compression import Scheme
 from patcomp.compression.gptq import compensate, damped, fitted
 from patcomp.compression.scheme import Layout
@@ -215,6 +216,43 @@ def test_modules_of_one_graph_are_rounded_by_their_own_inputs() -> None:
     assert small is not None
     assert wanted is not None
     assert [each.psnr for each in small.weights] == pytest.approx([each.psnr for each in wanted.weights], abs=0.1)
+
+
+class Experts(nn.Module):
+    """Each row goes to two chosen matrices, and what they make to two others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.product = GatherMM()
+        self.up, self.down = (nn.Parameter(torch.randn(5, *sizes) / 6) for sizes in ((32, 64), (64, 32)))
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        up = torch.relu(self.product(x, self.up, rhs_indices=chosen))
+        return self.product(up, self.down, rhs_indices=chosen)
+
+
+@pytest.mark.parametrize("scheme", ["w2_block32", "pal3"])
+def test_experts_are_rounded_by_the_rows_that_choose_them(scheme: str, native: Native) -> None:
+    """The inputs of each expert lie in directions of their own; nobody chooses the last one."""
+    generator = torch.Generator().manual_seed(3)
+    directions = torch.randn(5, 6, 32, generator=generator)
+
+    def drawn(seed: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        first = torch.randint(4, (300,), generator=generator)
+        chosen = torch.stack([first, (first + 1) % 4], 1)
+        x = torch.randn(300, 1, 6, generator=generator) @ directions[first]
+        return x.reshape(300, 1, 1, 32), chosen
+
+    program = converted(Experts(), *drawn(0))
+    near, small = program.compress(scheme), program.compress(scheme, inputs=[drawn(1), drawn(2)])
+    assert error_of(program, small, *drawn(5)) < 0.7 * error_of(program, near, *drawn(5))
+    x, chosen = drawn(5)
+    made = native.run(small.module, dict(zip(program.input_names(), (x, chosen.int()), strict=True)))
+    assert torch.allclose(torch.as_tensor(next(iter(made.values()))), small.run(x, chosen), atol=2e-3)
+    stays = torch.full_like(chosen, 4)
+    assert error_of(program, small, x, stays) == pytest.approx(error_of(program, near, x, stays), rel=0.2)
 
 
 def test_weights_of_loops_are_rounded_to_the_nearest() -> None:
