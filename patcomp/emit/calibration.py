@@ -22,6 +22,8 @@ from patcomp.evaluate.machine import Step
 from patcomp.ir.axes import axes_before
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule, callee
+from patcomp.ir.traits import Reshape
+from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
 
 _WAITING = (("matmul",), ("gather_mm",))
@@ -66,7 +68,7 @@ class _Walk(Lockstep):
         if is_constant(op):
             results = super().run(step, operands, frames)
             return [*results[:half], *self._constants(op, results[half:])]
-        if op.operands and axes_before(op) is not None:
+        if op.operands and (axes_before(op) is not None or _keeps_matrices(op)):
             self._name(op.results[0], op.operands[0])
         elif op.name == "coreai.invoke":
             for argument, operand in zip(self.module.graph(callee(op)).regions[0].block.args, op.operands, strict=True):
@@ -120,6 +122,14 @@ class _Walk(Lockstep):
         for number, given in enumerate(operands[half:]):
             read = rounded if choices is None else rounded[choices.changed[number].numpy()]
             given[index] = weight_operand(read, given[index], index)
+
+
+def _keeps_matrices(op: Operation) -> bool:
+    """Whether an op changes the shape of a stack of matrices alone."""
+    if not op.has_trait(Reshape):
+        return False
+    before, after = (shape_of(value.type)[-2:] for value in (op.operands[0], op.results[0]))
+    return before == after and None not in before
 
 
 def _is_inside_control_flow(op: Operation) -> bool:

@@ -221,19 +221,21 @@ def test_modules_of_one_graph_are_rounded_by_their_own_inputs() -> None:
 class Experts(nn.Module):
     """Each row goes to two chosen matrices, and what they make to two others."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.product = GatherMM()
-        self.up, self.down = (nn.Parameter(torch.randn(5, *sizes) / 6) for sizes in ((32, 64), (64, 32)))
+        self.product, self.batch = GatherMM(num_batch_axes=batch), batch
+        shapes = ((*[1] * batch, 5, *sizes) for sizes in ((32, 64), (64, 32)))
+        self.up, self.down = (nn.Parameter(torch.randn(shape) / 6) for shape in shapes)
 
     def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        x = x[None] if self.batch else x
         up = torch.relu(self.product(x, self.up, rhs_indices=chosen))
         return self.product(up, self.down, rhs_indices=chosen)
 
 
-@pytest.mark.parametrize("scheme", ["w2_block32", "pal3"])
-def test_experts_are_rounded_by_the_rows_that_choose_them(scheme: str, native: Native) -> None:
+@pytest.mark.parametrize(("scheme", "batch"), [("w2_block32", 1), ("pal3", 0)])
+def test_experts_are_rounded_by_the_rows_that_choose_them(scheme: str, batch: int, native: Native) -> None:
     """The inputs of each expert lie in directions of their own; nobody chooses the last one."""
     generator = torch.Generator().manual_seed(3)
     directions = torch.randn(5, 6, 32, generator=generator)
@@ -245,7 +247,7 @@ def test_experts_are_rounded_by_the_rows_that_choose_them(scheme: str, native: N
         x = torch.randn(300, 1, 6, generator=generator) @ directions[first]
         return x.reshape(300, 1, 1, 32), chosen
 
-    program = converted(Experts(), *drawn(0))
+    program = converted(Experts(batch), *drawn(0))
     near, small = program.compress(scheme), program.compress(scheme, inputs=[drawn(1), drawn(2)])
     assert error_of(program, small, *drawn(5)) < 0.7 * error_of(program, near, *drawn(5))
     x, chosen = drawn(5)
