@@ -27,7 +27,6 @@ from patcomp.commands.common import (
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Trusted, load_source
 from patcomp.commands.progress import working
-from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.replacement import check_target
 
 if TYPE_CHECKING:
@@ -158,6 +157,8 @@ def _compress_bundle(
         raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
+    from patcomp.commands.torchvision import declare_operators
+
     declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
     from patcomp.language import compress_bundle, measure_compression

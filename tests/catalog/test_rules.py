@@ -152,6 +152,8 @@ UNDEFINED = {
     "constexpr_blockwise_shift_scale": "no library makes an infinite scale, of which the runtime makes NaN",
     "dequantize_affine": "no library makes an infinite scale, of which the runtime makes NaN",
     "upsample_linear": "eager's kernels differ in which infinities they multiply by zero",
+    "gated_delta_update of the operator": "what is not finite at a token reaches all outputs of its chunk",
+    "state_space_update": "what is not finite at a token reaches all outputs of its chunk",
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 

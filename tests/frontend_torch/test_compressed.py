@@ -128,7 +128,7 @@ NAMES = {
     "float8": "f8E4M3FN", **{f"palette of {bits} bits": f"pal{bits}" for bits in (1, 2, 3, 4, 6, 8)},
     "palettes of groups": "pal4_group16", "palette of vectors": "pal4_vector2",
     "palette of integers, scaled": "pal4, table w8, scaled", "pruned": "sparse75", "torchao, 4 bits a row": "w4",
-    "torchao, 3 bits in groups": "pal3, scaled", "torchao, 2 bits in groups": "w2_block32",
+    "torchao, 3 bits in groups": "w3_block32", "torchao, 2 bits in groups": "w2_block32",
 }  # fmt: skip
 """The scheme that the report names."""
 
