@@ -19,6 +19,11 @@ from patterns_catalog.slices import slice_axis, update_axis
 CHUNK = 32
 """Tokens of a chunk. Larger chunks need fewer iterations, and more products within a chunk."""
 
+NOT_FINITE = dict.fromkeys(
+    ("infinities and zeros", "NaN"), "in chunks, what is not finite at a token reaches the outputs before it, too"
+)
+"""What rules of recurrences leave open."""
+
 _LEAST = -100.0
 """The least logarithm of a decay; its exponential is 0 beside any float32 number. Sums of larger ones would be
 rounded."""

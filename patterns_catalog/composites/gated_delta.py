@@ -11,7 +11,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
-from patterns_catalog.composites.chunks import CHUNK, at_last, decays, in_chunks, mask
+from patterns_catalog.composites.chunks import CHUNK, NOT_FINITE, at_last, decays, in_chunks, mask
 
 L2_EPSILON = 1e-6
 
@@ -99,7 +99,8 @@ def _normalized(c: Coreai, x: Value) -> Value:
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
 
 
-@op_rule("recover", "torch_patcomp.gated_delta_update", name="gated_delta_update of the operator", examples=[
+@op_rule("recover", "torch_patcomp.gated_delta_update", name="gated_delta_update of the operator",
+         unspecified=NOT_FINITE, examples=[
     example("1x2x3x4xf32", "1x2x3x4xf32", "1x4x3x5xf32", "1x4x3xf32[-1,0]", "1x4x3xf32[0,1]", "1x4x4x5xf32", True),
 ])  # fmt: skip
 def own_gated_delta_update(op: OpView, c: Coreai) -> list[Value]:

@@ -13,6 +13,7 @@ from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
 from patcomp.patterns.match import Match
 from patterns_catalog.composites import gated_delta_formulas as formulas
+from patterns_catalog.composites.chunks import NOT_FINITE
 from patterns_catalog.composites.gated_delta import gated_delta_update
 from patterns_catalog.composites.gated_delta_formulas import Element, element_at
 from patterns_catalog.slices import slice_axis
@@ -167,7 +168,8 @@ def _two_steps(torch: Any, query: Any, key: Any, value: Any, g: Any, beta: Any, 
     return (*outputs, state)
 
 
-@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10, pattern=formulas.step, examples=[
+@op_rule("recover", "aten.add.Tensor", name="gated_delta_update", size=10, pattern=formulas.step,
+         unspecified=NOT_FINITE, examples=[
     example("1x2x2x4xf32", "1x2x2x4xf32", "1x2x2x5xf32", "1x2x2xf32[-1,0]", "1x2x2xf32[0,1]", "1x2x4x5xf32",
             program=_two_steps),
 ])  # fmt: skip

@@ -9,7 +9,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
-from patterns_catalog.composites.chunks import at_last, decays, in_chunks
+from patterns_catalog.composites.chunks import NOT_FINITE, at_last, decays, in_chunks
 
 
 @composites.define
@@ -41,7 +41,7 @@ def state_space_update(c: Coreai, values: Value, g: Value, b: Value, asked: Valu
     return [c.cast(c.transpose(outputs, [0, 2, 1, 3]), element), c.cast(state, element)]
 
 
-@op_rule("recover", "torch_patcomp.state_space_update", name="state_space_update", examples=[
+@op_rule("recover", "torch_patcomp.state_space_update", name="state_space_update", unspecified=NOT_FINITE, examples=[
     example("1x4x3x5xf32", "1x4x3xf32[-1,0]", "1x2x3x6xf32", "1x2x3x6xf32", "1x4x5x6xf32"),
 ])  # fmt: skip
 def own_state_space_update(op: OpView, c: Coreai) -> list[Value]:
