@@ -14,6 +14,7 @@ from patcomp.proof.lint import lint
 from patcomp.proof.verdict import Strength, prove
 from patterns_catalog import all_rules, default_rules
 from patterns_catalog.explained import EXPLAINED
+from tests.helpers.torchvision_ops import know_the_shape_of_nms
 
 RULES = list(all_rules())
 UPDATE = "patcomp catalog verdicts --update, then patcomp catalog list --markdown > docs/catalog.md"
@@ -50,7 +51,15 @@ def test_a_proof_says_what_the_table_says(name: str) -> None:
     assert (verdict.strength.value, verdict.reason) == (row.verdict, row.remark)
 
 
+@pytest.fixture(scope="module")
+def libraries() -> None:
+    """The ops of libraries, as far as they are here."""
+    know_the_shape_of_nms()
+    pytest.importorskip("transformers.integrations.moe")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_proof_says_what_the_table_says(rule: Rule) -> None:
     verdict = prove(rule, default_rules(), programs=table.PROGRAMS)
