@@ -102,7 +102,8 @@ def convert_language_model(
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
             asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
-            only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt again.
+            only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
+            again.
         float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
             program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
