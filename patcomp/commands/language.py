@@ -57,6 +57,9 @@ def convert_lm(
     draft: Annotated[
         str | None, typer.Option(help="The folder or id of a smaller model, the function draft of the same asset.")
     ] = None,
+    window_caches: Annotated[
+        bool, typer.Option("--window-caches", help="Layers with a sliding window keep the tokens of the window only.")
+    ] = False,
     float32: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,7 +96,7 @@ def convert_lm(
         tokenizer=None if tokenizer else False, expand=expand,
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
-        catalog=load_catalogs(catalog), float32=float32 or (),
+        catalog=load_catalogs(catalog), float32=float32 or (), window_caches=window_caches,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     if bundle.metadata["compression"] is None:

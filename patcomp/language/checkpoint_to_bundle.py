@@ -68,6 +68,7 @@ def convert_language_model(
     verify: int | None = None,
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
+    window_caches: bool = False,
     float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
@@ -108,6 +109,9 @@ def convert_language_model(
         hidden: whether each function also returns `hidden`, what the head takes.
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
             asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+        window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
+            only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
+            again.
         float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
             program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
@@ -143,10 +147,10 @@ def convert_language_model(
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
     points = EntryPoints(prefill, verify, hidden)
     points.check(max_context)
-    if target == "neural_engine" and (points != EntryPoints() or draft is not None):
+    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches):
         raise LanguageModelError(
-            "prefill=, verify=, hidden= and draft= go with target='gpu'; the Neural Engine's form has functions of its "
-            "own"
+            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the Neural Engine's form has "
+            "functions of its own"
         )
     place = Path(out)
     if place.exists():
@@ -165,7 +169,7 @@ def convert_language_model(
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
-        "expand": expand, "compress": repr(compression), "calibrate": seen,
+        "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
@@ -189,7 +193,14 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
-                decoders = [Decoder(model, hidden=hidden, dtype=DTYPES[dtype])]
+                decoders = [
+                    Decoder(model, hidden=hidden, dtype=DTYPES[dtype], context=context if window_caches else None)
+                ]
+                if window_caches and not decoders[0].states.has_windows:
+                    raise LanguageModelError(
+                        f"{type(model).__name__} has no layer with a sliding window of less than {context} tokens; "
+                        "leave window_caches= (--window-caches) out, or pass a larger max_context="
+                    )
                 if smaller is not None:
                     with step("loading the draft"):
                         drafting, _ = model_of(

@@ -14,7 +14,12 @@ PIXELS, FEATURES, EMBEDDINGS, EMBEDDED = "pixel_values", "image_features", "embe
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
 KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
-"""The names of states. A second state of a kind has the number 2 behind its name."""
+WINDOW_KEYS, WINDOW_VALUES = "slidingKeys", "slidingValues"
+"""The names of states. A second state of a kind has the number 2 behind its name.
+
+Those of windows have no "cache" and no "kv" in them: Apple's engines would go back in them by counting, and a window
+does not have the tokens before it any more.
+"""
 _MOST_STATES = {LANGUAGE: 4, VISION: 2}
 
 ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with COREAI_CHUNK_THRESHOLD=1 only"

@@ -20,7 +20,7 @@ from transformers.cache_utils import DummyLayer
 
 from patcomp.language.contract import TOKENS
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.layers import FixedLayer, FixedStackedLayer, StackedCacheLayer
+from patcomp.language.layers import FixedLayer, FixedStackedLayer, Ring, RingLayer, StackedCacheLayer
 from patcomp.language.recurrences import AskedCache, open_lengths
 from patcomp.language.states import LayerStates, States, cache_argument, states_of
 
@@ -32,6 +32,7 @@ class Decoder(nn.Module):
         model: an `AutoModelForCausalLM`.
         hidden: whether a call also returns what the head takes.
         dtype: of the cache and of most weights; by default that of the first weight.
+        context: as for `states_of`.
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
@@ -40,11 +41,13 @@ class Decoder(nn.Module):
     takes = TOKENS
     """The name of the first input."""
 
-    def __init__(self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None):
+    def __init__(
+        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None
+    ):
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
-        self.states: States = states_of(model, self.dtype)
+        self.states: States = states_of(model, self.dtype, context)
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
@@ -77,7 +80,9 @@ class Decoder(nn.Module):
             if state.grows:
                 torch._check(total <= tensor.shape[3])
         given = dict(zip(self.states.names, states, strict=True))
-        layers = [self._layer(plan, given, offset, total) for plan in self.states.layers]
+        windows = sorted({plan.window for plan in self.states.layers if plan.window})
+        rings = {window: Ring.of(window, offset, total) for window in windows}
+        layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
         cache = AskedCache(layers=layers)
         with open_lengths(self.model, cache), self._watched() as seen:
             logits = self._logits(input_ids, position_ids, offset, cache, given)
@@ -115,13 +120,17 @@ class Decoder(nn.Module):
         finally:
             watch.remove()
 
-    def _layer(self, plan: LayerStates, given: dict[str, Tensor], offset: Any, total: Any) -> Any:
+    def _layer(
+        self, plan: LayerStates, given: dict[str, Tensor], offset: Any, total: Any, rings: dict[int, Ring]
+    ) -> Any:
         """A layer of the cache over its rows of the states."""
         fixed = {at: given[place.state][place.row].clone() for at, place in plan.fixed.items()}
         if plan.keys is None or plan.values is None:
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
+        if plan.window:
+            return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths) if plan.count else (
             StackedCacheLayer(*stacked, widths)
         )  # fmt: skip

@@ -112,4 +112,5 @@ def exported(function: Function, context: int) -> ExportedProgram:
     )
     shapes = ({1: dims[0]} if new is None else {}, {1: dims[1]}, open_states)
     arguments = arguments_of(decoder, new or NEW, total, capacity)
-    return exported_module(decoder, arguments, type(decoder.model).__name__, shapes)
+    sums = decoder.states.has_windows and new is None
+    return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

@@ -14,7 +14,13 @@ from patcomp.language.errors import LanguageModelError
 
 
 def exported_module(
-    module: nn.Module, arguments: tuple[Any, ...], name: str, dynamic_shapes: Any = None, *, draft: bool = False
+    module: nn.Module,
+    arguments: tuple[Any, ...],
+    name: str,
+    dynamic_shapes: Any = None,
+    *,
+    draft: bool = False,
+    has_sums_of_sizes: bool = False,
 ) -> ExportedProgram:
     """Export a module with `patcomp.export`.
 
@@ -24,12 +30,18 @@ def exported_module(
         name: of the model, for messages.
         dynamic_shapes: the dynamic sizes, as `torch.export` takes them.
         draft: whether the program may be for inputs like the example only; a bundle could not check it.
+        has_sums_of_sizes: whether tensors have sizes such as 512 + q. `torch.export` does not see that 8 (512 + q) is
+            less than 16 (512 + q), and refuses an open q, unless such conditions become assertions of the program.
 
     Raises:
         LanguageModelError: the export fails.
     """
     with torch.no_grad():
         try:
+            if has_sums_of_sizes:
+                return torch.export.export(
+                    module, arguments, dynamic_shapes=dynamic_shapes, prefer_deferred_runtime_asserts_over_guards=True
+                )
             return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft)
         except ExportError as error:
             raise LanguageModelError(f"{name} cannot be exported: {error.problem}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,14 +47,18 @@ class StackedCacheLayer(CacheLayerMixin):
         keys, values = self.widths
         return self._written(self.key_cache, key_states, keys), self._written(self.value_cache, value_states, values)
 
-    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+    def _padded(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+        """New keys or values in the width of the cache."""
         if (new.shape[1], new.shape[3]) != (cache.shape[2], width):  # copy_ would repeat a single head
             raise LanguageModelError(
                 f"layer {self.layer} keeps keys or values of {new.shape[1]} x {new.shape[3]} (heads x width), and in a "
                 f"first call it kept {cache.shape[2]} x {width}; a bundle holds keys and values of one shape for each "
                 "layer"
             )
-        padded = new if width == cache.shape[4] else functional.pad(new, (0, cache.shape[4] - width))
+        return new if width == cache.shape[4] else functional.pad(new, (0, cache.shape[4] - width))
+
+    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+        padded = self._padded(cache, new, width)
         cache.narrow(0, self.layer, 1).narrow(3, self.offset, new.shape[2]).copy_(padded.unsqueeze(0))
         # a new view: one of before the write would be written to as well
         held = cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
@@ -68,6 +73,62 @@ class StackedCacheLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return -1
+
+
+_NEVER = 2**30
+"""A position behind those of all tokens."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Where the keys and values of a sliding window are: the token at position p is in place p modulo the size.
+
+    The tensors are of one call; the layers of a window share them.
+    """
+
+    size: int
+    offset: Any
+    """The number of tokens of earlier calls."""
+    positions: Tensor
+    """Of what a layer attends to, the places of the ring as they were before the call and the new tokens; a place that
+    is not filled has a position behind all others, which a causal mask hides."""
+    sources: Tensor
+    """Which of these each place of the ring has after the call."""
+
+    @classmethod
+    def of(cls, size: int, offset: Any, total: Any) -> Ring:
+        places = torch.arange(size, dtype=torch.int32)
+        before, after = (end - 1 - (end - 1 - places) % size for end in (offset, total))  # the last position of a place
+        new = torch.arange(total - offset, dtype=torch.int32) + offset
+        positions = torch.cat([torch.where(before < 0, _NEVER, before), new])
+        return cls(size, offset, positions, torch.where(after < offset, places, size + after - offset))
+
+
+class RingLayer(StackedCacheLayer):
+    """One layer with a sliding window, whose keys and values take the places of those that left the window.
+
+    Args:
+        ring: of its window.
+        stacked: as for `StackedCacheLayer`.
+    """
+
+    is_sliding = True
+
+    def __init__(self, ring: Ring, *stacked: Any):
+        super().__init__(*stacked)
+        self.ring = ring
+
+    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+        row = cache.narrow(0, self.layer, 1).squeeze(0)
+        both = torch.cat([row, self._padded(cache, new, width).to(cache.dtype)], 2)
+        cache.narrow(0, self.layer, 1).copy_(both.index_select(2, self.ring.sources).unsqueeze(0))
+        held = both if width == cache.shape[4] else both.narrow(3, 0, width)
+        return held.to(new.dtype)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[Any, Any]:
+        # transformers adds the second one to 0, 1, 2 and so on, to get the positions of the keys
+        count = self.ring.size + query_length
+        return count, self.ring.positions - torch.arange(count, dtype=torch.int32)
 
 
 class FixedLayer(LinearAttentionCacheLayerMixin):

@@ -17,7 +17,7 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
-from patcomp.language.contract import CONVOLUTION, KEYS, RECURRENCE, VALUES
+from patcomp.language.contract import CONVOLUTION, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
 from patcomp.language.errors import LanguageModelError
 
 CACHE_ARGUMENTS = ("past_key_values", "cache_params")
@@ -62,6 +62,8 @@ class LayerStates:
 
     keys: Place | None = None
     values: Place | None = None
+    window: int = 0
+    """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
     fixed: dict[tuple[str, int], Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
     count: int = 0
@@ -79,6 +81,11 @@ class States:
     def names(self) -> list[str]:
         return [state.name for state in self.states]
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether layers keep the tokens of their sliding window only."""
+        return any(layer.window for layer in self.layers)
+
     def zeros(self, capacity: int) -> tuple[Tensor, ...]:
         """The states before the first call."""
         return tuple(state.zeros(capacity) for state in self.states)
@@ -90,12 +97,13 @@ def cache_argument(model: nn.Module) -> str | None:
     return next((name for name in CACHE_ARGUMENTS if name in taken), None)
 
 
-def states_of(model: Any, dtype: torch.dtype | None = None) -> States:
+def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None = None) -> States:
     """The states of a causal language model, from one call of a few tokens.
 
     Args:
         model: of transformers.
         dtype: of keys and values; by default the one in which the model has them.
+        context: the most tokens, if layers with a smaller sliding window have places for its tokens only.
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
@@ -123,11 +131,11 @@ def states_of(model: Any, dtype: torch.dtype | None = None) -> States:
             f"the architecture {kind!r} keeps {given}, and a bundle holds what is in a cache of transformers: keys and "
             "values, windows of convolutions and recurrences"
         )
-    return _stacked(cache.layers, kind, dtype)
+    return _stacked(cache.layers, kind, dtype, context)
 
 
-def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None) -> States:
-    """States by kind and form, in the order: keys and values, convolutions, recurrences."""
+def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
+    """States by kind and form, in the order: keys and values, those of windows, convolutions, recurrences."""
     found: dict[tuple[object, ...], list[State]] = {}
 
     def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
@@ -165,13 +173,21 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None) -> Sta
                     f"{list(values.shape)}, and a bundle holds keys and values of the same heads"
                 )
             # one width for both, because the Swift package grows values by the sizes of keys
-            shape = keys.shape[1], max(keys.shape[3], values.shape[3])
-            key, value = placed((KEYS, VALUES), shape, dtype or keys.dtype, grows=True)
+            heads, width = keys.shape[1], max(keys.shape[3], values.shape[3])
+            window = getattr(layer, "sliding_window", None) or 0
+            names: tuple[str, str]
+            shape: tuple[int, ...]
+            if context is not None and 0 < window < context:
+                names, shape = (WINDOW_KEYS, WINDOW_VALUES), (1, heads, window, width)
+                plan = replace(plan, window=window)
+            else:
+                names, shape = (KEYS, VALUES), (heads, width)
+            key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip
         plans.append(plan)
-    order = [(KEYS, VALUES), (CONVOLUTION,), (RECURRENCE,)]
+    order = [(KEYS, VALUES), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
     states = [state for names in order for form, each in found.items() if form[0] == names for state in each]
     if not states:
         raise LanguageModelError(f"the architecture {kind!r} keeps nothing in the cache of transformers")

@@ -181,7 +181,7 @@ def test_calls_of_a_comparison() -> None:
         ({"verify": 0}, "verify is 0, and must be 1 to 63 tokens"),
         (
             {"hidden": True, "target": "neural_engine"},
-            "prefill=, verify=, hidden= and draft= go with target='gpu'; the",
+            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the",
         ),
         ({"draft": "gpt2"}, "the draft has 50 tokens and the model 96; a draft must have the same vocabulary"),
         ({"draft": "qwen2"}, "the draft takes 32 tokens and the bundle 64; pass max_context=32"),
@@ -222,3 +222,22 @@ def test_bad_drafts_and_the_commands(patcomp: Command, tmp_path: Path) -> None:
                 bundle.generate([5, 6], 2, draft=given)
     with pytest.raises(LanguageModelError, match="has no draft in its asset; convert it with draft=FOLDER"):
         plain_bundle.generate([5, 6], 2, draft=True)
+
+
+@pytest.mark.slow
+def test_windows_on_the_runtime(tmp_path: Path) -> None:
+    """A prompt that is longer than the window, drafts that are wrong, and functions of fixed sizes."""
+    model = checkpoint("gemma3_text")
+    options: dict[str, Any] = {"dtype": "float32", "max_context": 64, "window_caches": True}
+    bundle = convert_language_model(model, out=tmp_path / "bundle", draft=checkpoint("qwen2"), **options)
+    tokens = generated(model, PROMPT * 2, 11)
+    assert bundle.generate(PROMPT * 2, 11) == tokens
+    assert bundle.generate(PROMPT * 2, 11, draft=True) == tokens
+    pair = convert_language_model(model, out=tmp_path / "pair", prefill=7, verify=2, **options)
+    assert pair.generate(PROMPT * 2, 11) == tokens
+    assert [problem for problem in check_bundle(bundle.path) if "float16" not in problem.message] == []
+
+
+def test_models_without_windows_have_no_window_caches(tmp_path: Path) -> None:
+    with pytest.raises(LanguageModelError, match="has no layer with a sliding window of less than 64 tokens"):
+        convert_language_model(checkpoint("llama"), out=tmp_path / "bundle", max_context=64, window_caches=True)

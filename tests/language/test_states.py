@@ -55,6 +55,35 @@ def test_calls_that_continue_each_other(kind: str) -> None:
     torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=1e-4, atol=1e-5)
 
 
+WINDOWS = (
+    "gemma3_text", "gemma2", "gemma3n_text", "gemma4_text", "gpt_oss", "exaone4", "olmo3", "ministral3", "mistral",
+    "cohere2", "granite_swa", "afmoe", "dots1", "vaultgemma",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [WINDOWS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in WINDOWS[1:])])
+def test_windows_have_no_places_for_other_tokens(kind: str) -> None:
+    """Calls that fill the ring, are longer than it, and go around it, on evaluator and eagerly."""
+    model: Any = checkpoint(kind)
+    tokens = torch.tensor([PROMPT + SECOND + PROMPT])
+    with implementations(model), torch.no_grad():
+        decoder = Decoder(model, context=64)
+        function = Function("main", decoder)
+        program = dynamic_program([(function, exported(function, 64))])
+        wanted = model(tokens, use_cache=False).logits
+        eager = decoder.states.zeros(64)
+        held = dict(zip(decoder.states.names, map(torch.clone, eager), strict=True))
+        assert held["slidingKeys"].shape[3] == model.config.sliding_window
+        made, evaluated, end = [], [], 0
+        for length in (5, 11, 1, 1, 1, 10):
+            end += length
+            new, positions = tokens[:, end - length : end], torch.arange(end)[None]
+            made.append(decoder(new, positions, *eager))
+            evaluated.append(program.run({TOKENS: new, POSITIONS: positions}, state=held)[LOGITS])
+    for each in (made, evaluated):
+        torch.testing.assert_close(torch.cat(each, 1), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
+
+
 def test_functions_come_back() -> None:
     """Also after an error; transformers' own functions are those of the process."""
     before = modeling_qwen3_5.torch_chunk_gated_delta_rule
