@@ -145,7 +145,10 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
     part = text_part(model)
     note = f"of {type(model).__name__}, only the language model is converted"
     note += f"; left out: {part.left_out}" if part.left_out else ""
-    warnings.warn(note, ConversionWarning, stacklevel=4)
+    from patcomp.language.vision.towers import TOWERS  # which imports decoders
+
+    further = "; `patcomp convert-vlm` converts its vision tower, too" if config.model_type in TOWERS else ""
+    warnings.warn(note + further, ConversionWarning, stacklevel=4)
     return part.model, (note,)
 
 

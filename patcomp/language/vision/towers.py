@@ -188,7 +188,8 @@ def check_known(kind: object, what: str) -> None:
     """
     if kind not in TOWERS:
         raise LanguageModelError(
-            f"{what} is of type {kind!r}, whose vision tower is not known; these are: {', '.join(TOWERS)}"
+            f"{what} is of type {kind!r}, whose vision tower is not known; these are: {', '.join(TOWERS)}; "
+            "`patcomp convert-lm` converts a model of text"
         )
 
 
