@@ -54,7 +54,9 @@ def test_folders(kind: str, tmp_path: Path) -> None:
     """A folder gives the tokens that the whole model generates from a text, and the bundle says what is left out."""
     model = whole(kind)
     model.save_pretrained(tmp_path / "whole")
-    with pytest.warns(ConversionWarning, match=f"of {type(model).__name__}, only the language model is converted.*convert-vlm"):
+    with pytest.warns(
+        ConversionWarning, match=f"of {type(model).__name__}, only the language model is converted.*convert-vlm"
+    ):
         bundle = convert_language_model(
             tmp_path / "whole", out=tmp_path / "bundle", dtype="float32", max_context=64, tokenizer=False
         )
