@@ -58,6 +58,7 @@ USES_TORCH = (
     "patcomp/proof/deciding_numbers.py",
     "patcomp/proof/open_aspects.py",
     "patcomp/proof/recording.py",
+    "patcomp/proof/rounding.py",
     "patcomp/proof/same_code.py",
     "patcomp/proof/sources.py",
     "patcomp/frontend_torch/",

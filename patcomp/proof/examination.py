@@ -26,6 +26,7 @@ from patcomp.proof.near_misses import self_tests
 from patcomp.proof.op_calls import OpDrawing, called, program_of_call
 from patcomp.proof.pairs import Pair, Rewritten, made_of
 from patcomp.proof.programs import Programs
+from patcomp.proof.rounding import LIMIT
 from patcomp.proof.verdict import PROGRAMS, Strength, Verdict, prove
 from patcomp.questions.ops import why_not
 from patcomp.questions.reach import check_reach, namespace_of
@@ -101,6 +102,12 @@ def _proof(rule: Rule, catalog: RuleSet, programs: int) -> Check:
         spelling = ", in the spelling that the normalize stage gives it" if rule.stage is Stage.RECOVER else ""
         message = f"rule {rule.name} ({rule.source}) matches no program that runs of its example{spelling}"
         check.failure = RuleError(message)
+    if verdict.ulps is not None and verdict.ulps >= LIMIT:
+        check.failure = RuleError(
+            f"rule {rule.name} ({rule.source}) loses digits: a search found inputs on which the results in 32 bits are "
+            f"{verdict.ulps:.0f} units in the last place apart, and {LIMIT:.0f} are too many; use a formula that "
+            "does not subtract large numbers that are nearly equal"
+        )
     return check
 
 

@@ -27,12 +27,16 @@ from patcomp.proof.numbers import differences
 from patcomp.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
 from patcomp.proof.pairs import Pair
 from patcomp.proof.programs import Programs
+from patcomp.proof.rounding import units_apart
 from patcomp.proof.same_code import SAME_CODE
 from patcomp.proof.symbols import UnreachedError
 from patcomp.proof.worlds import Kind
 
 PROGRAMS = 12
 """How many programs of each kind are compared at most."""
+
+SEARCHED = 2
+"""On how many programs of a rule that rounds in another way a search looks for the worst rounding."""
 
 DIFFERENT_SYMBOLS = "the symbols differ where numbers agree"
 
@@ -57,6 +61,9 @@ class Strength(Enum):
 PROOFS = (Strength.BITS, Strength.LEMMA, Strength.REALS, Strength.EVERY, Strength.WHOLE)
 """The strengths of proofs, the strongest one first. A rule has that of its weakest program with floats."""
 
+ROUNDING = (Strength.REALS, Strength.WHOLE)
+"""The strengths that leave open how results are rounded."""
+
 
 @dataclass
 class Verdict:
@@ -69,12 +76,15 @@ class Verdict:
     refused: int = 0
     """The programs that the rule, or PyTorch, refused."""
     reason: str = ""
-    """Why a rule is wrong or not reached, or which lemmas a proof needs, or its bound on every number."""
+    """Why a rule is wrong or not reached, or which lemmas a proof needs, or the bound of numbers or of rounding."""
     on_numbers: Counter[str] = field(default_factory=Counter)
     """The programs that were compared on numbers only, by the reason why symbols do not reach them."""
     missed: Counter[str] = field(default_factory=Counter)
     """The programs that were not compared, by reason."""
     counterexample: WrongRuleError | None = None
+    ulps: float | None = None
+    """How far results are apart where a search looked, in units in the last place (`proof.rounding`); None for a rule
+    that does not round in another way, for lowerings and decompositions, and where nothing is computed in 32 bits."""
 
     @property
     def programs(self) -> int:
@@ -139,6 +149,8 @@ class _Found:
     bounds: dict[str, Bound | None] = field(default_factory=dict)
     of_floats: Counter[Strength] = field(default_factory=Counter)
     """The programs that have floats. They decide about the rule, if there are any."""
+    ulps: list[float] = field(default_factory=list)
+    """How far the first programs in 32 bits are apart that may be rounded in another way."""
 
 
 def _are_same_on_symbols(pair: Pair) -> bool:
@@ -170,6 +182,9 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
     verdict.decided[strength] += 1
     if _has_floats(pair):
         found.of_floats[strength] += 1
+        if strength in ROUNDING and len(found.ulps) < SEARCHED and pair.rule.stage not in (Stage.LOWER, Stage.IMPORT):
+            units = units_apart(pair)
+            found.ulps += [] if units is None else [units]
 
 
 def _has_floats(pair: Pair) -> bool:
@@ -185,6 +200,10 @@ def _decided(verdict: Verdict, found: _Found) -> Verdict:
         remarks = sorted(found.lemmas) if verdict.strength is Strength.LEMMA else []
         if found.of_floats[Strength.EVERY]:
             remarks.append(str(max(bounds, key=lambda bound: (bound.exceptions, bound.units))))
+        if verdict.strength in ROUNDING:
+            verdict.ulps = max(found.ulps, default=None)
+        if verdict.ulps is not None:
+            remarks.append(f"at most {verdict.ulps:.1f} units in the last place apart where a search looked")
         verdict.reason = ", ".join(remarks)
     elif verdict.on_numbers:
         verdict.strength = Strength.NUMBERS
