@@ -75,8 +75,9 @@ class _Walk(Lockstep):
                 self._name(argument, operand)
         elif op.name == "coreai.gather_nd":
             self._name(op.results[0], op.operands[0])
-            chosen = [given[1].long().reshape(-1) for given in operands]
-            self.choices[op.results[0]] = Choices(chosen[:half], chosen[half:])
+            if op.results[0] in self.named:
+                chosen = [given[1].long().reshape(-1) for given in operands]
+                self.choices[op.results[0]] = Choices(chosen[:half], chosen[half:])
         elif op.name in PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:

@@ -35,7 +35,17 @@ def compressed(
         vocabulary: the number of tokens, by which the head is known.
         calibration: a text by which weights are rounded.
     """
-    made = plan_of(program, _with_head(program, request, vocabulary), calibration).applied()
+    return applied(plan_for(program, request, vocabulary, calibration))
+
+
+def plan_for(program: AIProgram, request: CompressionRequest, vocabulary: int, calibration: Text | None = None) -> Plan:
+    """How `compressed` compresses a program."""
+    return plan_of(program, _with_head(program, request, vocabulary), calibration)
+
+
+def applied(plan: Plan) -> AIProgram:
+    """The program of a plan; a warning names each large weight that stays as it is."""
+    made = plan.applied()
     _warn_of_others(made)
     return made
 
@@ -104,7 +114,7 @@ def measure_compression(
     program = opened.program
 
     def plan(request: CompressionRequest) -> Callable[[], Plan]:
-        return lambda: plan_of(program, _with_head(program, request, opened.vocabulary), calibration)
+        return lambda: plan_for(program, request, opened.vocabulary, calibration)
 
     plans = {request.text: plan(request) for request in requests}
     report, made = measured(program, opened.text(text), plans, by_layer=by_layer, started=progress)
@@ -177,7 +187,7 @@ def _with_head(program: AIProgram, request: CompressionRequest, vocabulary: int)
 def _warn_of_others(program: AIProgram) -> None:
     assert program.compression is not None
     for other in program.compression.others:
-        warnings.warn(str(other), ConversionWarning, stacklevel=4)
+        warnings.warn(str(other), ConversionWarning, stacklevel=5)
 
 
 def _metadata(asset: Path) -> AssetMetadata:

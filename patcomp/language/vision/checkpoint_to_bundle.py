@@ -22,7 +22,7 @@ from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.bundle import Bundle
 from patcomp.language.checkpoint_to_bundle import context_of
-from patcomp.language.compressing import compressed
+from patcomp.language.compressing import applied, plan_for
 from patcomp.language.contract import (
     EMBEDDING,
     EMBEDDINGS,
@@ -40,7 +40,6 @@ from patcomp.language.exporting import exported_module
 from patcomp.language.folders import check_class, check_weight_files, checked_folder
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
-from patcomp.language.quality import plan_of
 from patcomp.language.sources import Step
 from patcomp.language.unfinished import request_of, unfinished
 from patcomp.language.vision.checking import VisionComparison
@@ -178,12 +177,8 @@ def _compressed(
     programs: Mapping[str, AIProgram], request: CompressionRequest, vocabulary: int
 ) -> dict[str, AIProgram]:
     """Programs with smaller weights, by role; a table of embeddings or a tower may have none that the request means."""
-    return {
-        role: compressed(program, request, vocabulary)
-        if role == MAIN or plan_of(program, request, None).names
-        else program
-        for role, program in programs.items()
-    }
+    plans = {role: plan_for(program, request, vocabulary) for role, program in programs.items()}
+    return {role: applied(plan) if role == MAIN or plan.names else programs[role] for role, plan in plans.items()}
 
 
 def _settings(image_processor: Any, source: Path | None) -> ImageSettings:
