@@ -10,7 +10,7 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_words
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -18,7 +18,7 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 @dataclass(frozen=True)
-class AWQ(Format):
+class AWQ(PartsFormat):
     """Source: `awq.modules.linear.gemm`, `qweight` (inputs, outputs / 8), `qzeros` (groups, outputs / 8); and `gemv`,
     `qweight` (outputs, inputs / 8), `qzeros` (outputs, groups / 8 and more)."""
 

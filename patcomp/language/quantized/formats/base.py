@@ -28,12 +28,8 @@ class Format(ABC):
 
     name: ClassVar[str]
     """What people call it."""
-    mark: ClassVar[str]
-    """The tensor that a module has if its weight is stored, `scales` of `model.layers.0.mlp.up_proj.scales`."""
-    parts: ClassVar[tuple[str, ...]]
-    """The names of all tensors of a stored weight."""
     in_groups: ClassVar[bool] = False
-    """Whether `read` may give a row for each group, if a checkpoint does not say how many outputs there are."""
+    """Whether a weight may be read with a row for each group, if a checkpoint does not say how many outputs there are."""
     notes: tuple[str, ...] = ()
     """What the model leaves out of the checkpoint's arithmetic, such as the rounding of activations."""
 
@@ -45,6 +41,37 @@ class Format(ABC):
         Raises:
             LanguageModelError: it is this one, in a variant that is not read.
         """
+
+    @abstractmethod
+    def weights(self, files: Sequence[Path]) -> Weights:
+        """The weights of a checkpoint.
+
+        Args:
+            files: of the checkpoint.
+
+        Raises:
+            LanguageModelError: a file is damaged.
+        """
+
+    def expanding(self) -> Self:
+        """The format for which weights become floats whose bits cannot be kept."""
+        return self
+
+    def notes_on(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """What users of a bundle must know of the files' weights."""
+        return self.notes
+
+    def finish(self, model: Any, files: Sequence[Path]) -> None:  # noqa: B027, most have nothing to set
+        """Set what of a filled model is no weight, if files say it."""
+
+
+class PartsFormat(Format):
+    """A format whose stored weights are several tensors each, in files of safetensors."""
+
+    mark: ClassVar[str]
+    """The tensor that a module has if its weight is stored, `scales` of `model.layers.0.mlp.up_proj.scales`."""
+    parts: ClassVar[tuple[str, ...]]
+    """The names of all tensors of a stored weight."""
 
     @abstractmethod
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
@@ -88,17 +115,6 @@ class Format(ABC):
                 left.pop(tensor, None)
             found[name] = partial(self._stored, name.removesuffix(".weight"), parts, tensors)
         return {**{name: partial(tensors.__getitem__, name) for name in left}, **found}
-
-    def expanding(self) -> Self:
-        """The format for which weights become floats whose bits cannot be kept."""
-        return self
-
-    def notes_on(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """What users of a bundle must know of the files' weights."""
-        return self.notes
-
-    def finish(self, model: Any, files: Sequence[Path]) -> None:  # noqa: B027, most have nothing to set
-        """Set what of a filled model is no weight, if files say it."""
 
     def _stored(self, path: str, parts: Mapping[str, str], tensors: Tensors) -> StoredWeight:
         given = {part: tensors[name] for part, name in parts.items()}

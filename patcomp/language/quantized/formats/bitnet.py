@@ -9,12 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 
 @dataclass(frozen=True)
-class BitNet(Format):
+class BitNet(PartsFormat):
     """Source: `transformers.integrations.bitnet`; output r + i * outputs / 4 is in bits 2i of row r, with 1 added."""
 
     multiplies: bool

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import nibbles
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 _STATE = "quant_state.bitsandbytes__"
 
 
 @dataclass(frozen=True)
-class BitsAndBytes(Format):
+class BitsAndBytes(PartsFormat):
     """Source: `bitsandbytes.functional.QuantState`; blocks are of the flattened weight."""
 
     notes: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles, signed
 from patcomp.language.quantized.floats import e2m1_table, in_blocks, powers_of_two
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 _FORMS = (
@@ -22,7 +22,7 @@ _FORMS = (
 
 
 @dataclass(frozen=True)
-class CompressedTensors(Format):
+class CompressedTensors(PartsFormat):
     """Source: `compressed_tensors.compressors`."""
 
     block: tuple[int, int] = (128, 128)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.floats import in_blocks
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 
 @dataclass(frozen=True)
-class Float8(Format):
+class Float8(PartsFormat):
     """Source: `transformers.integrations.finegrained_fp8`; the scale multiplies. All experts may be in one tensor."""
 
     block: tuple[int, int]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from patcomp.language.quantized.bits import from_stream, signed
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 
 @dataclass(frozen=True)
-class Gemma(Format):
+class Gemma(PartsFormat):
     """Source: `transformers.integrations.gemma_quant`; the lowest bits first, half of the range added."""
 
     bits: int

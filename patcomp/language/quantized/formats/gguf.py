@@ -18,7 +18,7 @@ from patcomp.language.gguf.header import BLOCKS, StoredTensor, read_header
 from patcomp.language.gguf.models import ROTARY, Architecture, architecture_of, name_of
 from patcomp.language.quantized.formats.base import Format, Weights, described_as
 from patcomp.language.quantized.joining import taken
-from patcomp.language.quantized.weight import Part, StoredWeight
+from patcomp.language.quantized.weight import Part
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -33,17 +33,12 @@ class GGUF(Format):
     """Whether types whose bits are not kept become floats."""
 
     name = "GGUF"
-    mark = ""
-    parts = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
         if described_as(config, "gguf") is None:
             return None
         return cls(int(config["num_attention_heads"]), int(config["num_key_value_heads"]))
-
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
-        raise NotImplementedError("GGUF has one tensor for a weight")
 
     def weights(self, files: Sequence[Path]) -> Weights:
         header = read_header(files[0])

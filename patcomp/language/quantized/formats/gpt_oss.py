@@ -10,13 +10,13 @@ from torch import Tensor
 
 from patcomp.language.quantized.bits import nibbles
 from patcomp.language.quantized.floats import e2m1_table, powers_of_two
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.joining import transposed
 from patcomp.language.quantized.weight import StoredWeight
 
 
 @dataclass(frozen=True)
-class GptOss(Format):
+class GptOss(PartsFormat):
     """Source: `transformers.integrations.mxfp4`; `gate_up_proj_blocks` (experts, outputs, inputs / 32, 16) and
     `gate_up_proj_scales` (experts, outputs, inputs / 32). The model has (experts, inputs, outputs)."""
 

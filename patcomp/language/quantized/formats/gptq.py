@@ -11,12 +11,12 @@ from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 
 @dataclass(frozen=True)
-class GPTQ(Format):
+class GPTQ(PartsFormat):
     """Source: `gptqmodel.nn_modules.qlinear`; `qweight` (inputs / n, outputs), `qzeros` (groups, outputs / n).
 
     AutoRound packs the same way.

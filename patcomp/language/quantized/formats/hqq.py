@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import TABLES, StoredWeight
 
 
 @dataclass(frozen=True)
-class HQQ(Format):
+class HQQ(PartsFormat):
     """Source: `hqq.core.bitpack`; `scale * (data - zero)`, the weight cut into rows of a group. The first rows are in
     the highest bits of a byte; for 3 bits, of an int32 that has ten."""
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles
 from patcomp.language.quantized.floats import e2m1_table, powers_of_two
-from patcomp.language.quantized.formats.base import Format
+from patcomp.language.quantized.formats.base import PartsFormat
 from patcomp.language.quantized.weight import StoredWeight
 
 
 @dataclass(frozen=True)
-class MLX(Format):
+class MLX(PartsFormat):
     """Source: `mlx.nn.QuantizedLinear` and `mlx_lm.utils.quantize_model`; embeddings and head are stored so, too, and
     all experts of a layer in one tensor."""
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import nibbles
 from patcomp.language.quantized.floats import e2m1_table
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight
 
 _READ = ("FP8", "NVFP4", "NVFP4_AWQ", "MIXED_PRECISION")
 
 
 @dataclass(frozen=True)
-class ModelOpt(Format):
+class ModelOpt(PartsFormat):
     """Source: `modelopt.torch.export`; the scales multiply, and `weight_scale_2` is for the whole weight."""
 
     notes: tuple[str, ...] = (

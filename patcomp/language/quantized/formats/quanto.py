@@ -9,12 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from patcomp.language.quantized.formats.base import Format, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 
 @dataclass(frozen=True)
-class Quanto(Format):
+class Quanto(PartsFormat):
     """Source: `optimum.quanto.tensor`; the weight cut into rows of a group, part i of the rows in bits `bits * i` of a
     byte, and `scale * data - shift`."""
 

@@ -13,14 +13,14 @@ from typing import Any, Self
 from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.quantized.formats.base import Format, Tensors, Weights, described_as
+from patcomp.language.quantized.formats.base import PartsFormat, Tensors, Weights, described_as
 from patcomp.language.quantized.weight import Part, StoredWeight, integers
 
 _KINDS = ("IntxUnpackedToInt8Tensor", "Int8Tensor", "Float8Tensor")
 
 
 @dataclass(frozen=True)
-class TorchAO(Format):
+class TorchAO(PartsFormat):
     """Source: `torchao.prototype.safetensors` and the tensors of `torchao.quantization`; the metadata of a file say of
     which class each weight was, and its bits."""
 
