@@ -20,6 +20,7 @@ from patcomp.errors import UnsupportedError
 from patcomp.patterns import Example, Rule
 from patcomp.rewrites import Compilation
 from patterns_catalog import default_rules
+from patterns_catalog.composites.chunks import NOT_FINITE
 from tests.catalog.cases import (
     Case,
     check_each_on_runtime,
@@ -152,8 +153,7 @@ UNDEFINED = {
     "constexpr_blockwise_shift_scale": "no library makes an infinite scale, of which the runtime makes NaN",
     "dequantize_affine": "no library makes an infinite scale, of which the runtime makes NaN",
     "upsample_linear": "eager's kernels differ in which infinities they multiply by zero",
-    "gated_delta_update of the operator": "what is not finite at a token reaches all outputs of its chunk",
-    "state_space_update": "what is not finite at a token reaches all outputs of its chunk",
+    **dict.fromkeys(("gated_delta_update of the operator", "state_space_update"), NOT_FINITE["NaN"]),
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 
