@@ -29,7 +29,7 @@ class Format(ABC):
     name: ClassVar[str]
     """What people call it."""
     in_groups: ClassVar[bool] = False
-    """Whether a weight may be read with a row for each group, if a checkpoint does not say how many outputs there are."""
+    """Whether a weight may have a row for each group, if a checkpoint does not say how many outputs there are."""
     notes: tuple[str, ...] = ()
     """What the model leaves out of the checkpoint's arithmetic, such as the rounding of activations."""
 
