@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram
+from patcomp.bundle_folders.unfinished import Unfinished, request_of, unfinished
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
@@ -44,7 +45,6 @@ from patcomp.language.static_form import (
     rotary_tables,
 )
 from patcomp.language.text_loss import Text
-from patcomp.language.unfinished import Unfinished, request_of, unfinished
 from patcomp.language.writing import card, chosen_tokenizer, description, write_description
 
 

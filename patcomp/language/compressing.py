@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from patcomp import AIProgram
+from patcomp.bundle_folders.unfinished import unfinished
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
 from patcomp.emit.compressed import Plan
@@ -21,7 +22,6 @@ from patcomp.language.bundle import Bundle
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quality import QualityReport, measured, plan_of
 from patcomp.language.text_loss import Text
-from patcomp.language.unfinished import unfinished
 
 
 def compressed(

@@ -15,6 +15,7 @@ from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
@@ -41,7 +42,6 @@ from patcomp.language.folders import check_class, check_weight_files, checked_fo
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
 from patcomp.language.sources import Step
-from patcomp.language.unfinished import request_of, unfinished
 from patcomp.language.vision.checking import VisionComparison
 from patcomp.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp.language.vision.prompts import image_keys, with_placed_images
