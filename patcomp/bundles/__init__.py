@@ -7,5 +7,6 @@ check_bundle("sd")  # what Apple's Swift package would refuse
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.check import check_bundle
 from patcomp.bundles.folder_to_bundle import convert_bundle
+from patcomp.bundles.speech.transcribing import Transcription, transcribe
 
-__all__ = ["BundleError", "check_bundle", "convert_bundle"]
+__all__ = ["BundleError", "Transcription", "check_bundle", "convert_bundle", "transcribe"]

@@ -6,6 +6,7 @@ import datetime
 import gc
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,7 +20,7 @@ from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import VERSION, Component, Kind, kinds
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
-from patcomp.errors import PatcompError, reason_of
+from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.targets import Target
 from patcomp.tasks.entries import Entry
@@ -158,9 +159,12 @@ def _write(
     with step(f"converting {role}"):
         converter = TorchConverter()
         for entry in entries:
-            converter.add_exported_program(
-                exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
-            )
+            with warnings.catch_warnings():
+                if entry.keeps_sizes:
+                    warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+                converter.add_exported_program(
+                    exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+                )
         program = converter.to_coreai(target=target)
     if verify:
         with step(f"verifying {role}"):
