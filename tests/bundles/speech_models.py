@@ -137,3 +137,21 @@ def ctc(folder: Path, name: str) -> Path:
         else transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
     )  # fmt: skip
     return _save(folder, model, transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")), extractor)
+
+
+def moonshine(folder: Path) -> Path:
+    """Moonshine, which writes at most 12 tokens."""
+    from tokenizers import Tokenizer, decoders, models
+
+    words = ["<unk>", "<s>", "</s>", *string.ascii_lowercase]
+    pieces = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, [], unk_token="<unk>"))
+    pieces.decoder = decoders.Fuse()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, bos_token="<s>", eos_token="</s>")
+    torch.manual_seed(0)
+    model = _drawn(transformers.MoonshineForConditionalGeneration(transformers.MoonshineConfig(
+        vocab_size=len(words), hidden_size=32, intermediate_size=48, encoder_num_hidden_layers=1,
+        decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4,
+        max_position_embeddings=64,
+    )))  # fmt: skip
+    model.generation_config.max_length = 13
+    return _save(folder, model, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)

@@ -13,7 +13,7 @@ import transformers
 
 from patcomp.bundles import check_bundle, convert_bundle, transcribe
 from patcomp.emit.asset import load
-from tests.bundles.speech_models import CTC, RATE, ctc, parakeet, sound, whisper, write_wave
+from tests.bundles.speech_models import CTC, RATE, ctc, moonshine, parakeet, sound, whisper, write_wave
 from tests.helpers.command import Command
 
 pytest.importorskip("coreai")
@@ -83,8 +83,8 @@ def test_whisper_from_samples_in_another_language(whisper_folder: Path, tmp_path
 @pytest.mark.slow
 def test_small_whispers_are_not_for_swift(tmp_path: Path) -> None:
     folder = whisper(tmp_path / "model", bins=80)
-    out = convert_bundle(folder, out=tmp_path / "out", dtype="float16")
-    assert "input_features of encoder is 1 x 80 x 3000 of float16, and must be 1 x 128 x 3000" in str(check_bundle(out))
+    out = convert_bundle(folder, out=tmp_path / "out")
+    assert "input_features of encoder is 1 x 80 x 3000 of float32, and must be 1 x 128 x 3000" in str(check_bundle(out))
     assert len(transcribe(out, sound()).tokens) == 24
 
 
@@ -134,6 +134,21 @@ def test_windows(parakeet_folder: Path, tmp_path: Path) -> None:
     ):
         file.write_text(json.dumps({**metadata, "streaming": {**metadata["streaming"], name: value}}))
         assert message in "\n".join(map(str, check_bundle(out)))
+
+
+# ---- Moonshine -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_moonshine(tmp_path: Path) -> None:
+    folder = moonshine(tmp_path / "model")
+    out = convert_bundle(folder, out=tmp_path / "out", dtype="float32")
+    assert check_bundle(out) == ()
+    model, extractor, tokenizer = loaded(folder, "MoonshineForConditionalGeneration")
+    tokens = model.generate(**extractor(sound(), sampling_rate=RATE, return_tensors="pt"))[0].tolist()
+    made = transcribe(out, sound())
+    assert made.tokens == [token for token in tokens[1:] if token != model.config.eos_token_id]
+    assert made.text == tokenizer.decode(tokens, skip_special_tokens=True)
 
 
 # ---- CTC -----------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class SpeechRecognizer(Kind):
 
     name: ClassVar[str] = "speech_recognizer"
     holds: ClassVar[str] = f"{whisper.CLASS} or {transducer.TDT} of transformers"
+    default_dtype: ClassVar[str] = "float32"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:

@@ -33,6 +33,18 @@ class Decoder(nn.Module):
         super().__init__()
         self.decoder, self.head = model.get_decoder(), model.get_output_embeddings()
 
+    def form(self, encoder_hidden_states: Tensor) -> tuple[int, int, int]:
+        """The layers, heads and widths of the keys that a call leaves in the cache."""
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        first = torch.zeros(1, 1, dtype=torch.int64)
+        with torch.no_grad():
+            self.decoder(
+                input_ids=first, encoder_hidden_states=encoder_hidden_states, past_key_values=cache, use_cache=True
+            )
+        layers: Any = cache.self_attention_cache.layers
+        _, heads, _, width = layers[0].keys.shape
+        return len(layers), heads, width
+
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, encoder_hidden_states: Tensor, key_cache: Tensor,
         value_cache: Tensor,

@@ -139,38 +139,35 @@ class Whisper:
     def _decoder(self) -> list[Entry]:
         import torch
 
-        from patcomp.bundles.speech.modules import Decoder
-
         model = self._model()
         config = model.config
         encoded = torch.randn(
             1, config.max_source_positions, config.d_model, generator=torch.Generator().manual_seed(0)
         )
-        heads = config.decoder_attention_heads
-        shape = (config.decoder_layers, 1, heads, config.max_target_positions, config.d_model // heads)
-        return decoder_entries(Decoder(model), encoded.to(model.dtype), shape, config)
+        return decoder_entries(model, encoded.to(model.dtype), config.max_target_positions)
 
 
-def decoder_entries(decoder: Any, encoded: Any, shape: tuple[int, ...], config: Any) -> list[Entry]:
+def decoder_entries(model: Any, encoded: Any, longest: int) -> list[Entry]:
     """The function of a decoder with two states.
 
     Args:
-        decoder: the module.
+        model: has an encoder and a decoder.
         encoded: an example of the encoder's output.
-        shape: of each state, for all tokens that the model can write.
-        config: of the model.
+        longest: the most tokens that the model can write.
     """
     import torch
     from torch.export import Dim
 
+    from patcomp.bundles.speech.modules import Decoder
     from patcomp.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
     from patcomp.tasks.entries import Entry
 
-    draw, total, longest = torch.Generator().manual_seed(1), 4, shape[3]
-    held = (*shape[:3], 2 * total, shape[4])
-    states = {name: torch.randn(held, generator=draw).to(encoded.dtype) for name in (KEYS, VALUES)}
+    decoder, total, draw = Decoder(model), 4, torch.Generator().manual_seed(1)
+    layers, heads, width = decoder.form(encoded)
+    shape = (layers, 1, heads, 2 * total, width)
+    states = {name: torch.randn(shape, generator=draw).to(encoded.dtype) for name in (KEYS, VALUES)}
     inputs = {
-        TOKENS: torch.tensor([[config.vocab_size // 2]], dtype=torch.int32),
+        TOKENS: torch.tensor([[model.config.vocab_size // 2]], dtype=torch.int32),
         POSITIONS: torch.arange(total, dtype=torch.int32)[None],
         "encoder_hidden_states": encoded,
         **states,
@@ -198,7 +195,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     ]  # fmt: skip
     if found:
         return found
-    found += _generation_problems(bundle)
+    found += generation_problems(bundle)
     parts = {}
     for role in ("encoder", "decoder"):
         parts[role], wrong = described(bundle / f"{role}.aimodel")
@@ -234,7 +231,7 @@ def _agreement(encoder: Any, decoder: Any) -> list[Problem]:
     )]  # fmt: skip
 
 
-def _generation_problems(bundle: Path) -> list[Problem]:
+def generation_problems(bundle: Path) -> list[Problem]:
     """What is wrong with the file that Swift's loop of tokens reads."""
     try:
         content = content_of(bundle / GENERATION)
