@@ -55,7 +55,8 @@ def convert_lm(
         bool, typer.Option("--hidden", help="Give each function the hidden state before the head as an output.")
     ] = False,
     draft: Annotated[
-        str | None, typer.Option(help="The folder or id of a smaller model, the function draft of the same asset.")
+        str | None,
+        typer.Option(help="The folder or id of a smaller model, or mtp: the function draft of the same asset."),
     ] = None,
     window_caches: Annotated[
         bool, typer.Option("--window-caches", help="Layers with a sliding window keep the tokens of the window only.")

@@ -14,9 +14,9 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, EMBEDDING, MAIN, TOKENS, TOWER, VISION
+from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Draft, Drafting, Generation, Session, greedy, speculative
+from patcomp.language.generation import Draft, Drafting, Generation, HiddenStates, Session, greedy, speculative
 from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
 from patcomp.language.vision.generating import embedded_call, expanded, features_of
@@ -124,7 +124,8 @@ class Bundle:
             session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
             if draft is None or max_new_tokens < 1:
                 return greedy(session, tokens, max_new_tokens)
-            return speculative(session, self._draft(draft, asset, opened), tokens, max_new_tokens, drafted)
+            foresees = self._draft(draft, asset, opened, session)
+            return speculative(session, foresees, tokens, max_new_tokens, drafted)
 
     def _generation_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> Generation:
         """Generate with three assets; the whole prompt is one call, as it is with Apple's engine."""
@@ -155,9 +156,9 @@ class Bundle:
         return Session(call, sizes, _empty_states(next(iter(described.values()))), self._limit)
 
     def _draft(
-        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack
+        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack, session: Session
     ) -> Draft:  # fmt: skip
-        """A function that foresees tokens.
+        """A function that foresees tokens; a head of the model reads the hidden states of its session.
 
         Raises:
             LanguageModelError: the asset has no draft, or the smaller model has another vocabulary or form.
@@ -165,10 +166,15 @@ class Bundle:
         if draft is True:
             if DRAFT not in asset.function_names:
                 raise LanguageModelError(
-                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER, or pass "
-                    "draft= with the bundle of a smaller model"
+                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER or "
+                    "draft='mtp', or pass draft= with the bundle of a smaller model"
                 )
-            return Drafting(self._session(asset, [DRAFT]))
+            drafting = self._session(asset, [DRAFT])
+            if HIDDEN not in asset.described(DRAFT).input_names:
+                return Drafting(drafting)
+            states = HiddenStates()
+            session.call, drafting.call = states.of_model(session.call), states.to_head(drafting.call)
+            return Drafting(drafting, skipped=1)
         if not isinstance(draft, Bundle | str | Path):
             return draft
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))

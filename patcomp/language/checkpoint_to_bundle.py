@@ -27,9 +27,11 @@ from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.head_checking import HeadComparison
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp.language.precision import names_of
-from patcomp.language.sources import Step, model_of, source_of
+from patcomp.language.sources import Step, model_of, source_of, stored_in
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
@@ -108,7 +110,8 @@ def convert_language_model(
         verify: adds the function `verify`, which takes one token and so many drafted ones behind it.
         hidden: whether each function also returns `hidden`, what the head takes.
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
-            asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+            asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it. `"mtp"` for the
+            head of the checkpoint that foresees tokens (multi-token prediction), which takes the model's `hidden`.
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
@@ -145,7 +148,7 @@ def convert_language_model(
     word = None if compression is None else compression.text
     if calibrate is not None and (compression is None or target == "neural_engine"):
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
-    points = EntryPoints(prefill, verify, hidden)
+    points = EntryPoints(prefill, verify, hidden or draft == HEAD)
     points.check(max_context)
     if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches):
         raise LanguageModelError(
@@ -157,7 +160,14 @@ def convert_language_model(
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
     step: Step = progress or (lambda what: nullcontext())
     source = source_of(folder_or_model, step, trust_remote_code=trust_remote_code)
-    smaller = source_of(draft, step, trust_remote_code=trust_remote_code) if draft is not None else None
+    takes_head = isinstance(draft, str) and draft == HEAD
+    if takes_head and source.folder is None:
+        raise LanguageModelError(
+            f"draft={HEAD!r} goes with the folder of a checkpoint: transformers does not load heads that foresee tokens"
+        )
+    smaller = (
+        None if draft is None or takes_head else source_of(draft, step, trust_remote_code=trust_remote_code)
+    )  # fmt: skip
     word = ", ".join(part for part in (source.form and source.form.name, word) if part) or None
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source.folder is None and (allowed.missing or allowed.unexpected):
@@ -170,7 +180,7 @@ def convert_language_model(
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
         "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
-        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
+        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else takes_head,
     }  # fmt: skip
     # a later run does not know an object again
     known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
@@ -178,7 +188,9 @@ def convert_language_model(
     prompt = _prompt(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code, expand=expand)
+            model, notes = model_of(
+                source, dtype, allowed, wide, trust_remote_code=trust_remote_code, expand=expand, takes_head=takes_head
+            )
         context = context_of(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
@@ -194,7 +206,9 @@ def convert_language_model(
             else:
                 points.check(context)
                 decoders = [
-                    Decoder(model, hidden=hidden, dtype=DTYPES[dtype], context=context if window_caches else None)
+                    Decoder(
+                        model, hidden=points.hidden, dtype=DTYPES[dtype], context=context if window_caches else None
+                    )
                 ]
                 if window_caches and not decoders[0].states.has_windows:
                     raise LanguageModelError(
@@ -208,8 +222,14 @@ def convert_language_model(
                         )
                     chosen.enter_context(implementations(drafting))
                     decoders.append(_draft_decoder(drafting, model, context))
+                if takes_head:
+                    with step("loading the head that foresees tokens"):
+                        form, files = stored_in(source, expand=expand)
+                        head = load_head(model, files, form, dtype, str(source.folder))
+                    chosen.enter_context(implementations(head))
+                    decoders.append(HeadDecoder(head, DTYPES[dtype]))
                 notes = (*notes, *_notes_on_engines(decoders[0], points))
-                functions = function_map(points, has_draft=smaller is not None)
+                functions = function_map(points, has_draft=draft is not None)
                 described = description(model, context, name, source.identifier, notes, functions, word)
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
@@ -255,7 +275,12 @@ def _dynamic(
     with step("converting the program"):
         program = dynamic_program(programs, catalog)
     each = [[function for function in functions if function.decoder is decoder] for decoder in decoders]
-    return program, [Comparison(of_one, prompt, dtype, context) for of_one in each]
+    return program, [
+        HeadComparison(of_one, prompt, dtype, context, decoders[0].model)
+        if isinstance(of_one[0].decoder, HeadDecoder) else
+        Comparison(of_one, prompt, dtype, context)
+        for of_one in each
+    ]  # fmt: skip
 
 
 def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:

@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import ConversionWarning
-from patcomp.language.contract import DRAFT, LOGITS, POSITIONS
+from patcomp.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
 from patcomp.language.decoder import Decoder
 from patcomp.language.entry_points import EntryPoints
 from patcomp.language.exporting import exported_module
@@ -30,7 +30,11 @@ class Function:
     decoder: Decoder
     new: int | None = None
     """The number of new tokens; None for any."""
-    outputs: tuple[str, ...] = (LOGITS,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return (LOGITS, HIDDEN) if self.decoder.hidden else (LOGITS,)
 
     @property
     def state_names(self) -> list[str]:
@@ -46,7 +50,7 @@ def draft_state(name: str) -> str:
 
 def functions_of(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[Function]:
     """The functions of a model, and that of a draft, which takes any number of tokens."""
-    made = [Function(name, decoder, size, points.outputs) for name, size in points.sizes.items()]
+    made = [Function(name, decoder, size) for name, size in points.sizes.items()]
     return [*made, *([Function(DRAFT, draft)] if draft is not None else [])]
 
 
@@ -67,7 +71,7 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
         for function, program in programs:
             converter.add_exported_program(
                 program,
-                input_names=[function.decoder.takes, POSITIONS],
+                input_names=[function.decoder.takes, POSITIONS, *function.decoder.further],
                 output_names=function.outputs,
                 state_names=function.state_names,
                 entrypoint_name=function.name,
@@ -95,7 +99,8 @@ def unread_weights(programs: Iterable[ExportedProgram]) -> str:
 
 def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty states."""
-    return decoder.example(new), torch.arange(total)[None], *decoder.states.zeros(capacity)
+    further = decoder.further_examples(new)
+    return decoder.example(new), torch.arange(total)[None], *further, *decoder.states.zeros(capacity)
 
 
 def exported(function: Function, context: int) -> ExportedProgram:
@@ -110,7 +115,8 @@ def exported(function: Function, context: int) -> ExportedProgram:
         {3: Dim(f"capacity_of_{state.name}", min=least, max=2 * context)} if state.grows else {}
         for state in decoder.states.states
     )
-    shapes = ({1: dims[0]} if new is None else {}, {1: dims[1]}, open_states)
+    each_new: dict[int, Any] = {1: dims[0]} if new is None else {}
+    shapes = (each_new, {1: dims[1]}, (*[each_new] * len(decoder.further), *open_states))
     arguments = arguments_of(decoder, new or NEW, total, capacity)
     sums = decoder.states.has_windows and new is None
     return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

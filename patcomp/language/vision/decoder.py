@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.language.contract import EMBEDDED, KEYS, VALUES
-from patcomp.language.decoder import Decoder
+from patcomp.language.decoder import Decoder, NewTokens
 from patcomp.language.vision.marks import MARKS, Marks, images_before
 from patcomp.language.vision.tower import Call, Tower, exchanged
 
@@ -56,20 +56,19 @@ class EmbeddingDecoder(Decoder):
     def example(self, new: int) -> Tensor:
         return torch.zeros(1, new, self.tower.hidden + self.tower.extra, dtype=self.tower.carried)
 
-    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
+    def _logits(self, call: NewTokens) -> Tensor:
         tower = self.tower
-        places = position_ids.narrow(1, offset, new.shape[1])
         sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
-        embeddings, *stacked = new.split(sizes, -1)
+        embeddings, *stacked = call.new.split(sizes, -1)
         marks = Marks.of(stacked.pop()) if tower.is_marked else None
         before = None
         if tower.has_saved_positions:
             assert marks is not None
-            before = _counted(marks.ends(tower.side), given[KEYS], offset, position_ids.shape[1])
+            before = _counted(marks.ends(tower.side), call.given[KEYS], call.offset, call.total)
         kind = self.model.dtype
         embeddings = embeddings.to(kind)
-        arguments = tower.arguments(Call(embeddings, places, offset, cache, marks, before))
-        arguments |= {"inputs_embeds": embeddings, "past_key_values": cache, "use_cache": True}
+        arguments = tower.arguments(Call(embeddings, call.places, call.offset, call.cache, marks, before))
+        arguments |= {"inputs_embeds": embeddings, "past_key_values": call.cache, "use_cache": True}
         with _stacked([each.to(kind) for each in stacked], self.model):
             return self.model(**arguments).logits
 
