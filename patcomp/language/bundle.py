@@ -16,7 +16,7 @@ from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
 from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Draft, Drafting, Generation, HiddenStates, Session, greedy, speculative
+from patcomp.language.generation import Draft, Drafting, Generation, HiddenStates, Session, greedy, speculative, without
 from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
 from patcomp.language.vision.generating import embedded_call, expanded, features_of
@@ -61,9 +61,9 @@ class Bundle:
             max_new_tokens: how many tokens to generate.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
                 of the shape (1, 3, size, size).
-            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model or its
-                path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a number.
-                The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
+            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
+                or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
+                number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
             drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
 
         Raises:
@@ -92,8 +92,6 @@ class Bundle:
         vision = metadata["vision"] if metadata["kind"] == VISION else {}
         if image is not None and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        if vision and draft is not None:
-            raise LanguageModelError("draft= goes with bundles of text only")
         text = placed(prompt, vision) if isinstance(prompt, str) else ""
         tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
         limit = self._limit
@@ -109,7 +107,7 @@ class Bundle:
             )
         if vision:
             pixels = None if image is None else pixels_of(image, vision)
-            return self._generation_with_vision(tokens, max_new_tokens, pixels)
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := sizes_of(asset.function_names):
@@ -127,9 +125,20 @@ class Bundle:
             foresees = self._draft(draft, asset, opened, session)
             return speculative(session, foresees, tokens, max_new_tokens, drafted)
 
-    def _generation_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> Generation:
-        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine."""
+    def _generation_with_vision(
+        self,
+        tokens: list[int],
+        new: int,
+        pixels: np.ndarray | None,
+        draft: Bundle | str | Path | Draft | Literal[True] | None,
+        drafted: int | None,
+    ) -> Generation:
+        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine.
+
+        A smaller model that drafts is of text, and reads the tokens without those of the image.
+        """
         metadata = self.metadata
+        image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
             features = None if pixels is None else features_of(assets[TOWER].run, pixels)
@@ -137,9 +146,15 @@ class Bundle:
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)
 
-            call = embedded_call(assets[EMBEDDING].run, main, features, metadata["vision"]["image_token_id"])
+            call = embedded_call(assets[EMBEDDING].run, main, features, image_token)
             empty = _empty_states(assets[MAIN].described())
-            return greedy(Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens)), tokens, new)
+            session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
+            if draft is None or new < 1:
+                return greedy(session, tokens, new)
+            foresees = self._draft(draft, assets[MAIN], opened, session)
+            if isinstance(foresees, Drafting):
+                foresees = without(image_token, foresees)
+            return speculative(session, foresees, tokens, new, drafted)
 
     @property
     def _limit(self) -> int:
@@ -180,6 +195,11 @@ class Bundle:
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
         if not (smaller.path / "metadata.json").is_file():
             raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: it has no metadata.json")
+        if smaller.metadata["kind"] == VISION:
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} takes images, and a draft is a bundle of text only; convert its "
+                "language model with `patcomp convert-lm`"
+            )
         words = [int(each.metadata["language"]["vocab_size"]) for each in (self, smaller)]
         if words[0] != words[1]:
             raise LanguageModelError(

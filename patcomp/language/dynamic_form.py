@@ -77,9 +77,9 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
                 state_names=function.state_names,
                 entrypoint_name=function.name,
             )
-        program = converter.to_coreai(target="gpu")
-    program.dims = {name: _for_full_caches(dims) for name, dims in program.dims.items()}
-    return program
+        made = converter.to_coreai(target="gpu")
+    made.dims = {name: _for_full_caches(dims) for name, dims in made.dims.items()}
+    return made
 
 
 _CAPACITY = "capacity_of_"

@@ -193,6 +193,16 @@ class Drafting:
         return made
 
 
+def without(token: int, draft: Draft) -> Draft:
+    """A draft that does not read the tokens of images, of which a model of text knows nothing.
+
+    Args:
+        token: that of images.
+        draft: foresees tokens.
+    """
+    return lambda tokens, count: draft([each for each in tokens if each != token], count)
+
+
 class HiddenStates:
     """The hidden states of tokens, from a model to its head that foresees tokens (MTP).
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from patcomp import load
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, check_bundle, convert_language_model
-from patcomp.language.generation import Drafting, HiddenStates, Session, greedy, speculative
+from patcomp.language.generation import Drafting, HiddenStates, Session, greedy, speculative, without
 from patcomp.language.left_out import first_head, foreseeing, notes_on_weights
 from patcomp.language.loading import STRICT
 from patcomp.language.multi_token import HeadDecoder, load_head, own_name
@@ -212,6 +212,10 @@ def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_pa
         _, notes = model_of(source, "float32", STRICT, trust_remote_code=False, takes_head=takes_head)
     assert [*notes] == [note]
     assert [str(each.message) for each in seen] == [note]
+
+
+def test_a_draft_without_the_tokens_of_images() -> None:
+    assert without(90, lambda tokens, count: [*tokens, count])([1, 90, 90, 2], 3) == [1, 2, 3]
 
 
 def test_names() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,34 @@ def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> N
 def test_text_only(made: Bundle) -> None:
     model: Any = checkpoint("smolvlm").half()
     assert made.generate([5, 6, 7], 3) == checkpoints.generated(model, [5, 6, 7], 3)
+
+
+def test_drafts_beside_an_image(made: Bundle) -> None:
+    """The tokens are those without a draft, which may be wrong."""
+    image = np.random.default_rng(3).standard_normal((1, 3, SIZE, SIZE))
+    wanted = made.generation(TOKENS, 9, image)
+    seen: list[list[int]] = []
+
+    def foresees(tokens: Sequence[int], count: int) -> list[int]:
+        seen.append([*tokens])
+        known = [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9, *wanted.tokens]
+        return [(token + (place == 11)) % 90 for place, token in enumerate(known)][len(tokens) : len(tokens) + count]
+
+    drafted = made.generation(TOKENS, 9, image, draft=foresees)
+    assert (drafted.tokens, drafted.calls) == (wanted.tokens, 4)
+    assert seen[0] == [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9, wanted.tokens[0]]
+    with pytest.raises(LanguageModelError, match="has no draft in its asset"):
+        made.generate(TOKENS, 3, image, draft=True)
+
+
+@pytest.mark.slow
+def test_a_draft_of_text_beside_an_image(made: Bundle, source: Path, tmp_path: Path) -> None:
+    image = np.random.default_rng(3).standard_normal((1, 3, SIZE, SIZE))
+    wanted = made.generation(TOKENS, 9, image)
+    text = convert_language_model(source, out=tmp_path / "text", max_context=512, check=False)
+    assert made.generation(TOKENS, 9, image, draft=text).tokens == wanted.tokens
+    with pytest.raises(LanguageModelError, match="takes images, and a draft is a bundle of text only"):
+        text.generate([5, 6], 3, draft=made)
 
 
 DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
