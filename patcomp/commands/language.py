@@ -122,6 +122,9 @@ def convert_vlm(
     compress: Compress = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
+    draft: Annotated[
+        Literal["mtp"] | None, typer.Option(help="mtp: the checkpoint's head that foresees tokens as a function.")
+    ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")] = False,
     writer: Writer = None,
 ) -> None:
@@ -135,7 +138,7 @@ def convert_vlm(
     bundle = convert_vision_language_model(
         folder, out=output, image_size=image_size, max_context=max_context, dtype=dtype,
         tokenizer=None if tokenizer else False, compress=compress, allow_missing=allow_missing or (),
-        allow_unexpected=allow_unexpected or (), check=not no_check, progress=working, writer=writer,
+        allow_unexpected=allow_unexpected or (), draft=draft, check=not no_check, progress=working, writer=writer,
     )  # fmt: skip
     metadata = bundle.metadata
     vision, most = metadata["vision"], metadata["language"]["max_context_length"]

@@ -63,7 +63,8 @@ class Bundle:
                 of the shape (1, 3, size, size).
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
-                number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
+                number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
+                order.
             drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
 
         Raises:
@@ -151,6 +152,12 @@ class Bundle:
             session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
             if draft is None or new < 1:
                 return greedy(session, tokens, new)
+            if draft is True and DRAFT in assets[MAIN].function_names:
+                hidden = HiddenStates()
+                session.call, own = hidden.of_model(call), hidden.to_head(call)
+                empty = _empty_states(assets[MAIN].described(DRAFT))
+                head = Session(own, {DRAFT: None}, empty, self._limit, piece=len(tokens))
+                return speculative(session, Drafting(head, skipped=1), tokens, new, drafted)
             foresees = self._draft(draft, assets[MAIN], opened, session)
             if isinstance(foresees, Drafting):
                 foresees = without(image_token, foresees)

@@ -170,7 +170,10 @@ class HeadDecoder(Decoder):
             tokens: (1, q).
             hidden: the hidden states of the tokens in front of them, (1, q, width).
         """
+        return self.joined(self.model.get_input_embeddings()(tokens), hidden)
+
+    def joined(self, embeddings: Tensor, hidden: Tensor) -> Tensor:
+        """What the layer of the head takes, from embeddings of the model, (1, q, width) all."""
         head = self.model
-        both = head.embedding_norm(head.get_input_embeddings()(tokens)), head.hidden_norm(hidden)
-        made: Tensor = head.projection(torch.cat(both, -1))
+        made: Tensor = head.projection(torch.cat([head.embedding_norm(embeddings), head.hidden_norm(hidden)], -1))
         return made

@@ -16,13 +16,17 @@ from torch import Tensor, nn
 
 from patcomp import load
 from patcomp.errors import ConversionWarning
-from patcomp.language import LanguageModelError, check_bundle, convert_language_model
+from patcomp.language import LanguageModelError, check_bundle, convert_language_model, convert_vision_language_model
 from patcomp.language.generation import Drafting, HiddenStates, Session, greedy, speculative, without
 from patcomp.language.left_out import first_head, foreseeing, notes_on_weights
 from patcomp.language.loading import STRICT
 from patcomp.language.multi_token import HeadDecoder, load_head, own_name
 from patcomp.language.quantized.formats.float8 import Float8
 from patcomp.language.sources import model_of, source_of
+from patcomp.language.text_part import text_part
+from patcomp.language.vision.decoder import EmbeddedHead, EmbeddingTable
+from patcomp.language.vision.towers import tower_of
+from tests.language import vision_checkpoints
 from tests.language.checkpoints import PROMPT, checkpoint, generated
 from tests.language.stored import described
 
@@ -34,12 +38,17 @@ def with_head(path: Path, kind: str, heads: int = 1, **others: Tensor) -> tuple[
     """A checkpoint whose heads are like its last layer, with weights of their own; the model and the heads' weights."""
     model: Any = checkpoint(kind)
     model.save_pretrained(path)
+    return model, put_heads(path, kind, heads, **others)
+
+
+def put_heads(path: Path, kind: str, heads: int = 1, inner: str = "model", **others: Tensor) -> dict[str, Tensor]:
+    """Give a checkpoint heads that foresee tokens; their weights."""
     config = json.loads((path / "config.json").read_text())
     if kind == "deepseek_v3":
         del config["mlp_layer_types"]  # which would be of the model's layers only
         (path / "config.json").write_text(json.dumps(config))
     weights = load_file(path / "model.safetensors")
-    width, last = config["hidden_size"], f"model.layers.{LAYERS - 1}."
+    width, last = config.get("text_config", config)["hidden_size"], f"{inner}.layers.{LAYERS - 1}."
     made: dict[str, Tensor] = {}
     for depth in range(heads):
         place = f"model.layers.{LAYERS + depth}." if kind == "deepseek_v3" else f"mtp.layers.{depth}."
@@ -55,7 +64,7 @@ def with_head(path: Path, kind: str, heads: int = 1, **others: Tensor) -> tuple[
         else:
             nn.init.uniform_(each, 0.5, 1.5)
     save_file({**weights, **made, **others}, path / "model.safetensors", {"format": "pt"})
-    return model, made
+    return made
 
 
 def hidden_of(model: Any, tokens: Tensor) -> Tensor:
@@ -137,6 +146,46 @@ def test_drafting_with_a_head(kind: str, tmp_path: Path) -> None:
     assert [*described.input_names] == ["input_ids", "position_ids", "hidden"]
     assert [*described.output_names] == ["logits", "hidden"]
     assert [problem for problem in check_bundle(bundle.path) if "float16" not in problem.message] == []
+
+
+def test_a_head_reads_features_and_positions_of_an_image(tmp_path: Path) -> None:
+    """As one more layer behind the model, which takes the embeddings and positions of its own tokens."""
+    model: Any = vision_checkpoints.checkpoint("qwen3_5")
+    model.save_pretrained(tmp_path)
+    put_heads(tmp_path, "qwen3_5", inner="model.language_model")
+    head: Any = load_head(text_part(model).model, [tmp_path / "model.safetensors"], None, "float32", "")
+    tower = tower_of(model, vision_checkpoints.SIZE)
+    pixels, tokens = vision_checkpoints.pixels(), torch.tensor([vision_checkpoints.prompt(tower.token_count)])
+    is_image, count = tower.is_image(tokens), tokens.shape[1] - 1
+    hidden = torch.randn(1, count, 32)
+    decoder = EmbeddedHead(head, tower)
+    with torch.no_grad():
+        rows = EmbeddingTable(tower)(tokens)
+        rows[is_image] = tower(pixels)[0]
+        given = torch.arange(count)[None], hidden, *decoder.states.zeros(count + 1)
+        made, _ = decoder(rows[:, 1:], *given)
+        places, _ = model.model.get_rope_index(tokens, is_image.int(), image_grid_thw=tower.grid)
+        joined = decoder.joined(rows[:, 1:, :32], hidden)
+        wanted = head(inputs_embeds=joined, position_ids=places[:, :, 1:], use_cache=False).logits
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_head_beside_an_image(tmp_path: Path) -> None:
+    """It reads the features of the image, and positions of rows and columns."""
+    path = vision_checkpoints.folder(tmp_path / "model", "qwen3_5")
+    put_heads(path, "qwen3_5", inner="model.language_model")
+    bundle = convert_vision_language_model(path, out=tmp_path / "bundle", dtype="float32", max_context=64, draft="mtp")
+    assert [*bundle.metadata["language"]["function_map"]] == ["main", "draft"]
+    image = vision_checkpoints.pixels().numpy()
+    for prompt in ([5, 6, vision_checkpoints.IMAGE_TOKEN, 7, 8, 9], [vision_checkpoints.IMAGE_TOKEN, 7, 8, 9]):
+        made = bundle.generation(prompt, 9, image, draft=True)
+        assert made.tokens == bundle.generate(prompt, 9, image)
+    assert [
+        each for each in check_bundle(bundle.path) if "float16" not in each.message and "states" not in each.message
+    ] == []
+    with pytest.warns(ConversionWarning, match=r"left out: mtp\.fc"):
+        convert_vision_language_model(path, out=tmp_path / "plain", max_context=64, check=False)
 
 
 def foreseeing_functions(vocabulary: int, *, fixed: bool) -> tuple[Session, Session, list[int]]:

@@ -48,15 +48,18 @@ def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_tok
         embed: runs the function of the asset `embedding`.
         main: runs functions of the asset `main`.
         features: of the image, (1, image tokens, width).
-        image_token: in the first call, the rows of this token are replaced by the features.
+        image_token: in the first call, the rows of this token are replaced by the features; by the last ones, if the
+            call does not read the first token.
     """
 
     def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         tokens = np.asarray(inputs[TOKENS])
         embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
         if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
-            embeddings[0, tokens[0] == image_token] = features[0]
-        return main(name, {EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)
+            rows = tokens[0] == image_token
+            embeddings[0, rows] = features[0, -rows.sum() or len(features[0]) :]
+        others = {name: each for name, each in inputs.items() if name != TOKENS}
+        return main(name, {EMBEDDED: embeddings, **others}, states)
 
     return call
 
