@@ -14,9 +14,20 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, TOKENS, TOWER, VISION
+from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Draft, Drafting, Generation, HiddenStates, Session, greedy, speculative, without
+from patcomp.language.generation import (
+    Draft,
+    Drafting,
+    Generation,
+    HiddenStates,
+    Session,
+    feeding,
+    greedy,
+    speculative,
+    without,
+)
+from patcomp.language.per_layer import Table
 from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
 from patcomp.language.vision.generating import embedded_call, expanded, features_of
@@ -175,7 +186,9 @@ class Bundle:
         def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             return asset.run(inputs, states, name)
 
-        return Session(call, sizes, _empty_states(next(iter(described.values()))), self._limit)
+        takes_rows = any(PER_LAYER in found.input_names for found in described.values())
+        fed = feeding(Table(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
+        return Session(fed, sizes, _empty_states(next(iter(described.values()))), self._limit)
 
     def _draft(
         self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack, session: Session

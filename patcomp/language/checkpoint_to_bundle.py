@@ -22,7 +22,7 @@ from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
 from patcomp.language.checking import Comparison, check_programs, compare
 from patcomp.language.compressing import compressed
-from patcomp.language.contract import ONE_TOKEN, engine_refusal
+from patcomp.language.contract import ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
@@ -30,6 +30,7 @@ from patcomp.language.errors import LanguageModelError
 from patcomp.language.head_checking import HeadComparison
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
 from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
+from patcomp.language.per_layer import PerLayerDecoder, described_table, outside, write_table
 from patcomp.language.precision import names_of
 from patcomp.language.sources import Step, model_of, source_of, stored_in
 from patcomp.language.states import states_of
@@ -71,6 +72,7 @@ def convert_language_model(
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
     window_caches: bool = False,
+    embeddings: Literal["inside", "outside"] = "inside",
     float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
@@ -115,6 +117,9 @@ def convert_language_model(
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
+        embeddings: `"outside"` writes the table of per-layer embeddings (Gemma 3n, Gemma 4) into a file of its own,
+            `per_layer_embeddings.safetensors`; their rows are then the input `per_layer_embeddings` of each function.
+            The table stays in floats, and Apple's engines do not give such an input.
         float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
             program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
@@ -155,6 +160,11 @@ def convert_language_model(
             "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the Neural Engine's form has "
             "functions of its own"
         )
+    is_outside = embeddings == "outside"
+    if embeddings not in ("inside", "outside") or (is_outside and (target == "neural_engine" or calibrate is not None)):
+        raise LanguageModelError(
+            "embeddings= is 'inside' or 'outside', and 'outside' goes with target='gpu' and without calibrate="
+        )
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
@@ -180,6 +190,7 @@ def convert_language_model(
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
         "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
+        "embeddings": embeddings,
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else takes_head,
     }  # fmt: skip
     # a later run does not know an object again
@@ -205,11 +216,14 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
+                form_of_states: dict[str, Any] = {
+                    "hidden": points.hidden, "dtype": DTYPES[dtype], "context": context if window_caches else None,
+                }  # fmt: skip
+                table = chosen.enter_context(outside(model)) if is_outside else None
                 decoders = [
-                    Decoder(
-                        model, hidden=points.hidden, dtype=DTYPES[dtype], context=context if window_caches else None
-                    )
-                ]
+                    Decoder(model, **form_of_states) if table is None else
+                    PerLayerDecoder(model, table, **form_of_states)
+                ]  # fmt: skip
                 if window_caches and not decoders[0].states.has_windows:
                     raise LanguageModelError(
                         f"{type(model).__name__} has no layer with a sliding window of less than {context} tokens; "
@@ -231,6 +245,10 @@ def convert_language_model(
                 notes = (*notes, *_notes_on_engines(decoders[0], points))
                 functions = function_map(points, has_draft=draft is not None)
                 described = description(model, context, name, source.identifier, notes, functions, word)
+                if table is not None:
+                    described[PER_LAYER] = described_table(table.weight)
+                    with step("writing the table of per-layer embeddings"):
+                        work.once("table", lambda: write_table(work.folder, table.weight))
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
                 if checked is not None:
@@ -303,9 +321,10 @@ def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
 def _notes_on_engines(decoder: Decoder, points: EntryPoints) -> list[str]:
     """Why Apple's engines do not take a bundle, or not with their own settings; each is a warning, too."""
     refusal = engine_refusal([state.grows for state in decoder.states.states])
-    if refusal:
-        warnings.warn(f"{decoder.model.config.model_type}: {refusal}", ConversionWarning, stacklevel=3)
-    return [note for note in (refusal, ONE_TOKEN if points.prefill else "") if note]
+    outside_note = OUTSIDE if PER_LAYER in decoder.further else ""
+    for note in filter(None, (refusal, outside_note)):
+        warnings.warn(f"{decoder.model.config.model_type}: {note}", ConversionWarning, stacklevel=3)
+    return [note for note in (refusal, outside_note, ONE_TOKEN if points.prefill else "") if note]
 
 
 def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinished | None) -> AIProgram:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
@@ -83,6 +84,10 @@ class Decoder(nn.Module):
     def further_examples(self, new: int) -> tuple[Tensor, ...]:
         """Further inputs for some new tokens."""
         return ()
+
+    def fed(self, tokens: np.ndarray) -> dict[str, Any]:
+        """What a caller gives beside tokens, (1, q), and their positions, by name."""
+        return {}
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.

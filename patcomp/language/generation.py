@@ -193,6 +193,20 @@ class Drafting:
         return made
 
 
+def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: Call) -> Call:
+    """A call with further inputs.
+
+    Args:
+        fed: the further inputs of tokens, (1, q), by name.
+        call: takes them.
+    """
+
+    def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        return call(name, {**inputs, **fed(np.asarray(inputs[TOKENS]))}, states)
+
+    return given
+
+
 def without(token: int, draft: Draft) -> Draft:
     """A draft that does not read the tokens of images, of which a model of text knows nothing.
 
