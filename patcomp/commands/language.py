@@ -160,7 +160,10 @@ def generate(
     prompt: Annotated[
         str, typer.Option(help="The text to continue; with an image, it has the image token at the image's place.")
     ],
-    image: Annotated[Path | None, typer.Option(help="An image for a bundle of convert-vlm; read by Pillow.")] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="An image for a bundle of convert-vlm, read by Pillow; may be given several times."),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
     draft: Annotated[
         Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")

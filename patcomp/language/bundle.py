@@ -67,11 +67,11 @@ class Bundle:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
         Args:
-            prompt: token ids; or a text, which the bundle's tokenizer splits. With an image, it has the image token
-                once, at the place of the image.
+            prompt: token ids; or a text, which the bundle's tokenizer splits. With images, it has the image token once
+                at the place of each.
             max_new_tokens: how many tokens to generate.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
-                of the shape (1, 3, size, size).
+                of the shape (1, 3, size, size); or a list of several.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -102,7 +102,8 @@ class Bundle:
         """
         metadata = self.metadata
         vision = metadata["vision"] if metadata["kind"] == VISION else {}
-        if image is not None and not vision:
+        images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
+        if images and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
         text = placed(prompt, vision) if isinstance(prompt, str) else ""
         tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
@@ -112,13 +113,13 @@ class Bundle:
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
         if vision:
-            tokens = expanded(tokens, vision, has_image=image is not None, shown=self._image_token(vision))
+            tokens = expanded(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
         if vision:
-            pixels = None if image is None else pixels_of(image, vision)
+            pixels = [pixels_of(each, vision) for each in images]
             return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
@@ -141,7 +142,7 @@ class Bundle:
         self,
         tokens: list[int],
         new: int,
-        pixels: np.ndarray | None,
+        pixels: Sequence[np.ndarray],
         draft: Bundle | str | Path | Draft | Literal[True] | None,
         drafted: int | None,
     ) -> Generation:
@@ -153,7 +154,7 @@ class Bundle:
         image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
-            features = None if pixels is None else features_of(assets[TOWER].run, pixels)
+            features = features_of(assets[TOWER].run, *pixels) if pixels else None
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)

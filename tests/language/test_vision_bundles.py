@@ -96,6 +96,18 @@ def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> N
     assert done.out.strip() == made._tokenizer().decode(around)
 
 
+def test_two_images(made: Bundle) -> None:
+    model: Any = checkpoint("smolvlm").half()
+    images = np.random.default_rng(3).standard_normal((2, 1, 3, SIZE, SIZE)).astype(np.float32)
+    ids = torch.tensor([[5, *[IMAGE_TOKEN] * 4, 6, *[IMAGE_TOKEN] * 4, 7]])
+    with torch.no_grad():
+        wanted = model(input_ids=ids, pixel_values=torch.from_numpy(images).half().transpose(0, 1)).logits[0, -1]
+    prompt = [5, IMAGE_TOKEN, 6, IMAGE_TOKEN, 7]
+    assert made.generate(prompt, 1, [*images]) == [int(wanted.argmax())]
+    with pytest.raises(LanguageModelError, match="1 times; put it 2 times"):
+        made.generate(TOKENS, 1, [*images])
+
+
 def test_text_only(made: Bundle) -> None:
     model: Any = checkpoint("smolvlm").half()
     assert made.generate([5, 6, 7], 3) == checkpoints.generated(model, [5, 6, 7], 3)
