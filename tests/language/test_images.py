@@ -111,6 +111,11 @@ def test_a_crop_with_a_margin_is_a_warning() -> None:
         assert ImageSettings.of(processor).size == SIZE
 
 
+@pytest.mark.parametrize("key", ["do_image_splitting", "crop_to_patches", "do_pan_and_scan"])
+def test_tiles_are_noticed(key: str) -> None:
+    assert [ImageSettings.of({**GOOD, key: value}).makes_tiles for value in (True, False, None)] == [True, False, False]
+
+
 GOOD = {"image_mean": MEAN, "image_std": STD}
 
 

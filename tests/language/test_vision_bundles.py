@@ -24,6 +24,7 @@ from patcomp.language import (
 )
 from patcomp.language.vision import checking
 from patcomp.language.vision.images import pixels_of
+from patcomp.language.vision.settings import TILES
 from patcomp.language.vision.towers import tower_of
 from tests.helpers.command import Command
 from tests.language import checkpoints
@@ -36,7 +37,9 @@ TOKENS = [5, 6, IMAGE_TOKEN, 7, 8, 9]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder(tmp_path_factory.mktemp("checkpoint") / "small")
+    path = folder(tmp_path_factory.mktemp("checkpoint") / "small")
+    (path / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, "do_image_splitting": True}))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,7 @@ def test_a_folder(made: Bundle) -> None:
     template = (made.path / "tokenizer" / "chat_template.jinja").read_text()
     assert template == TEMPLATE.replace("<image>", metadata["vision"]["image_text"])
     assert metadata["language"]["max_context_length"] == 512
+    assert metadata["notes"] == [TILES]
 
 
 def test_in_few_bits(made: Bundle, source: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from patcomp.language.unfinished import request_of, unfinished
 from patcomp.language.vision.checking import VisionComparison
 from patcomp.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
 from patcomp.language.vision.prompts import image_keys, with_placed_images
-from patcomp.language.vision.settings import ImageSettings, processor_of
+from patcomp.language.vision.settings import TILES, ImageSettings, processor_of
 from patcomp.language.vision.tower import Tower
 from patcomp.language.vision.towers import check_known, tower_of
 from patcomp.language.writing import card, chosen_tokenizer, description, write_description
@@ -152,12 +152,12 @@ def convert_vision_language_model(
             with step("loading the model"):
                 model = loaded(_AUTO, _PURPOSE, source, dtype, False, allowed)
         name = name or str(model.config.model_type)
-        notes: list[str] = []
+        notes = [TILES] if settings.makes_tiles else []
         if source is not None:
             form, files = format_of(source, config), weight_files(source, config)
-            notes = notes_on_weights(model, names_in(files, form), takes_head=draft is not None)
-            for note in notes:
-                warnings.warn(note, ConversionWarning, stacklevel=2)
+            notes += notes_on_weights(model, names_in(files, form), takes_head=draft is not None)
+        for note in notes:
+            warnings.warn(note, ConversionWarning, stacklevel=2)
         with ExitStack() as chosen:
             chosen.enter_context(implementations(model))
             tower = tower_of(model, image_size or settings.size)
