@@ -12,10 +12,11 @@ from torch import Tensor
 
 from patcomp.emit.asset import as_array
 from patcomp.ir.pages import release
-from patcomp.language.checking import Comparison, bytes_of
+from patcomp.language.checking import Comparison
 from patcomp.language.contract import HIDDEN, POSITIONS, TOKENS
 from patcomp.language.dynamic_form import Function
 from patcomp.language.generation import Call
+from patcomp.language.memory import bytes_of
 from patcomp.language.multi_token import HeadDecoder
 
 

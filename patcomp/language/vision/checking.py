@@ -20,7 +20,6 @@ from patcomp.emit.asset import as_array
 from patcomp.ir.pages import release
 from patcomp.language.checking import (
     TOLERANCE,
-    bytes_of,
     calls_on,
     check_tokens,
     compare,
@@ -32,6 +31,7 @@ from patcomp.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS
 from patcomp.language.dynamic_form import arguments_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session
+from patcomp.language.memory import bytes_of
 from patcomp.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
 from patcomp.language.vision.generating import Run, embedded_call, features_of
 
