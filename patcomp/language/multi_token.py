@@ -30,13 +30,12 @@ HEAD = "mtp"
 """Stands for such a head in place of the folder of a smaller model."""
 
 _PARTS = {
-    "enorm": "embedding_norm", "pre_fc_norm_embedding": "embedding_norm", "embed_norm": "embedding_norm",
-    "hnorm": "hidden_norm", "pre_fc_norm_hidden": "hidden_norm", "hidden_norm": "hidden_norm",
-    "eh_proj": "projection", "fc": "projection", "input_proj": "projection",
-    "shared_head.norm": "model.norm", "final_layernorm": "model.norm", "norm": "model.norm",
-    "shared_head.head": "lm_head", "lm_head": "lm_head", "embed_tokens": "model.embed_tokens",
+    "enorm": "embedding_norm", "hnorm": "hidden_norm", "eh_proj": "projection", "shared_head.norm": "model.norm",
+    "shared_head.head": "lm_head", "embed_tokens": "model.embed_tokens",
+    "pre_fc_norm_embedding": "embedding_norm", "pre_fc_norm_hidden": "hidden_norm", "fc": "projection",
+    "norm": "model.norm",
 }  # fmt: skip
-"""The parts of a head that are not in its layer, by the names of DeepSeek and GLM, of Qwen, and of others."""
+"""The parts of a head that are not in its layer, by the names of DeepSeek and GLM, and of Qwen."""
 
 
 class Floats(Format):
@@ -79,9 +78,11 @@ def load_head(main: Any, files: Sequence[Path], form: Format | None, dtype: str,
     own = {own_name(name): weights[name] for name in names}
     has_experts = any(".experts." in name for name in own)
     config = _of_one_layer(main.config, has_experts=has_experts)
+    import transformers
+
     try:
-        head: Any = without_weights(lambda: type(main)(config).to(DTYPES[dtype]).eval())
-        norm, width = head.model.norm, config.hidden_size
+        head: Any = without_weights(lambda: transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype]))
+        norm, width = head.eval().model.norm, config.hidden_size
     except Exception as error:  # the code of a model can raise anything
         raise LanguageModelError(
             f"{type(main).__name__} cannot be made of one layer, the head of {place!r} that foresees several tokens "

@@ -32,6 +32,8 @@ from tests.language.stored import described
 
 LAYERS = 2
 """Of the models of these tests."""
+BEHIND = ("deepseek_v3", "glm4_moe")
+"""Models whose heads are layers behind the last; those of Qwen are named `mtp`."""
 
 
 def with_head(path: Path, kind: str, heads: int = 1, **others: Tensor) -> tuple[Any, dict[str, Tensor]]:
@@ -44,19 +46,18 @@ def with_head(path: Path, kind: str, heads: int = 1, **others: Tensor) -> tuple[
 def put_heads(path: Path, kind: str, heads: int = 1, inner: str = "model", **others: Tensor) -> dict[str, Tensor]:
     """Give a checkpoint heads that foresee tokens; their weights."""
     config = json.loads((path / "config.json").read_text())
-    if kind == "deepseek_v3":
-        del config["mlp_layer_types"]  # which would be of the model's layers only
-        (path / "config.json").write_text(json.dumps(config))
+    config.pop("mlp_layer_types", None)  # which would be of the model's layers only
+    (path / "config.json").write_text(json.dumps(config))
     weights = load_file(path / "model.safetensors")
     width, last = config.get("text_config", config)["hidden_size"], f"{inner}.layers.{LAYERS - 1}."
     made: dict[str, Tensor] = {}
     for depth in range(heads):
-        place = f"model.layers.{LAYERS + depth}." if kind == "deepseek_v3" else f"mtp.layers.{depth}."
-        names = ("enorm", "hnorm", "eh_proj", "shared_head.norm") if kind == "deepseek_v3" else (
+        place = f"model.layers.{LAYERS + depth}." if kind in BEHIND else f"mtp.layers.{depth}."
+        names = ("enorm", "hnorm", "eh_proj", "shared_head.norm") if kind in BEHIND else (
             "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"
         )  # fmt: skip
         for name, shape in zip(names, [(width,), (width,), (width, 2 * width), (width,)], strict=True):
-            made[f"{place if kind == 'deepseek_v3' else 'mtp.'}{name}.weight"] = torch.empty(shape)
+            made[f"{place if kind in BEHIND else 'mtp.'}{name}.weight"] = torch.empty(shape)
         made |= {name.replace(last, place): torch.empty_like(each) for name, each in weights.items() if last in name}
     for each in made.values():
         if each.ndim > 1:
@@ -96,7 +97,7 @@ def authors(model: Any, heads: dict[str, Tensor], tokens: Tensor, hidden: Tensor
         return model.lm_head(normed(x[0] if isinstance(x, tuple) else x, "norm"))  # type: ignore[no-any-return]
 
 
-KINDS = ("qwen3_5_text", pytest.param("deepseek_v3", marks=pytest.mark.slow))
+KINDS = ("qwen3_5_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in BEHIND))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,12 +111,13 @@ def test_a_head_computes_what_its_authors_compute(kind: str, tmp_path: Path) -> 
     count = len(PROMPT) - 1
     with torch.no_grad():
         logits, after = decoder(tokens[:, 1:], torch.arange(count)[None], hidden, *decoder.states.zeros(count + 1))
-    if kind == "deepseek_v3":
+    if kind in BEHIND:
         from transformers.cache_utils import MtpCache
         from transformers.modeling_layers import MtpModel
 
-        model.config.name_or_path, model.config.mtp_mlp_layer_types = str(tmp_path), ["sparse"]
-        model.config.dtype = torch.float32
+        model.config.name_or_path, model.config.dtype = str(tmp_path), torch.float32
+        if kind == "deepseek_v3":
+            model.config.mtp_mlp_layer_types = ["sparse"]
         model._keys_to_ignore_on_load_unexpected = {rf"model\.layers\.{LAYERS}.*"}
         model.set_attn_implementation("eager")
         theirs = MtpModel.from_pretrained(model).eval()
@@ -128,6 +130,13 @@ def test_a_head_computes_what_its_authors_compute(kind: str, tmp_path: Path) -> 
         torch.testing.assert_close(logits, authors(model, heads, tokens[:, 1:], hidden), rtol=1e-4, atol=1e-5)
     assert head.get_input_embeddings() is model.get_input_embeddings()
     assert head.get_output_embeddings() is model.get_output_embeddings()
+
+
+def test_frequencies_stay_in_float32(tmp_path: Path) -> None:
+    model, _ = with_head(tmp_path, "deepseek_v3")
+    head: Any = load_head(model, [tmp_path / "model.safetensors"], None, "float16", "")
+    assert head.model.layers[0].mlp.gate.weight.dtype == head.projection.weight.dtype == torch.float16
+    torch.testing.assert_close(head.model.rotary_emb.inv_freq, model.model.rotary_emb.inv_freq, rtol=0, atol=0)
 
 
 @pytest.mark.slow
