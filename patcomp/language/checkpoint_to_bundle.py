@@ -19,12 +19,13 @@ from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.asked import context_of, own_context, prompt_of, tokens_of
 from patcomp.language.bundle import Bundle
 from patcomp.language.checking import Comparison, check_programs, compare
 from patcomp.language.compressing import compressed
 from patcomp.language.contract import ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp.language.decoder import Decoder
-from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of, unread_weights
+from patcomp.language.dynamic_form import dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.head_checking import HeadComparison
@@ -184,7 +185,7 @@ def convert_language_model(
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
     name = name or source.name
     words = chosen_tokenizer(tokenizer, source.folder, trust_remote_code=trust_remote_code)
-    seen = None if calibrate is None else _tokens_of(calibrate, words)
+    seen = None if calibrate is None else tokens_of(calibrate, words)
     options = {
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
@@ -196,7 +197,7 @@ def convert_language_model(
     # a later run does not know an object again
     known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
     known = None if smaller is not None and smaller.folder is None else known
-    prompt = _prompt(check, words, max_context)
+    prompt = prompt_of(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
             model, notes = model_of(
@@ -312,7 +313,7 @@ def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
         raise LanguageModelError(
             f"the draft has {words[1]} tokens and the model {words[0]}; a draft must have the same vocabulary"
         )
-    own = _own_context(draft)
+    own = own_context(draft)
     if own is not None and own < context:
         raise LanguageModelError(f"the draft takes {own} tokens and the bundle {context}; pass max_context={own}")
     return Decoder(draft)
@@ -349,57 +350,6 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     module = Extend(model, embeddings, logits=True)
     arguments = extend_arguments(model, embeddings, states_of(model).states, queries, size)
     compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
-
-
-def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
-    """The tokens to compare program and model on; none for the built-in ones.
-
-    Raises:
-        LanguageModelError: the prompt is empty, longer than the context, or a text without a tokenizer.
-    """
-    if isinstance(check, bool):
-        return []
-    if isinstance(check, str) and tokenizer is None:
-        raise LanguageModelError("check= is a text, and the bundle has no tokenizer; give token ids")
-    prompt = [int(token) for token in (tokenizer(check)["input_ids"] if isinstance(check, str) else check)]
-    if not prompt or (context is not None and len(prompt) > context):
-        raise LanguageModelError(f"check= is a prompt of {len(prompt)} tokens; it must be of 1 to {context or 'all'}")
-    return prompt
-
-
-def _tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
-    """The token ids of a text in a file, or those that are given.
-
-    Raises:
-        LanguageModelError: there is no such file, or no tokenizer.
-    """
-    if not isinstance(text, str | Path):
-        return [int(token) for token in text]
-    if tokenizer is None:
-        raise LanguageModelError("calibrate= is a text, and the bundle has no tokenizer; give token ids")
-    if not Path(text).is_file():
-        raise LanguageModelError(f"there is no text at {str(text)!r}")
-    found = tokenizer(Path(text).read_text(errors="replace"), add_special_tokens=False)
-    return [int(token) for token in found["input_ids"]]
-
-
-def context_of(model: Any, wanted: int | None) -> int:
-    """The most tokens of a bundle."""
-    own = _own_context(model)
-    if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
-        raise LanguageModelError(
-            f"max_context is {wanted}; the model takes {TOTAL} to {own} tokens" if own else
-            f"max_context is {wanted}; it must be at least {TOTAL}"
-        )  # fmt: skip
-    if wanted is None and own is None:
-        raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
-    return wanted or int(own or 0)
-
-
-def _own_context(model: Any) -> int | None:
-    """The most tokens that a model takes, as far as its configuration says it."""
-    config = model.config.get_text_config()
-    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
 
 
 def _check_has_static_form(model: Any) -> None:

@@ -20,8 +20,8 @@ from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.asked import context_of
 from patcomp.language.bundle import Bundle
-from patcomp.language.checkpoint_to_bundle import context_of
 from patcomp.language.compressing import applied, plan_for
 from patcomp.language.contract import (
     DRAFT,
