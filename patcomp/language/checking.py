@@ -27,7 +27,7 @@ from patcomp.language.contract import MAIN, VERIFY
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, arguments_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Call, Session
+from patcomp.language.generation import Call, Session, feeding
 from patcomp.language.memory import bytes_of
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
@@ -124,7 +124,7 @@ class Comparison:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""
         names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
         empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}
-        session = Session(call, {}, empty, self.limit)
+        session = Session(feeding(self.decoder.fed, call), {}, empty, self.limit)
         logits = [session.run(name, self.tokens[start:end]) for name, start, end in self.calls]
         return torch.from_numpy(np.concatenate(logits))
 
