@@ -28,6 +28,7 @@ from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, arguments_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session
+from patcomp.language.memory import bytes_of
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
 """What the rounding of a type explains: the largest difference of a logit from the model's, as a part of the largest
@@ -276,10 +277,3 @@ def _again(result: Any, left: Sequence[Tensor]) -> Callable[..., Any]:
         return result
 
     return function
-
-
-def bytes_of(model: nn.Module) -> Iterator[memoryview]:
-    """The memory of a model's weights."""
-    for weight in model.parameters():
-        if weight.is_contiguous():
-            yield memoryview(weight.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -17,8 +17,10 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
+from patcomp.ir.pages import releasing
 from patcomp.language.contract import CONVOLUTION, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.memory import bytes_of
 
 CACHE_ARGUMENTS = ("past_key_values", "cache_params")
 """How models call the argument that takes their cache."""
@@ -115,7 +117,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
             f"the architecture {kind!r} takes no cache of transformers (it has no argument "
             f"{' or '.join(CACHE_ARGUMENTS)}), so its states cannot be the states of a bundle"
         )
-    with torch.no_grad():
+    with torch.no_grad(), releasing(bytes_of(model)):
         try:
             result = model(
                 input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True

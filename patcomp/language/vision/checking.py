@@ -20,7 +20,6 @@ from patcomp.emit.asset import as_array
 from patcomp.ir.pages import release
 from patcomp.language.checking import (
     TOLERANCE,
-    bytes_of,
     calls_on,
     check_tokens,
     largest_of,
@@ -30,6 +29,7 @@ from patcomp.language.checking import (
 from patcomp.language.contract import EMBEDDING, MAIN, TOWER
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session
+from patcomp.language.memory import bytes_of
 from patcomp.language.vision.decoder import EmbeddingDecoder
 from patcomp.language.vision.generating import Run, embedded_call, features_of
 
