@@ -214,6 +214,24 @@ def test_integers_of_modelopt() -> None:
         assert torch.equal(floats(made), data * scale[:, :1])
 
 
+def test_a_last_group_that_is_shorter(tmp_path: Path) -> None:
+    """20 inputs in groups of 16 are 16 and 4, and 20 divides by 2."""
+    data, zero, scales = torch.randint(0, 16, (20, 8)), torch.randint(0, 16, (2, 8)), torch.rand(2, 8)
+    order = (0, 2, 4, 6, 1, 3, 5, 7)
+    awq = {"qweight": packed(data, 4, order), "qzeros": packed(zero, 4, order), "scales": scales}
+    weight = {"weight": torch.randint(-8, 8, (8, 20), dtype=torch.int8), "weight_scale": scales.T.contiguous()}
+    groups = {"group_0": {"weights": {"group_size": 16}}}
+    for form, parts in (
+        (described(AWQ, "awq", bits=4, version="GEMM", group_size=16), awq),
+        (described(CompressedTensors, "compressed-tensors", format="int-quantized", config_groups=groups), weight),
+    ):
+        save_file({f"w.{name}": part for name, part in parts.items()}, tmp_path / "file")
+        with pytest.raises(
+            LanguageModelError, match=r"w has 20 inputs in 2 groups, and config\.json says groups of 16"
+        ):
+            form.weights([tmp_path / "file"])["w.weight"]()
+
+
 @pytest.mark.parametrize("form", [ModelOpt(), CompressedTensors()])
 def test_scales_of_caches_are_no_weights(form: PartsFormat, tmp_path: Path) -> None:
     names = ["self_attn.k_proj.k_scale", "self_attn.v_proj.v_scale", "self_attn.k_scale", "self_attn.v_zero_point"]

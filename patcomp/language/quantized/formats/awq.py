@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -42,6 +42,10 @@ class AWQ(PartsFormat):
                 "read"
             )
         return cls(kind == "gemv", int(found.get("group_size", -1)))
+
+    @property
+    def group_sizes(self) -> Collection[int]:
+        return (self.group,) if self.group > 0 else ()
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"]

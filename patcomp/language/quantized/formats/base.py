@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -139,7 +139,24 @@ class PartsFormat(Format):
                 "damaged, or config.json describes another one"
             ) from error
         _check_blocks(path, made)
+        self._check_groups(path, made)
         return made
+
+    @property
+    def group_sizes(self) -> Collection[int]:
+        """The inputs of a group, as far as `config.json` says it: one of several sizes."""
+        return ()
+
+    def _check_groups(self, path: str, made: StoredWeight) -> None:
+        """Check that the groups of a weight have a size that is declared. A last group that is shorter would move the
+        bounds of all others, also where the inputs divide by the number of groups."""
+        inputs, count = made.shape[-1], 1 if made.scale is None else made.scale.shape[-1]
+        if count > 1 and self.group_sizes and inputs // count not in self.group_sizes:
+            sizes = " or ".join(map(str, sorted(self.group_sizes)))
+            raise LanguageModelError(
+                f"{path} has {inputs} inputs in {count} groups, and config.json says groups of {sizes}; groups of "
+                "different sizes are no blocks"
+            )
 
 
 def _check_blocks(path: str, weight: StoredWeight) -> None:
