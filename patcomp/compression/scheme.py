@@ -70,6 +70,10 @@ class Stored(ABC):
         return made
 
     @abstractmethod
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        """The same for a weight with more axes, which the last one becomes; the first of them has its blocks."""
+
+    @abstractmethod
     def unpacked(self, element: str, key: str) -> Value:
         """The ops that convert the stored values to floats.
 
@@ -140,6 +144,15 @@ class Scheme(ABC):
             moments: for each of the weight's matrices, the second moments of its inputs, of shape (inputs, inputs).
         """
         return self.store(weight, layout, round_to)
+
+    def for_places(self, count: int) -> Self:
+        """The scheme for a weight in which each input stands in several places of a kernel, one after the other."""
+        return self
+
+    @property
+    def goes_by_inputs(self) -> bool:
+        """Whether `store_for` goes by the moments."""
+        return False
 
     @classmethod
     @abstractmethod

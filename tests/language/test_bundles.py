@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.unfinished import unfinished
 from patcomp.errors import ConversionWarning
 from patcomp.language import (
@@ -224,6 +225,7 @@ import os, signal, sys
 from patcomp.commands.torchvision import declare_operators
 declare_operators()
 from patcomp.emit import program
+from patcomp.bundle_folders.errors import BundleError
 from patcomp.language import convert_language_model
 program.save_asset = lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)
 convert_language_model(sys.argv[1], out=sys.argv[2])
@@ -278,7 +280,7 @@ def test_another_conversion_starts_anew(tmp_path: Path) -> None:
 def test_two_conversions_to_one_place(tmp_path: Path) -> None:
     with (
         unfinished(tmp_path / "bundle", "one"),
-        pytest.raises(LanguageModelError, match="another process is writing"),
+        pytest.raises(BundleError, match="another process is writing"),
         unfinished(tmp_path / "bundle", "one"),
     ):
         raise AssertionError("the second one was let in")
