@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
 
 from patcomp.language.contract import TOKENS
+from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.layers import FixedLayer, FixedStackedLayer, Ring, RingLayer, StackedCacheLayer
-from patcomp.language.recurrences import AskedCache, open_lengths
-from patcomp.language.states import LayerStates, States, cache_argument, states_of
+from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
+from patcomp.language.open_lengths import open_lengths
+from patcomp.language.states import LayerStates, States, states_of
 
 
 class Decoder(nn.Module):
@@ -51,7 +52,7 @@ class Decoder(nn.Module):
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
-        self._argument = cache_argument(model) or ""
+        self._convention = convention_of(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def example(self, new: int) -> Tensor:
@@ -83,7 +84,7 @@ class Decoder(nn.Module):
         windows = sorted({plan.window for plan in self.states.layers if plan.window})
         rings = {window: Ring.of(window, offset, total) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
-        cache = AskedCache(layers=layers)
+        cache = self._convention.cache(layers)
         with open_lengths(self.model, cache), self._watched() as seen:
             logits = self._logits(input_ids, position_ids, offset, cache, given)
         for number, layer in enumerate(layers):
@@ -99,10 +100,13 @@ class Decoder(nn.Module):
 
     def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
         """The model's own logits of new tokens, with a cache over the given states."""
-        arguments: dict[str, Any] = {"input_ids": new, self._argument: cache, "use_cache": True}
+        arguments: dict[str, Any] = {"input_ids": new, "use_cache": True}
+        arguments[self._convention.argument] = self._convention.given(cache)
         if self._takes_positions:
             arguments["position_ids"] = position_ids.narrow(1, offset, new.shape[1])
-        logits: Tensor = self.model(**arguments).logits
+        result = self.model(**arguments)
+        self._convention.take(result, cache)
+        logits: Tensor = result.logits
         return logits
 
     @contextmanager
@@ -129,6 +133,8 @@ class Decoder(nn.Module):
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
+        if plan.index is not None:
+            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths) if plan.count else (
