@@ -64,28 +64,11 @@ def delta_rule(
     query, key, value, g, beta = (each.float() for each in (query, key, value, g, beta))
     if initial_state is None:
         initial_state = key.new_zeros(1, heads, key.shape[-1], value.shape[-1])
-    if g.ndim == 3:
-        by_heads = (x.transpose(1, 2) for x in (query, key, value, g, beta))
-        outputs, state = torch.ops.patcomp.gated_delta_update(*by_heads, initial_state.float(), use_qk_l2norm_in_kernel)
-        return outputs.to(kind), state if output_final_state else None
-    if use_qk_l2norm_in_kernel:
-        query, key = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (query, key))
-    if key.shape[2] != heads:
-        query, key = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (query, key))
-    query = query * query.shape[-1] ** -0.5
-    decay = g.exp()
-
-    def step(
-        state: Tensor, asked: Tensor, written: Tensor, new: Tensor, kept: Tensor, strength: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        state = state * kept.unsqueeze(-1)
-        delta = (new - (state * written.unsqueeze(-1)).sum(-2)) * strength.unsqueeze(-1)
-        state = state + written.unsqueeze(-1) * delta.unsqueeze(-2)
-        return state, (state * asked.unsqueeze(-1)).sum(-2)
-
-    sequences = [x.transpose(0, 1) for x in (query, key, value, decay, beta)]
-    state, outputs = over_tokens(step, initial_state.float(), sequences)
-    return outputs.transpose(0, 1).to(kind), state if output_final_state else None
+    operators = torch.ops.patcomp
+    rule = operators.gated_delta_update if g.ndim == 3 else operators.kimi_delta_update
+    by_heads = (x.transpose(1, 2) for x in (query, key, value, g, beta))
+    outputs, state = rule(*by_heads, initial_state.float(), use_qk_l2norm_in_kernel)
+    return outputs.to(kind), state if output_final_state else None
 
 
 def mamba2(
@@ -136,15 +119,10 @@ def mamba(
     dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[..., None]
     dt = (functional.softplus(dt) if delta_softplus else dt).float()
 
-    def step(state: Tensor, steps: Tensor, new: Tensor, b: Tensor, c: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-        state = state * (steps.unsqueeze(-1) * rates).exp() + (steps * new).unsqueeze(-1) * b.unsqueeze(-2)
-        return state, (state * c.unsqueeze(-2)).sum(-1)
-
     found = before()
     found = values.new_zeros(1, *slopes.shape) if found is None else found.float()
-    sequences = [x.permute(2, 0, 1) for x in (dt, values, b.float(), c.float())]
-    state, outputs = over_tokens(step, found, sequences, (slopes.float(),))
-    output = outputs.permute(1, 2, 0)
+    sequences = values, dt, slopes.float(), b.float(), c.float()
+    output, state = torch.ops.patcomp.selective_scan_update(*sequences, found)
     if options.get("D") is not None:
         output = output + values * options["D"][:, None]
     if z is not None:

@@ -180,7 +180,10 @@ def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert names.count("coreai.write_handle") == 4
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5_text", pytest.param("mamba2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    ["qwen3_5_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mamba2", "mamba", "kimi_linear"))],
+)
 def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
     """Recurrences are composites, whose bodies compute chunks."""
     model = checkpoint(kind)
@@ -189,7 +192,8 @@ def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
         program = dynamic_program([(function, exported(function, 64))])
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
     assert "coreai.while" not in names
-    assert program.composites.keys() & {"gated_delta_update", "state_space_update"}
+    recurrences = {"gated_delta_update", "kimi_delta_update", "selective_scan_update", "state_space_update"}
+    assert program.composites.keys() & recurrences
 
 
 def test_what_apples_engines_take() -> None:
