@@ -52,9 +52,9 @@ def kimi_delta_update(
     The others are those of `gated_delta_update`; the normalization is computed in float32, too (Kimi delta attention,
     2025, arXiv:2510.26692).
     """
-    query, key = c.cast(query, "f32"), c.cast(key, "f32")
-    outputs = _updated(c, query, key, value, g, beta, initial_state, use_qk_l2_norm)
-    return [c.cast(x, value.element_type) for x in outputs]
+    wide = c.cast(query, "f32"), c.cast(key, "f32")
+    outputs = _updated(c, *wide, value, g, beta, initial_state, use_qk_l2_norm)
+    return [c.cast(x, query.element_type) for x in outputs]
 
 
 def _updated(
