@@ -60,6 +60,9 @@ def convert_lm(
     window_caches: Annotated[
         bool, typer.Option("--window-caches", help="Layers with a sliding window keep the tokens of the window only.")
     ] = False,
+    absorb_latents: Annotated[
+        bool, typer.Option("--absorb-latents", help="Latent attention attends to the latents in the cache.")
+    ] = False,
     float32: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,6 +100,7 @@ def convert_lm(
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (), window_caches=window_caches,
+        absorb_latents=absorb_latents,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     if bundle.metadata["compression"] is None:

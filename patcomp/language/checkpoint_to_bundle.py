@@ -69,6 +69,7 @@ def convert_language_model(
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
     window_caches: bool = False,
+    absorb_latents: bool = False,
     float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
@@ -112,6 +113,8 @@ def convert_language_model(
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
+        absorb_latents: whether layers of latent attention (DeepSeek) attend to the latents in the cache, and make no
+            keys and values of heads from them; decoding behind many tokens is faster, and long prompts are slower.
         float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
             program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
@@ -147,10 +150,10 @@ def convert_language_model(
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
     points = EntryPoints(prefill, verify, hidden)
     points.check(max_context)
-    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches):
+    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches or absorb_latents):
         raise LanguageModelError(
-            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the Neural Engine's form has "
-            "functions of its own"
+            "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with target='gpu'; the Neural "
+            "Engine's form has functions of its own"
         )
     place = Path(out)
     if place.exists():
@@ -170,6 +173,7 @@ def convert_language_model(
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
         "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
+        "absorb_latents": absorb_latents,
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
     }  # fmt: skip
     # a later run does not know an object again
@@ -194,7 +198,13 @@ def convert_language_model(
             else:
                 points.check(context)
                 decoders = [
-                    Decoder(model, hidden=hidden, dtype=DTYPES[dtype], context=context if window_caches else None)
+                    Decoder(
+                        model,
+                        hidden=hidden,
+                        dtype=DTYPES[dtype],
+                        context=context if window_caches else None,
+                        absorbs=absorb_latents,
+                    )
                 ]
                 if window_caches and not decoders[0].states.has_windows:
                     raise LanguageModelError(
