@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.loading import attention_of
 
 _METHOD, _ATTENTION = "expand_kv", "sdpa"
+_OWN = ALL_ATTENTION_FUNCTIONS[_ATTENTION]
 _LOCK = threading.Lock()
 _ABSORBING: set[int] = set()
 """The modules of attention whose products are taken in the other order, by identity."""
@@ -41,7 +43,7 @@ def check_can_absorb(model: Any) -> None:
             f"{name} has no latent attention of which transformers makes keys and values ({_METHOD}); leave "
             "absorb_latents= (--absorb-latents) out"
         )
-    if model.config._attn_implementation != _ATTENTION:
+    if attention_of(model) != _ATTENTION:
         raise LanguageModelError(f"absorb_latents= needs a model with attn_implementation={_ATTENTION!r}")
     for layer in layers:
         if type(layer.kv_b_proj) is not nn.Linear or not layer.kv_b_proj.weight.is_floating_point():
@@ -88,12 +90,11 @@ def _latents(latents: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:
 
 def _attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
     """PyTorch's attention as transformers calls it; of absorbing modules, to latents."""
-    own = type(ALL_ATTENTION_FUNCTIONS)._global_mapping[_ATTENTION]
     if id(module) not in _ABSORBING:
-        return own(module, query, key, value, mask, **options)
+        return _OWN(module, query, key, value, mask, **options)
     heads, size = query.shape[1], module.qk_nope_head_dim
     up = module.kv_b_proj.weight.view(heads, -1, value.shape[-1])
     asked = torch.cat([query[..., :size] @ up[:, :size], query[..., size:]], -1)
     shared = SimpleNamespace(num_key_value_groups=heads, is_causal=module.is_causal)
-    output, weights = own(shared, asked, key, value, mask, **options)  # (1, q, heads, latent size)
+    output, weights = _OWN(shared, asked, key, value, mask, **options)  # (1, q, heads, latent size)
     return (output.transpose(1, 2) @ up[:, size:].transpose(1, 2)).transpose(1, 2).contiguous(), weights
