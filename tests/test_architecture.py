@@ -35,6 +35,7 @@ def rooms() -> dict[str, set[str]]:
 ROOMS = rooms()
 FRONT_DOOR = (
     "patcomp",
+    "patcomp.bundles",
     "patcomp.cli",
     "patcomp.commands",
     "patcomp.composite_ops",
@@ -65,6 +66,7 @@ USES_TORCH = (
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/emit/calibration.py",
+    "patcomp/bundles/",
     "patcomp/commands/",
     "patcomp/language/",
     "patcomp/tasks/",
@@ -77,6 +79,7 @@ USES_FRONTEND = (
     "patcomp/frontend_torch/",
     "patcomp/__init__.py",
     "patcomp/__main__.py",
+    "patcomp/bundles/",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp/language/",

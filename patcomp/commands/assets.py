@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from patcomp.commands.bundles import inspect_bundle
 from patcomp.commands.common import AsJson, UsageError, print_json, say
 from patcomp.commands.tables import print_table
 from patcomp.errors import UnknownNameError, near_names
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
     from patcomp.emit.inspection import Inspection
     from patcomp.emit.signature import EntrySignature
 
+AssetOrBundle = Annotated[
+    Path, typer.Argument(help="The .aimodel folder of an asset, or the folder of a bundle.", show_default=False)
+]
 AssetPath = Annotated[Path, typer.Argument(help="The .aimodel folder of an asset.", show_default=False)]
 Entrypoint = Annotated[str, typer.Option(help="The name of the function.")]
 
 
 def inspect(
-    asset: AssetPath,
+    asset: AssetOrBundle,
     json: AsJson = False,
     weights: Annotated[int, typer.Option(help="How many of the largest weights to list.")] = 10,
 ) -> None:
-    """Show what an asset holds: functions, composites, ops, weights and metadata."""
+    """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components."""
     from patcomp.emit.inspection import inspect_asset
 
+    if asset.suffix != ".aimodel" and (asset / "metadata.json").is_file():
+        inspect_bundle(asset, json)
+        return
     found = inspect_asset(asset)
     if json:
         print_json(found.to_dict())

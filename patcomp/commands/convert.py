@@ -13,6 +13,7 @@ from rich.console import Console
 
 from patcomp.commands.batch import BatchJob
 from patcomp.commands.batch_file import options_of, read_jobs, run_batch
+from patcomp.commands.bundles import convert_to_bundle, is_for_bundle
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AllowMissing,
@@ -102,6 +103,20 @@ def convert(
     fix: Fix = None,
     compress: Compress = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
+    kind: Annotated[
+        str | None, typer.Option(help="The kind of bundle that a folder becomes; by default what it holds.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the kind of bundle, image_size=512; may be given several times."),
+    ] = None,
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32"] | None,
+        typer.Option(help="The type of a bundle's weights; by default float16."),
+    ] = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not compare the components of a bundle with PyTorch.")
+    ] = False,
     task: Annotated[
         Literal["embedding", "rerank"] | None,
         typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
@@ -122,7 +137,10 @@ def convert(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only notes, warnings and errors.")] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
 ) -> None:
-    """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error."""
+    """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error.
+
+    A folder of several models (diffusers), or one that is written to a folder without .aimodel, becomes a bundle.
+    """
     from patcomp import TorchConverter
     from patcomp.compression import CompressionRequest
 
@@ -133,6 +151,13 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
+    if is_for_bundle(model, output, kind):
+        convert_to_bundle(context, model, output, kind, setting, dtype, target, compress, not no_check, writer, quiet)
+        return
+    if setting or dtype or no_check:
+        raise UsageError(
+            "--set, --dtype and --no-check go with bundles; an asset takes --half, --bfloat16 and --verify"
+        )
     if json and text == STANDARD_OUTPUT:
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from patcomp.compression.compress import dtype_of, floats, squared_error, stored_as
+from patcomp.compression.compress import dtype_of, floats, squared_error, squared_length, stored_as
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.scheme import Scheme
+from patcomp.compression.scheme import Scheme, Stored
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
@@ -121,9 +121,9 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
                 yield _Move(name, position, now.size - option.size, option.loss - now.loss)
 
 
-def _relative_error(values: np.ndarray, made: np.ndarray) -> float:
+def _relative_error(values: np.ndarray, stored: Stored) -> float:
     """The squared error over the squared length, so that each weight counts as the share of its own signal."""
-    return squared_error(values, made) / (squared_error(values) or 1.0)
+    return squared_error(values, stored) / (squared_length(values) or 1.0)
 
 
 def _limit(budget: str | int | None, before: int) -> int:
@@ -147,11 +147,10 @@ def _tried(
     found = []
     for scheme in [own] if is_pinned else map(Scheme.parse, BUDGET_SCHEMES):
         stored = stored_as(scheme, weight, values)
-        made = stored.floats()
-        error = _relative_error(values, made)
+        error = _relative_error(values, stored)
         found.append(_Candidate(scheme, stored.size, error))
         if output_loss is not None and scheme == _PROBE and not is_pinned:
             changed = copy(module)
-            changed.blobs = module.blobs.with_values(weight.key, made.astype(dtype_of(weight)))
+            changed.blobs = module.blobs.with_values(weight.key, stored.floats().astype(dtype_of(weight)))
             price = output_loss(changed) / error if error else 0.0
     return sorted(found, key=lambda each: (-each.size, each.loss)), price

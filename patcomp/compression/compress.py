@@ -60,9 +60,10 @@ def compress_module(
         values = floats(weight, made.blobs)
         stored = rounded.get(weight.key) or stored_as(scheme, weight, values)
         made.blobs.remove(weight.key)
+        others = set(made.blobs.keys)
         _replace(weight, stored, scheme, made.blobs)
-        error = psnr(values, stored.floats())
-        release([module.blobs[weight.key].data])
+        error = psnr(values, stored)
+        release([module.blobs[weight.key].data, *(blob.data for blob in made.blobs if blob.key not in others)])
         reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error))
     verify(made, runtime=True)
     return made, reports
@@ -77,7 +78,7 @@ def floats(weight: Weight, blobs: BlobStore) -> np.ndarray:
     values = constant_values(weight.constants[0].results[0], blobs)
     if values is None:
         raise ValueError(f"the weight {weight.name!r} has no values; convert the model with its weights, then compress")
-    if not np.isfinite(values).all():
+    if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         raise ValueError(
             f"the weight {weight.name!r} has NaN or infinities, which no scheme can store; leave it alone with "
             f'{{"names": {{"{weight.name}": None}}}}'
@@ -93,13 +94,22 @@ def dtype_of(weight: Weight) -> np.dtype:
 
 def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Sequence[np.ndarray] = ()) -> Stored:
     """The stored form of a weight's values in a scheme; moments are those of `Scheme.store_for`."""
-    values = values.astype(np.float32, copy=False)
     if moments:
         return scheme.store_for(values, weight.layout, dtype_of(weight), moments)
     return scheme.store(values, weight.layout, dtype_of(weight))
 
 
-def squared_error(exact: np.ndarray, made: np.ndarray | None = None) -> float:
+def squared_length(values: np.ndarray) -> float:
+    """The sum of the squares of a weight's values."""
+    return _squared_distance(values, None)
+
+
+def squared_error(exact: np.ndarray, stored: Stored) -> float:
+    """The squared distance of a weight's values and its stored form."""
+    return sum(_squared_distance(exact[place], part) for place, part in stored.parts())
+
+
+def _squared_distance(exact: np.ndarray, made: np.ndarray | None) -> float:
     """The squared distance of two arrays, or the squared length of one, in parts, because a weight may be large."""
     total, flat = 0.0, exact.reshape(-1)
     for start in range(0, flat.size, _PART):
@@ -108,9 +118,9 @@ def squared_error(exact: np.ndarray, made: np.ndarray | None = None) -> float:
     return total
 
 
-def psnr(exact: np.ndarray, made: np.ndarray) -> float:
+def psnr(exact: np.ndarray, stored: Stored) -> float:
     """The peak signal-to-noise ratio in dB: the largest magnitude against the root of the mean squared error."""
-    error = squared_error(exact, made) / max(exact.size, 1)
+    error = squared_error(exact, stored) / max(exact.size, 1)
     peak = max(abs(float(exact.max(initial=0))), abs(float(exact.min(initial=0))))
     return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
 

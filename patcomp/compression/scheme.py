@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -45,16 +45,31 @@ class Layout:
         return np.ascontiguousarray(moved.transpose(np.argsort([*self.kept, self.summed])))
 
 
-class Stored(Protocol):
+class Stored(ABC):
     """The stored form of a weight's floats."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many bytes it takes."""
 
-    def floats(self) -> np.ndarray:
-        """The floats, in float32, that the program will compute with."""
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weight."""
 
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """The floats, in float32, that the program will compute with, by slices of the first axis."""
+
+    def floats(self) -> np.ndarray:
+        """All of them."""
+        made = np.empty(self.shape, np.float32)
+        for place, part in self.parts():
+            made[place] = part
+        return made
+
+    @abstractmethod
     def unpacked(self, element: str, key: str) -> Value:
         """The ops that convert the stored values to floats.
 
@@ -109,7 +124,7 @@ class Scheme(ABC):
         """What stands for a weight.
 
         Args:
-            weight: finite floats, in float32.
+            weight: finite floats.
             layout: which axes are which; elements without channels are one row, `Layout((), 0)`.
             round_to: the dtype of scales and palettes.
         """

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.calling import check_names
-from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, narrow, to_tensor
+from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, to_tensor
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir import packing
 from patcomp.ir.blobs import NO_VALUES, BlobStore
@@ -231,7 +231,7 @@ def _from_small(raw: Tensor, name: str) -> Tensor:
         return raw != 0
     if name == "f4E2M1FN":
         return torch.from_numpy((raw.numpy() & 15).view(ML_DTYPES[name]).astype(np.float32))
-    return narrow(raw.long(), name)
+    return torch.from_numpy(packing.sign_extended(raw.numpy(), name)).view(TORCH_DTYPES[name])
 
 
 def check_value(value: Any, type_: Attribute, what: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from patcomp.evaluate.operators import register
+from patcomp.ir.parts import in_parts
 
 
 def _wide(parameter: Tensor, like: Tensor) -> Tensor:
@@ -39,14 +40,17 @@ def blockwise_shift_scale(
         input_dtype: the type that says how many bits an element takes; by default the input's.
         output_dtype: of the result; by default the scale's.
     """
-    data, element = input.float(), str(input_dtype or input.dtype).removeprefix("torch.")
-    if zero_point is not None:
-        data = data - _wide(zero_point, input)
-    elif minval is not None and element.startswith("int"):
-        data = data + 2.0 ** (int(element.removeprefix("int")) - 1)
-    made = data * _wide(scale, input)
-    made = made if minval is None else made + _wide(minval, input)
-    return made.to(output_dtype or scale.dtype)
+    element = str(input_dtype or input.dtype).removeprefix("torch.")
+    made = torch.empty(input.shape, dtype=output_dtype or scale.dtype)
+    for place, blocks in in_parts(input.shape, 0, len(scale)):
+        data = wide = input[place].float()
+        if zero_point is not None:
+            wide = wide - _wide(zero_point[blocks], data)
+        elif minval is not None and element.startswith("int"):
+            wide = wide + 2.0 ** (int(element.removeprefix("int")) - 1)
+        wide = wide * _wide(scale[blocks], data)
+        made[place] = wide if minval is None else wide + _wide(minval[blocks], data)
+    return made
 
 
 def lut_to_dense(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
@@ -57,6 +61,14 @@ def lut_to_dense(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
         lut: (blocks of each axis..., entries, 1); the number of entries is a power of 2.
         axis: along which the elements of an entry would lie, if it had several.
     """
+    made = torch.empty(_shape_of_entries(indices, lut, axis).shape, dtype=lut.dtype)
+    vector = lut.shape[-1] if axis == 0 else 1
+    for place, blocks in in_parts(indices.shape, 0, len(lut)):
+        made[place.start * vector : place.stop * vector] = _entries(indices[place], lut[blocks], axis)
+    return made
+
+
+def _entries(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
     blocks = []
     for place, size in enumerate(indices.shape):
         number = torch.arange(size) // (size // lut.shape[place])

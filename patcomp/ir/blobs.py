@@ -120,7 +120,7 @@ class BlobStore:
 
     def add_packed(self, key: str, data: np.ndarray, type_: TensorType) -> str:
         """Store bytes that were packed here, unless equal ones are stored: several ops may read a compressed weight."""
-        content = (type_, hashlib.sha256(data.tobytes()).hexdigest())
+        content = (type_, hashlib.sha256(data.data).hexdigest())
         if content not in self._by_content:
             self._by_content[content] = self.add(key, data, type_)
         return self._by_content[content]

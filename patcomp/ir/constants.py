@@ -15,6 +15,7 @@ import numpy as np
 from patcomp.ir import packing
 from patcomp.ir.blobs import Blob, BlobStore
 from patcomp.ir.elements import numpy_dtype, to_numpy
+from patcomp.ir.pages import release
 from patcomp.ir.types import (
     Shape,
     element_name,
@@ -92,7 +93,12 @@ def constant_attribute(
     packed = packing.is_packed(name)
     if blobs is None or array.size < (PACKED_LIMIT if packed else INLINE_LIMIT) or is_splat(array):
         return dense(array, type_)
-    unique = blobs.add_packed(key, packing.pack(array, name), type_) if packed else blobs.add(key, array, type_, owner)
+    if packed:
+        unique = blobs.add_packed(key, packing.pack(array, name), type_)
+        if array.flags.c_contiguous:
+            release([array.data.cast("B")])
+    else:
+        unique = blobs.add(key, array, type_, owner)
     return unchecked(DenseResourceAttr, resource_handle=unchecked(StringAttr, data=unique), type=type_)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from patcomp.ir.mapped import mapped
 from patcomp.ir.types import BIT_WIDTHS, ML_DTYPES, integer_range
 
 _BLOCK = 1 << 16
@@ -24,12 +25,23 @@ def is_packed(element: str) -> bool:
 def pack(stored: np.ndarray, element: str) -> np.ndarray:
     """The bytes of a weight whose elements have a byte each, as in a dense attribute."""
     bits, flat = BIT_WIDTHS[element], np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
-    packed = np.empty((flat.size * bits + 7) // 8, dtype=np.uint8)
+    packed = mapped(((flat.size * bits + 7) // 8,), np.dtype(np.uint8))
     for start in range(0, flat.size, _BLOCK):
-        stream = np.unpackbits(flat[start : start + _BLOCK, None], axis=1, count=bits, bitorder="little")
-        made = np.packbits(stream.reshape(-1), bitorder="little")
+        made = _packed(flat[start : start + _BLOCK], bits)
         packed[start * bits // 8 :][: made.size] = made
     return packed
+
+
+def _packed(block: np.ndarray, bits: int) -> np.ndarray:
+    if 8 % bits:
+        stream = np.unpackbits(block[:, None], axis=1, count=bits, bitorder="little")
+        return np.packbits(stream.reshape(-1), bitorder="little")
+    each = 8 // bits  # elements of a byte, which shifts move faster
+    elements = np.pad(block & np.uint8((1 << bits) - 1), (0, -block.size % each))
+    made = elements[::each].copy()
+    for place in range(1, each):
+        made |= elements[place::each] << np.uint8(bits * place)
+    return made
 
 
 def unpack(packed: np.ndarray, element: str, count: int) -> np.ndarray:
@@ -37,9 +49,19 @@ def unpack(packed: np.ndarray, element: str, count: int) -> np.ndarray:
     bits, stored = BIT_WIDTHS[element], np.empty(count, dtype=np.uint8)
     for start in range(0, count, _BLOCK):
         block = stored[start : start + _BLOCK]
-        stream = np.unpackbits(packed[start * bits // 8 :], count=block.size * bits, bitorder="little")
-        block[:] = np.packbits(stream.reshape(block.size, bits), axis=1, bitorder="little")[:, 0]
+        block[:] = _unpacked(packed[start * bits // 8 :], bits, block.size)
     return sign_extended(stored, element)
+
+
+def _unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    if 8 % bits:
+        stream = np.unpackbits(packed, count=count * bits, bitorder="little")
+        return np.packbits(stream.reshape(count, bits), axis=1, bitorder="little")[:, 0]
+    each = 8 // bits
+    made = np.empty(-(-count // each) * each, np.uint8)
+    for place in range(each):
+        made[place::each] = packed[: made.size // each] >> np.uint8(bits * place)
+    return made[:count]
 
 
 def sign_extended(stored: np.ndarray, element: str) -> np.ndarray:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from patcomp.errors import Problem
-from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, TOWER, VERSION, VISION
+from patcomp.errors import Problem, reason_of
+from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VERSION, VISION
 from patcomp.language.dynamic_check import dynamic_problems, problem
+from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_check import is_static, static_problems
 from patcomp.language.vision.contract import vision_problems
 
@@ -36,6 +37,8 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
         problems += vision_problems(folder, assets, language, metadata.get("vision"))
     elif isinstance(assets.get(MAIN), str):
         problems += _asset(folder / assets[MAIN], language)
+        if PER_LAYER in metadata:
+            problems += _table(folder, metadata[PER_LAYER])
     return tuple(problems)
 
 
@@ -71,6 +74,19 @@ def _keys(metadata: dict[str, Any]) -> list[Problem]:
         if type(language.get(key)) is not int or language[key] < 1:
             problems.append(problem(f"language.{key} is {language.get(key)!r}, and must be a positive integer"))
     return problems
+
+
+def _table(folder: Path, described: Any) -> list[Problem]:
+    """The problems of a table of embeddings outside of the asset."""
+    from patcomp.language.per_layer import Table
+
+    try:
+        Table(folder, described)
+    except LanguageModelError as error:
+        return [problem(str(error))]
+    except (KeyError, TypeError, ValueError) as error:
+        return [problem(f"{PER_LAYER} does not describe a table: {reason_of(error)}")]
+    return []
 
 
 def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:

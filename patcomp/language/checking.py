@@ -28,7 +28,8 @@ from patcomp.language.contract import MAIN, VERIFY
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, arguments_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Call, Session
+from patcomp.language.generation import Call, Session, feeding
+from patcomp.language.memory import bytes_of
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
 """What the rounding of a type explains: the largest difference of a logit from the model's, as a part of the largest
@@ -129,7 +130,7 @@ class Comparison:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""
         names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
         empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}
-        session = Session(call, {}, empty, self.limit)
+        session = Session(feeding(self.decoder.fed, call), {}, empty, self.limit)
         logits = [session.run(name, self.tokens[start:end]) for name, start, end in self.calls]
         return torch.from_numpy(np.concatenate(logits))
 
@@ -298,10 +299,3 @@ def _again(result: Any, left: Sequence[Tensor]) -> Callable[..., Any]:
         return result
 
     return function
-
-
-def bytes_of(model: nn.Module) -> Iterator[memoryview]:
-    """The memory of a model's weights."""
-    for weight in model.parameters():
-        if weight.is_contiguous():
-            yield memoryview(weight.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -12,8 +12,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
@@ -25,6 +27,25 @@ from patcomp.language.latent import absorbed, check_can_absorb
 from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
 from patcomp.language.open_lengths import open_lengths
 from patcomp.language.states import LayerStates, States, states_of
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """What a decoder is called with, for the model."""
+
+    new: Tensor
+    """The first input: the new tokens, (1, q), or their embeddings."""
+    places: Tensor
+    """The positions of the new tokens, (1, q)."""
+    further: tuple[Tensor, ...]
+    """The further inputs."""
+    offset: Any
+    """The number of tokens of earlier calls."""
+    total: Any
+    """The number of all tokens."""
+    cache: Any
+    given: dict[str, Tensor]
+    """The states by name."""
 
 
 class Decoder(nn.Module):
@@ -43,6 +64,8 @@ class Decoder(nn.Module):
 
     takes = TOKENS
     """The name of the first input."""
+    further: tuple[str, ...] = ()
+    """The names of further inputs, (1, q, width) each, which come behind the positions."""
 
     def __init__(
         self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None,
@@ -65,13 +88,21 @@ class Decoder(nn.Module):
         """A first input for some new tokens."""
         return torch.arange(new)[None] % self.model.config.vocab_size
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def further_examples(self, new: int) -> tuple[Tensor, ...]:
+        """Further inputs for some new tokens."""
+        return ()
+
+    def fed(self, tokens: np.ndarray) -> dict[str, Any]:
+        """What a caller gives beside tokens, (1, q), and their positions, by name."""
+        return {}
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.
 
         Args:
             input_ids: (1, q), the new tokens.
             position_ids: (1, n), the positions of all tokens.
-            states: in the order of `self.states`; the call writes to them.
+            others: the further inputs, and the states in the order of `self.states`; the call writes to the states.
 
         Returns:
             (1, q, vocabulary); float16 if the model computes in half precision. The hidden states are (1, q, width)
@@ -80,6 +111,7 @@ class Decoder(nn.Module):
         Raises:
             LanguageModelError: a layer leaves a state as it was, or keeps something of another shape.
         """
+        further, states = others[: len(self.further)], others[len(self.further) :]
         new, total = input_ids.shape[1], position_ids.shape[1]
         offset = total - new
         torch._check(offset >= 0)
@@ -93,7 +125,8 @@ class Decoder(nn.Module):
         cache = self._convention.cache(layers)
         absorbing = absorbed(self.model) if self._absorbs else nullcontext()
         with open_lengths(self.model, cache), absorbing, self._watched() as seen:
-            logits = self._logits(input_ids, position_ids, offset, cache, given)
+            places = position_ids.narrow(1, offset, new)
+            logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
                 raise LanguageModelError(
@@ -105,14 +138,17 @@ class Decoder(nn.Module):
         logits = logits.half() if self.dtype in (torch.float16, torch.bfloat16) else logits
         return (logits, seen[-1].to(self.dtype)) if self.hidden else logits
 
-    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
+    def _logits(self, call: NewTokens) -> Tensor:
         """The model's own logits of new tokens, with a cache over the given states."""
-        arguments: dict[str, Any] = {"input_ids": new, "use_cache": True}
-        arguments[self._convention.argument] = self._convention.given(cache)
+        return self.called(call, input_ids=call.new)
+
+    def called(self, call: NewTokens, **arguments: Any) -> Tensor:
+        """The logits of a call of the model that continues the calls before."""
+        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
         if self._takes_positions:
-            arguments["position_ids"] = position_ids.narrow(1, offset, new.shape[1])
+            arguments["position_ids"] = call.places
         result = self.model(**arguments)
-        self._convention.take(result, cache)
+        self._convention.take(result, call.cache)
         logits: Tensor = result.logits
         return logits
 

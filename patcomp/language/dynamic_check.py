@@ -14,6 +14,8 @@ from patcomp.language.contract import (
     LOGITS,
     MAIN,
     ONE_TOKEN,
+    OUTSIDE,
+    PER_LAYER,
     POSITIONS,
     PREFILL,
     TOKENS,
@@ -45,7 +47,15 @@ def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]
         problems.append(problem(ONE_TOKEN, _OWN_HOST))
     for name in (each for each in (MAIN, PREFILL, VERIFY, DRAFT) if each in names):
         described = asset.described(name)
-        found = interface_problems(name, described, [TOKENS, POSITIONS], [LOGITS], [LOGITS, HIDDEN])
+        is_head = name == DRAFT and HIDDEN in described.input_names
+        outputs = [[LOGITS, HIDDEN]] if is_head else [[LOGITS], [LOGITS, HIDDEN]]
+        further = [each for each in (HIDDEN, PER_LAYER) if each in described.input_names]
+        if name == MAIN and PER_LAYER in further:
+            problems.append(problem(OUTSIDE, _OWN_HOST))
+        expected = [HIDDEN] if is_head else [PER_LAYER] if further and name != DRAFT else []
+        found = interface_problems(name, described, [TOKENS, POSITIONS, *expected], *outputs)
+        if is_head and HIDDEN not in main.output_names:
+            found.append(problem(f"{name} takes the hidden state of the model, and main does not return it"))
         if not found:
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)

@@ -1,7 +1,7 @@
 """The error of this package."""
 
-from patcomp.errors import PatcompError
+from patcomp.bundle_folders.errors import BundleError
 
 
-class LanguageModelError(PatcompError, ValueError):
+class LanguageModelError(BundleError):
     """A checkpoint cannot be converted to a bundle, or a bundle cannot be used; the message says why and what to do."""

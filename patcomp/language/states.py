@@ -15,9 +15,11 @@ from torch import Tensor
 from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
+from patcomp.ir.pages import releasing
 from patcomp.language.contract import CONVOLUTION, INDEX, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
 from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.memory import bytes_of
 
 _TOKENS = 4
 
@@ -102,7 +104,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
     """
     kind = model.config.model_type
     convention = convention_of(model)
-    with torch.no_grad():
+    with torch.no_grad(), releasing(bytes_of(model)):
         try:
             result = model(
                 input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True

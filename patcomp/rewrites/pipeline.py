@@ -12,6 +12,7 @@ from pathlib import Path
 
 from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
+from patcomp.ir.pages import releasing
 from patcomp.ir.verify import verify
 from patcomp.narrowing.check import Narrowed, check_narrowing
 from patcomp.patterns import RuleSet
@@ -131,7 +132,7 @@ def run_pipeline(
     call = after_stage or (lambda name, module: None)
     call("import", module)
     narrowed = Narrowed()
-    with collector_paused():
+    with collector_paused(), releasing(blob.data for blob in module.blobs):
         count = module.op_count()
         for stage in STAGES:
             if stage.name == only_before:

@@ -21,6 +21,7 @@ from patcomp.compression import Scheme, psnr
 from patcomp.compression.k_means import palette, vector_palette
 from patcomp.compression.scheme import Layout
 from patcomp.compression.schemes.integers import Scaled
+from patcomp.compression.schemes.sparse import Elements
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
 from patcomp.ir.constants import is_constant
@@ -162,7 +163,7 @@ def test_a_palette_of_vectors_is_better_than_one_of_numbers() -> None:
     numbers, single = palette(vectors.reshape(-1), 2, np.dtype("f4"))
     # 16 equal arcs have the error 1 - sin(a)^2/a^2 with a = pi/16, shared by two elements
     assert np.mean((vectors - pairs[chosen]) ** 2) < 1.2 * (1 - (np.sin(np.pi / 16) / (np.pi / 16)) ** 2) / 2
-    assert psnr(vectors, pairs[chosen]) > psnr(vectors.reshape(-1), numbers[single]) + 4
+    assert psnr(vectors, Elements(pairs[chosen])) > psnr(vectors.reshape(-1), Elements(numbers[single])) + 4
 
 
 def test_a_palette_is_better_than_even_steps() -> None:
@@ -172,7 +173,7 @@ def test_a_palette_is_better_than_even_steps() -> None:
     even = np.round((numbers - numbers.min()) / step) * step + numbers.min()
     # the least squared error of 16 numbers for a normal distribution is 0.0095 (Max 1960, table I)
     assert np.mean((table[indices] - numbers) ** 2) < 0.0097
-    assert psnr(numbers, table[indices]) > psnr(numbers, even) + 3
+    assert psnr(numbers, Elements(table[indices])) > psnr(numbers, Elements(even)) + 3
 
 
 # ---- configs --------------------------------------------------------------------------------------

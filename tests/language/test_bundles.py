@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+from patcomp.bundle_folders.unfinished import unfinished
 from patcomp.errors import ConversionWarning
 from patcomp.language import (
     Bundle,
@@ -26,7 +27,6 @@ from patcomp.language import (
     convert_language_model,
 )
 from patcomp.language.loading import in_dtype, load_model
-from patcomp.language.unfinished import unfinished
 from tests.helpers.command import Command
 from tests.language.checkpoints import checkpoint, edited, folder, generated
 

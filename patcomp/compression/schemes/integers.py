@@ -6,7 +6,7 @@ Core AI has no integers of 3 bits: they are stored as indices of a table of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from patcomp.compression.gptq import Nearest, compensate
 from patcomp.compression.scheme import (
     Layout,
     Scheme,
+    Stored,
     name_of,
     packed_bytes,
     sizes,
@@ -22,6 +23,8 @@ from patcomp.compression.scheme import (
 )
 from patcomp.ir import coreai
 from patcomp.ir.constants import is_constant
+from patcomp.ir.mapped import mapped
+from patcomp.ir.parts import in_parts
 from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, maker_of
@@ -29,13 +32,11 @@ from patcomp.ir.xdsl import DenseIntOrFPElementsAttr, Operation, maker_of
 _BITS = (2, 3, 4, 8)
 _SEARCHED = (2, 3)
 """With so few bits it pays to use every integer, also the one that has no positive counterpart, and to try scales."""
-_PART = 1 << 22
-"""The elements that are rounded at once; a head of a language model has a hundred times as many."""
 _FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(Stored):
     """Integers and their scales, of the rank of the weight; `integers * scales` is the weight."""
 
     values: np.ndarray
@@ -46,10 +47,14 @@ class Scaled:
     def size(self) -> int:
         return packed_bytes(self.values, self.bits) + self.scales.nbytes
 
-    def floats(self) -> np.ndarray:
-        made = _spread(self.scales, self.values.shape)
-        made *= self.values
-        return made
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for place, blocks in in_parts(self.shape, 0, len(self.scales)):
+            values = self.values[place]
+            yield place, _spread(self.scales[blocks], values.shape) * values
 
     def unpacked(self, element: str, key: str) -> Value:
         integers, zeros = f"si{self.bits}", np.zeros(self.scales.shape)
@@ -96,24 +101,25 @@ class Integers(Scheme):
         return cls(name, bits, block)
 
     def store(self, weight: np.ndarray, layout: Layout, round_to: np.dtype) -> Scaled:
-        axis = layout.kept[0] if layout.kept else 0
-        count = min(-(-weight.size // _PART), weight.shape[axis]) if layout.kept else 1
-        parts = [self._stored(part, layout, round_to) for part in np.array_split(weight, max(count, 1), axis)]
-        values, scales = (
-            np.concatenate(each, axis) for each in zip(*((part.values, part.scales) for part in parts), strict=True)
-        )
-        return Scaled(values, scales, self.bits)
-
-    def _stored(self, weight: np.ndarray, layout: Layout, round_to: np.dtype) -> Scaled:
-        """Some channels of a weight."""
         shape = [size if axis in layout.kept else 1 for axis, size in enumerate(weight.shape)]
         if self.block and weight.shape[layout.summed] % self.block == 0:
             shape[layout.summed] = weight.shape[layout.summed] // self.block
+        made = Scaled(mapped(weight.shape, np.dtype(np.int8)), mapped(tuple(shape), round_to), self.bits)
+        axis = layout.kept[0] if layout.kept else None
+        places = [slice(None)] if axis is None else [place for place, _ in in_parts(weight.shape, axis, 1)]
+        for place in places:
+            part = (*[slice(None)] * (axis or 0), place)
+            made.values[part], made.scales[part] = self._rounded(
+                weight[part].astype(np.float32), made.scales[part].shape, round_to
+            )
+        return made
+
+    def _rounded(self, weight: np.ndarray, shape: Sequence[int], round_to: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """The integers of some channels, as floats, and their scales, of a shape."""
         parts = [part for size, blocks in zip(weight.shape, shape, strict=True) for part in (blocks, size // blocks)]
         together = [*range(0, len(parts), 2), *range(1, len(parts), 2)]
         scales = self._scales(weight.reshape(parts).transpose(together).reshape([*shape, -1]), round_to)
-        integers = self._integers(weight, _spread(scales, weight.shape)).astype(np.int8)
-        return Scaled(integers, scales, self.bits)
+        return self._integers(weight, _spread(scales, weight.shape)), scales
 
     def store_for(
         self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]

@@ -7,7 +7,7 @@ neighbouring output channels.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +17,15 @@ from patcomp.compression.k_means import palette, vector_palette
 from patcomp.compression.scheme import (
     Layout,
     Scheme,
+    Stored,
     name_of,
     packed_bytes,
     sizes,
     unpacking_of,
 )
 from patcomp.ir import coreai
+from patcomp.ir.mapped import mapped
+from patcomp.ir.parts import in_parts
 from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -31,7 +34,7 @@ _BITS = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
-class Indices:
+class Indices(Stored):
     """Indices and the tables that they choose from: blocks..., entries, elements of an entry.
 
     The elements of an entry follow each other along `axis`.
@@ -46,14 +49,25 @@ class Indices:
     def size(self) -> int:
         return packed_bytes(self.values, self.bits) + self.tables.nbytes
 
-    def floats(self) -> np.ndarray:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        vector = self.tables.shape[-1]
+        return tuple(size * vector if axis == self.axis else size for axis, size in enumerate(self.values.shape))
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        vector = self.tables.shape[-1] if self.axis == 0 else 1
+        for place, blocks in in_parts(self.values.shape, 0, len(self.tables)):
+            made = self._floats(self.values[place], self.tables[blocks])
+            yield slice(place.start * vector, place.stop * vector), made
+
+    def _floats(self, values: np.ndarray, tables: np.ndarray) -> np.ndarray:
         block = []
-        for axis, size in enumerate(self.values.shape):
-            number = np.arange(size) // (size // self.tables.shape[axis])
-            block.append(number.reshape([-1 if dim == axis else 1 for dim in range(self.values.ndim)]))
-        entries = np.moveaxis(self.tables[(*block, self.values)], -1, self.axis + 1)
-        shape = list(self.values.shape)
-        shape[self.axis] *= self.tables.shape[-1]
+        for axis, size in enumerate(values.shape):
+            number = np.arange(size) // (size // tables.shape[axis])
+            block.append(number.reshape([-1 if dim == axis else 1 for dim in range(values.ndim)]))
+        entries = np.moveaxis(tables[(*block, values)], -1, self.axis + 1)
+        shape = list(values.shape)
+        shape[self.axis] *= tables.shape[-1]
         return entries.reshape(shape).astype(np.float32)
 
     def unpacked(self, element: str, key: str) -> Value:
@@ -99,9 +113,9 @@ class Palette(Scheme):
         groups = 1
         if self.group and layout.kept and weight.shape[axis] % self.group == 0:
             groups = weight.shape[axis] // self.group
-        values, tables = np.empty(weight.shape, np.uint8), []
+        values, tables = mapped(weight.shape, np.dtype(np.uint8)), []
         for chosen, part in zip(np.split(values, groups, axis), np.split(weight, groups, axis), strict=True):
-            table, indices = palette(part.reshape(-1), self.bits, round_to)
+            table, indices = palette(part.reshape(-1).astype(np.float32), self.bits, round_to)
             chosen[...] = indices.reshape(part.shape)
             tables.append(table)
         blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
@@ -123,7 +137,7 @@ class Palette(Scheme):
         shape = list(weight.shape)
         shape[axis : axis + 1] = [weight.shape[axis] // self.vector, self.vector]
         parts = np.moveaxis(weight.reshape(shape), axis + 1, -1)
-        table, indices = vector_palette(parts.reshape(-1, self.vector), self.bits, round_to)
+        table, indices = vector_palette(parts.reshape(-1, self.vector).astype(np.float32), self.bits, round_to)
         tables = table.reshape([1] * weight.ndim + [*table.shape])
         return Indices(indices.reshape(parts.shape[:-1]), tables, axis, self.bits)
 

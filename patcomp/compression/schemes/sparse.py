@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from patcomp.ir.xdsl import Operation
 
 
 @dataclass(frozen=True)
-class Elements:
+class Elements(Stored):
     """Floats, which stand for themselves."""
 
     values: np.ndarray
@@ -27,15 +28,19 @@ class Elements:
     def size(self) -> int:
         return self.values.nbytes
 
-    def floats(self) -> np.ndarray:
-        return self.values.astype(np.float32)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        yield slice(None), self.values.astype(np.float32)
 
     def unpacked(self, element: str, key: str) -> Value:
         return coreai.constant(self.values, element, name=key)
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Stored):
     """The places of the elements that are left, and their stored values, in order."""
 
     mask: np.ndarray
@@ -45,10 +50,14 @@ class Masked:
     def size(self) -> int:
         return (self.mask.size + 7) // 8 + self.values.size
 
-    def floats(self) -> np.ndarray:
-        dense = np.zeros(self.mask.shape, np.float32)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.mask.shape
+
+    def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        dense = np.zeros(self.shape, np.float32)
         dense[self.mask] = self.values.floats()
-        return dense
+        yield slice(None), dense
 
     def unpacked(self, element: str, key: str) -> Value:
         mask = coreai.constant(self.mask, "ui1", name=f"{key}.mask")
@@ -86,7 +95,7 @@ class Sparse(Scheme):
         order = np.argsort(-np.abs(weight).reshape(-1), kind="stable")[:kept]
         mask = np.zeros(weight.shape, np.bool_)
         mask.reshape(-1)[order] = True
-        row = weight[mask]
+        row = weight[mask].astype(np.float32)
         return Masked(
             mask, self.inner.store(row, Layout((), 0), round_to) if self.inner else Elements(row.astype(round_to))
         )

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 import patcomp.evaluate.stored_weights  # registers the operators
+from patcomp.ir.mapped import mapped
+from patcomp.ir.pages import release
 from patcomp.language.errors import LanguageModelError
 
 _ = patcomp.evaluate.stored_weights
@@ -115,7 +118,7 @@ class Unpacking(nn.Module):
             ("offset", _floats(stored.offset, dtype, f"the offsets of {name}")),
             ("table", None if table is None else _table(table, stored.data, dtype, name)),
         ):
-            self.register_buffer(what, None if value is None else value.contiguous())
+            self.register_buffer(what, None if value is None else _in_file(value))
 
     def forward(self) -> Tensor:
         """The floats, of the shape of the data."""
@@ -129,6 +132,17 @@ class Unpacking(nn.Module):
         return torch.ops.patcomp.blockwise_shift_scale(
             made, scale, zero_point=self.zero_point, minval=offset, input_dtype=self.element, output_dtype=self.dtype
         )
+
+
+def _in_file(values: Tensor) -> Tensor:
+    """Equal values in memory of their own. Many integers are in a file, because they take a byte each, where the
+    checkpoint has a few bits."""
+    if values.is_floating_point():
+        return values.contiguous()
+    made = torch.from_numpy(mapped(tuple(values.shape), np.dtype(str(values.dtype).removeprefix("torch."))))
+    made.copy_(values)
+    release([made.numpy().data.cast("B")])
+    return made
 
 
 def _floats(values: Part | None, dtype: torch.dtype, what: str) -> Tensor | None:

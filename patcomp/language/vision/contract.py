@@ -13,6 +13,7 @@ from patcomp.language.contract import (
     EMBEDDING,
     EMBEDDINGS,
     FEATURES,
+    HIDDEN,
     LOGITS,
     MAIN,
     PIXELS,
@@ -49,7 +50,8 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
     for role, (inputs, outputs) in _INTERFACES.items():
         if isinstance(assets.get(role), str):
             found, wrong = _described(folder / assets[role])
-            wrong = wrong or interface_problems(f"the asset {role}", found, inputs, outputs)
+            further = [[LOGITS, HIDDEN]] if role == MAIN else []
+            wrong = wrong or interface_problems(f"the asset {role}", found, inputs, outputs, *further)
             problems += wrong
             if not wrong:
                 described[role] = found

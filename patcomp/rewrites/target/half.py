@@ -16,6 +16,7 @@ from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.half import LARGEST, beyond_half
+from patcomp.ir.mapped import mapped
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.types import TensorType, element_name, element_type, tensor
 from patcomp.ir.xdsl import (
@@ -28,7 +29,6 @@ from patcomp.ir.xdsl import (
     ops_inside,
     set_type,
 )
-from patcomp.rewrites.target.mapped import mapped
 
 _WIDE = frozenset({"f32", "f64", "bf16"})
 

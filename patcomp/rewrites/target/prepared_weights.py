@@ -17,6 +17,7 @@ from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import fused
+from patcomp.ir.mapped import mapped
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.traits import Unfolded
@@ -24,7 +25,6 @@ from patcomp.ir.types import TensorType, static_shape, storage_bytes
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, SSAValue, maker_of, ops_inside, replace_uses
 from patcomp.rewrites.folding import can_be_stored
-from patcomp.rewrites.target.mapped import mapped
 
 _SMALL = 2**20
 """A prepared weight of at most this many bytes may be larger than the weights that it is made of, such as a table of

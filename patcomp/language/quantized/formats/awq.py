@@ -33,11 +33,9 @@ class AWQ(PartsFormat):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found, kind = described_as(config, "awq"), "gemm"
-        if found is not None:
-            kind = str(found.get("version", "gemm")).lower()
-        elif (found := described_as(config, "auto-round")) is None or "awq" not in str(found.get("packing_format")):
+        if (found := described_as(config, "awq")) is None:
             return None
+        kind = str(found.get("version") or found.get("format") or "gemm").lower()
         if kind not in ("gemm", "gemv") or found.get("bits", 4) != 4:
             raise LanguageModelError(
                 f"the checkpoint is AWQ of the kind {kind} with {found.get('bits', 4)} bits; gemm and gemv with 4 are "

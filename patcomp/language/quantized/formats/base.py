@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,11 @@ from patcomp.language.quantized.weight import Part, StoredWeight
 
 Weights = Mapping[str, Callable[[], Part]]
 """What reads each weight of a checkpoint, by the name that it has in a checkpoint of floats."""
+
+
+CACHE_NOTE = "the checkpoint's rounding of cached keys and values is left out"
+_CACHE = re.compile(r"\.self_attn\.(?:[kv]_proj\.)?[qkv]_(?:scale|zero_point)$")
+"""The scales by which keys and values would be rounded."""
 
 
 def described_as(config: Mapping[str, Any], method: str) -> Mapping[str, Any] | None:
@@ -109,7 +115,7 @@ class PartsFormat(Format):
         """
         tensors = Tensors(files)
         found: dict[str, Callable[[], Part]] = {}
-        left = dict.fromkeys(tensors)
+        left = dict.fromkeys(name for name in tensors if not _CACHE.search(name))
         for name, parts in self.places(tensors).items():
             for tensor in parts.values():
                 left.pop(tensor, None)

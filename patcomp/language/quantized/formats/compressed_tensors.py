@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles, signed
 from patcomp.language.quantized.floats import e2m1_table, in_blocks, powers_of_two
-from patcomp.language.quantized.formats.base import PartsFormat, described_as
+from patcomp.language.quantized.formats.base import CACHE_NOTE, PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 _FORMS = (
@@ -54,6 +54,7 @@ class CompressedTensors(PartsFormat):
             f"the weights are those of the checkpoint; its rounding of activations to {each} bits is left out"
             for each in sorted(set(bits), key=str)
         )
+        notes = (*notes, CACHE_NOTE) if found.get("kv_cache_scheme") else notes
         return cls((int(block[0]), int(block[1])), notes)
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:

@@ -1,5 +1,5 @@
-"""Arrays for rewritten weights: large ones are in a file that is mapped into memory, so that a conversion never holds
-all of them."""
+"""Arrays for weights that are made here: large ones are in files that are mapped into memory, so that a conversion
+never holds all of them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from patcomp.language.errors import LanguageModelError
+from patcomp.bundle_folders.errors import BundleError
 
 _RECORD, _LOCK = "finished.json", "lock"
 
@@ -47,7 +47,7 @@ def unfinished(place: Path, request: str) -> Iterator[Unfinished]:
         request: what is converted; an interrupted conversion of the same goes on.
 
     Raises:
-        LanguageModelError: another process writes the same bundle.
+        BundleError: another process writes the same bundle.
     """
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,5 +99,5 @@ def _locked(path: Path, place: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LanguageModelError(f"another process is writing {str(place)!r}; wait for it") from None
+            raise BundleError(f"another process is writing {str(place)!r}; wait for it") from None
         yield

@@ -1,0 +1,1 @@
+"""Pipelines of diffusers: their models as modules with the inputs and outputs that Apple's Swift package takes."""

@@ -1,0 +1,1 @@
+"""The kinds of bundles, a file each; nothing else lists them."""

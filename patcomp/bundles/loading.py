@@ -1,0 +1,63 @@
+"""Models from the folders of a pipeline, by the class that the folder names."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.errors import reason_of
+
+
+def model_of(folder: Path, library: str, name: str, dtype: str) -> Any:
+    """A model in evaluation mode.
+
+    Args:
+        folder: of the model, with `config.json` and its weights.
+        library: `"diffusers"` or `"transformers"`.
+        name: of the class.
+        dtype: of the weights.
+
+    Raises:
+        BundleError: the library is not installed, or cannot load the model; or weights of the model are missing.
+    """
+    try:
+        kind = getattr(importlib.import_module(library), name)
+    except ImportError as error:
+        raise BundleError(f'{name} needs {library}; install it with pip install "patcomp[models]"') from error
+    except AttributeError:
+        raise BundleError(f"the installed version of {library} has no class {name}; install a newer one") from None
+    word = "dtype" if library == "transformers" else "torch_dtype"
+    with _quiet():
+        try:
+            made, report = kind.from_pretrained(
+                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, dtype)}
+            )
+        except Exception as error:  # the files and the code of a model can make it raise anything
+            raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
+    if lacking := sorted(report["missing_keys"]):
+        shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        raise BundleError(f"the weights in {str(folder)!r} are not those of {name}: they lack {shown}")
+    return made.eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the libraries log about how they load."""
+    from transformers.utils import logging as shown
+
+    before, has_bars = logging.root.manager.disable, shown.is_progress_bar_enabled()
+    logging.disable(logging.ERROR)
+    shown.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        if has_bars:
+            shown.enable_progress_bar()

@@ -1,0 +1,134 @@
+"""What `patcomp convert` and `inspect` do with bundles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from patcomp.commands.common import UsageError, print_json, require_transformers, say
+from patcomp.commands.progress import working
+from patcomp.commands.tables import print_table
+
+if TYPE_CHECKING:
+    from patcomp.emit.inspection import Inspection
+
+_OPTIONS = ("model", "output", "kind", "setting", "dtype", "target", "compress", "no_check", "writer", "quiet")
+"""The options of `patcomp convert` that bundles take."""
+
+
+def is_for_bundle(model: str, output: Path | None, kind: str | None) -> bool:
+    """Whether a conversion makes a bundle: the user says it, or the folder is one of diffusers, or a folder without
+    `.aimodel` is to be written."""
+    if kind is not None:
+        return True
+    folder = Path(model)
+    return folder.is_dir() and (
+        (folder / "model_index.json").is_file() or (output is not None and output.suffix != ".aimodel")
+    )
+
+
+def convert_to_bundle(
+    context: typer.Context,
+    model: str,
+    output: Path | None,
+    kind: str | None,
+    settings: list[str] | None,
+    dtype: Any,
+    target: Any,
+    compress: str | None,
+    check: bool,
+    writer: Any,
+    quiet: bool,
+) -> None:
+    """`patcomp convert FOLDER -o BUNDLE`.
+
+    Raises:
+        UsageError: an option is for assets only.
+    """
+    from patcomp.commands.torchvision import declare_operators
+
+    _check_options(context)
+    declare_operators()  # transformers and diffusers import torchvision
+    require_transformers("a bundle")
+    from patcomp.bundles import check_bundle, convert_bundle
+
+    place = output or Path(f"{Path(model)}-bundle")
+    made = convert_bundle(
+        model, out=place, kind=kind, dtype=dtype or "float16", target=target, compress=compress, verify=check,
+        progress=lambda what: working(what, not quiet), writer=writer, **settings_in(settings),
+    )  # fmt: skip
+    if not quiet:
+        say(f"bundle: {made}")
+    for problem in check_bundle(made):
+        say(f"warning: {problem}")
+
+
+def settings_in(settings: list[str] | None) -> dict[str, Any]:
+    """The options of a kind, `image_size=512`; numbers and `true` are what JSON says, everything else is a text.
+
+    Raises:
+        UsageError: one has no name.
+    """
+    found: dict[str, Any] = {}
+    for each in settings or ():
+        name, separator, value = each.partition("=")
+        if not separator or not name.isidentifier():
+            raise UsageError(f"--set takes NAME=VALUE, such as image_size=512, got {each!r}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _check_options(context: typer.Context) -> None:
+    sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
+    given = [each.opts[0] for each in context.command.params
+             if each.name not in _OPTIONS and getattr(sources[each.name], "name", "") == "COMMANDLINE"]  # fmt: skip
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} is for a single asset, and this conversion makes a bundle; name the output "
+            "NAME.aimodel for an asset, or leave the option out"
+        )
+
+
+def inspect_bundle(folder: Path, as_json: bool) -> None:
+    """`patcomp inspect BUNDLE`: its components, and what Apple's Swift package would refuse.
+
+    Raises:
+        BundleError: its metadata cannot be read.
+    """
+    from patcomp.bundles.check import check_bundle, metadata_of
+    from patcomp.emit.inspection import inspect_asset
+    from patcomp.emit.units import size_text
+
+    metadata = metadata_of(folder)
+    assets = metadata.get("assets")
+    assets = assets if isinstance(assets, dict) else {}
+    found = {role: inspect_asset(folder / file) for role, file in assets.items() if (folder / file).is_dir()}
+    problems = check_bundle(folder)
+    if as_json:
+        print_json({
+            "path": str(folder), "metadata": metadata, "problems": [str(each) for each in problems],
+            "assets": {role: each.to_dict() for role, each in found.items()},
+        })  # fmt: skip
+        return
+    print(f"{folder}: {metadata.get('kind')}, {size_text(sum(each.bytes for each in found.values()))}")
+    print_table(["role", "asset", "size", "ops", "composites"], [_row(role, each) for role, each in found.items()])
+    for role, each in found.items():
+        for name, signature in each.functions.items():
+            print(f"{role}, function {name}")
+            print("\n".join(f"  {line}" for line in str(signature).splitlines()))
+    for problem in problems:
+        print(f"Apple's Swift package refuses it: {problem}")
+
+
+def _row(role: str, found: Inspection) -> tuple[str, ...]:
+    from patcomp.emit.units import size_text
+
+    return (
+        role, found.path.name, size_text(found.bytes), str(sum(found.ops.values())), str(sum(found.composites.values()))
+    )  # fmt: skip
