@@ -79,5 +79,5 @@ def test_logits(kind: str) -> None:
     assert tokens == generated(model, PROMPT, 4)
     with torch.no_grad():
         wanted = model(torch.tensor([PROMPT + tokens[:-1]])).logits.numpy()
-    # the model's own float32 logits are as far from those of float64
+    # the model's own float32 logits of Qwen3.5 are 1.3e-6 of the largest from those of float64, in one order of sums
     np.testing.assert_allclose(np.concatenate(seen[:-1], 1), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
