@@ -39,4 +39,5 @@ class CloseChoices(TorchDispatchMode):
         if scores.ndim == 2 and len(scores) == len(self.is_close) and 0 < chosen < scores.shape[1]:
             best = scores.float().topk(chosen + 1).values
             apart = best[:, chosen - 1] - best[:, chosen]
-            self.is_close |= apart <= self._least * best.abs().amax(1)
+            # experts of other groups than the chosen ones may have minus infinity
+            self.is_close |= apart <= self._least * best[:, :chosen].abs().amax(1)

@@ -29,6 +29,7 @@ def test_which_choices_are_close() -> None:
     assert close(scores, 3) == [False, False]  # all are chosen
     assert close(scores[:1]) == [False, False]  # not of these tokens
     assert close(torch.zeros(2, 2)) == [True, True]
+    assert close(torch.tensor([[1.0, -torch.inf], [-torch.inf, 2.0]])) == [False, False]
 
 
 def test_close_choices_are_counted_and_left_out() -> None:

@@ -21,7 +21,9 @@ from tests.language.checkpoints import PROMPT, checkpoint
 KINDS = ("deepseek_v3", "youtu", "minicpm3", "glm4_moe_lite", "kimi_linear", "deepseek_v32", "glm_moe_dsa")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "kimi_linear" else kind for kind in KINDS]
+)
 def test_the_model_is_the_same_function(kind: str) -> None:
     model: Any = checkpoint(kind)
     decoder = Decoder(model, absorbs=True)
