@@ -61,6 +61,9 @@ def convert_lm(
     window_caches: Annotated[
         bool, typer.Option("--window-caches", help="Layers with a sliding window keep the tokens of the window only.")
     ] = False,
+    absorb_latents: Annotated[
+        bool, typer.Option("--absorb-latents", help="Latent attention attends to the latents in the cache.")
+    ] = False,
     embeddings: Annotated[
         Literal["inside", "outside"],
         typer.Option(help="outside: per-layer embeddings (Gemma 3n, 4) are a file of the bundle and an input."),
@@ -102,6 +105,7 @@ def convert_lm(
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (), window_caches=window_caches,
+        absorb_latents=absorb_latents,
         embeddings=embeddings,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")

@@ -73,6 +73,7 @@ def convert_language_model(
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
     window_caches: bool = False,
+    absorb_latents: bool = False,
     embeddings: Literal["inside", "outside"] = "inside",
     float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
@@ -118,6 +119,8 @@ def convert_language_model(
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
+        absorb_latents: whether layers of latent attention (DeepSeek) attend to the latents in the cache, and make no
+            keys and values of heads from them; decoding behind many tokens is faster, and long prompts are slower.
         embeddings: `"outside"` writes the table of per-layer embeddings (Gemma 3n, Gemma 4) into a file of its own,
             `per_layer_embeddings.safetensors`; their rows are then the input `per_layer_embeddings` of each function.
             The table stays in floats, and Apple's engines do not give such an input.
@@ -156,10 +159,10 @@ def convert_language_model(
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
     points = EntryPoints(prefill, verify, hidden or draft == HEAD)
     points.check(max_context)
-    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches):
+    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches or absorb_latents):
         raise LanguageModelError(
-            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the Neural Engine's form has "
-            "functions of its own"
+            "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with target='gpu'; the Neural "
+            "Engine's form has functions of its own"
         )
     is_outside = embeddings == "outside"
     if embeddings not in ("inside", "outside") or (is_outside and (target == "neural_engine" or calibrate is not None)):
@@ -191,7 +194,7 @@ def convert_language_model(
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
         "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
-        "embeddings": embeddings,
+        "absorb_latents": absorb_latents, "embeddings": embeddings,
         "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else takes_head,
     }  # fmt: skip
     # a later run does not know an object again
@@ -219,6 +222,7 @@ def convert_language_model(
                 points.check(context)
                 form_of_states: dict[str, Any] = {
                     "hidden": points.hidden, "dtype": DTYPES[dtype], "context": context if window_caches else None,
+                    "absorbs": absorb_latents,
                 }  # fmt: skip
                 table = chosen.enter_context(outside(model)) if is_outside else None
                 decoders = [

@@ -18,6 +18,7 @@ MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
 KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
 WINDOW_KEYS, WINDOW_VALUES = "slidingKeys", "slidingValues"
+INDEX = "indexCache"
 """The names of states. A second state of a kind has the number 2 behind its name.
 
 Those of windows have no "cache" and no "kv" in them: Apple's engines would go back in them by counting, and a window

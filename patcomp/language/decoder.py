@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
 
 from patcomp.language.contract import TOKENS
+from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.layers import FixedLayer, FixedStackedLayer, Ring, RingLayer, StackedCacheLayer
-from patcomp.language.recurrences import AskedCache, open_lengths
-from patcomp.language.states import LayerStates, States, cache_argument, states_of
+from patcomp.language.latent import absorbed, check_can_absorb
+from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
+from patcomp.language.open_lengths import open_lengths
+from patcomp.language.states import LayerStates, States, states_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Decoder(nn.Module):
         hidden: whether a call also returns what the head takes.
         dtype: of the cache and of most weights; by default that of the first weight.
         context: as for `states_of`.
+        absorbs: whether layers of latent attention attend to the latents (`latent.py`).
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
@@ -65,8 +68,9 @@ class Decoder(nn.Module):
     """The names of further inputs, (1, q, width) each, which come behind the positions."""
 
     def __init__(
-        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None
-    ):
+        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None,
+        absorbs: bool = False,
+    ):  # fmt: skip
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
@@ -74,7 +78,10 @@ class Decoder(nn.Module):
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
-        self._argument = cache_argument(model) or ""
+        if absorbs:
+            check_can_absorb(model)
+        self._absorbs = absorbs
+        self._convention = convention_of(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def example(self, new: int) -> Tensor:
@@ -115,8 +122,9 @@ class Decoder(nn.Module):
         windows = sorted({plan.window for plan in self.states.layers if plan.window})
         rings = {window: Ring.of(window, offset, total) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
-        cache = AskedCache(layers=layers)
-        with open_lengths(self.model, cache), self._watched() as seen:
+        cache = self._convention.cache(layers)
+        absorbing = absorbed(self.model) if self._absorbs else nullcontext()
+        with open_lengths(self.model, cache), absorbing, self._watched() as seen:
             places = position_ids.narrow(1, offset, new)
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
@@ -136,10 +144,12 @@ class Decoder(nn.Module):
 
     def called(self, call: NewTokens, **arguments: Any) -> Tensor:
         """The logits of a call of the model that continues the calls before."""
-        arguments |= {self._argument: call.cache, "use_cache": True}
+        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
         if self._takes_positions:
             arguments["position_ids"] = call.places
-        logits: Tensor = self.model(**arguments).logits
+        result = self.model(**arguments)
+        self._convention.take(result, call.cache)
+        logits: Tensor = result.logits
         return logits
 
     @contextmanager
@@ -166,6 +176,8 @@ class Decoder(nn.Module):
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
+        if plan.index is not None:
+            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths) if plan.count else (

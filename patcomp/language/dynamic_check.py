@@ -9,6 +9,7 @@ from patcomp.errors import Problem
 from patcomp.language.contract import (
     DRAFT,
     HIDDEN,
+    INDEX,
     LANGUAGE,
     LOGITS,
     MAIN,
@@ -156,7 +157,7 @@ def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
         elif any(part in name.lower() for part in ("cache", "kv")):
             # the engines take it for a window of keys, in which they go back by counting
             problems.append(problem(f"{name} is {shown(state)}; its size must be open, or its name another"))
-    growing = [state for name, state in states.items() if grows[name]]
+    growing = [state for name, state in states.items() if grows[name] and name != INDEX]
     for keys, values in zip(growing[::2], growing[1::2], strict=False):
         if (tuple(keys.shape), keys.dtype) != (tuple(values.shape), values.dtype):
             problems.append(problem("the caches of keys and values differ in type or shape"))
