@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.bundle_folders.contract import FLOATS, Interface, described, problem
+from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.tokenizers import write_clip_files
 from patcomp.bundles.kind import Component, Kind
@@ -106,7 +106,7 @@ class Diffusion(Kind):
             ),
         }  # fmt: skip
         for role, interface in interfaces.items():
-            found, wrong = described(bundle / assets[role])
+            found, wrong = function_of(bundle / assets[role])
             problems += wrong or interface.problems(role, found)
         return problems
 
