@@ -18,6 +18,7 @@ from patcomp.commands import (
     comparison,
     compress,
     convert,
+    images,
     language,
     lint,
     opt,
@@ -65,6 +66,7 @@ app.command("convert-lm")(language.convert_lm)
 app.command("convert-vlm")(language.convert_vlm)
 app.command()(language.generate)
 app.command()(speech.transcribe)
+app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
 app.command()(assets.run)
 app.command()(comparison.verify)

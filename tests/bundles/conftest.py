@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,30 @@ def stable_diffusion_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.bundles.pipelines import stable_diffusion
 
     return stable_diffusion(tmp_path_factory.mktemp("pipelines"))
+
+
+Pipelines = Callable[[str], tuple[Path, Path]]
+
+
+@pytest.fixture(scope="session")
+def pipelines(
+    stable_diffusion_folder: Path, stable_diffusion_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Pipelines:
+    """The folder and the bundle, in float32, of a pipeline by the name of its function in `pipelines.py`."""
+    from patcomp.bundles import convert_bundle
+    from tests.bundles import pipelines as module
+
+    made = {"stable_diffusion": (stable_diffusion_folder, stable_diffusion_bundle)}
+
+    def get(name: str) -> tuple[Path, Path]:
+        if name not in made:
+            place = tmp_path_factory.mktemp(name)
+            folder: Path = getattr(module, name)(place)
+            options = {"image_size": 32} if name == "flux2_klein" else {}
+            made[name] = folder, convert_bundle(folder, out=place / "bundle", dtype="float32", **options)
+        return made[name]
+
+    return get
 
 
 @pytest.fixture(scope="session")

@@ -67,12 +67,13 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
         samples_of(write_wave(tmp_path / "b.wav", sound(0)), RATE)
 
 
-def test_recordings_that_do_not_fit(whisper_bundle: Path, parakeet_bundle: Path, stable_diffusion_bundle: Path) -> None:
+def test_recordings_that_do_not_fit(whisper_bundle: Path, parakeet_bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"the recording is 31\.2 s long, and the bundle takes 30\.0 s"):
         transcribe(whisper_bundle, sound(500_000))
     with pytest.raises(BundleError, match=r"the recording is 31\.2 s long, and the bundle takes 1\.6 s"):
         transcribe(parakeet_bundle, sound(500_000))
     with pytest.raises(BundleError, match=r"one row of samples, got an array of \[2, 5\]"):
         transcribe(whisper_bundle, np.zeros((2, 5), np.float32))
+    (tmp_path / "metadata.json").write_text('{"kind": "diffusion"}')
     with pytest.raises(BundleError, match="of the kind 'diffusion', and not of a model that recognises speech"):
-        transcribe(stable_diffusion_bundle, sound())
+        transcribe(tmp_path, sound())

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundles.check import metadata_of
 from patcomp.bundles.speech.folders import content_of, extractor_of, tokenizer_of
 from patcomp.bundles.speech.recordings import samples_of
@@ -55,6 +56,7 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
         )
     with ExitStack() as opened:
         parts = {role: load(folder / file) for role, file in metadata["assets"].items()}
+        told = {role: Interfaces.of(folder / file) for role, file in metadata["assets"].items()}
         for part in parts.values():
             opened.callback(part.close)
         processor = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else folder
@@ -64,7 +66,7 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
         samples = np.asarray(recording, np.float32)
         if samples.ndim != 1 or not samples.size:
             raise BundleError(f"a recording is one row of samples, got an array of {list(samples.shape)}")
-        return loop(_Recogniser(folder, metadata, parts, extractor, tokenizer_of(processor)), samples)
+        return loop(_Recogniser(folder, metadata, parts, told, extractor, tokenizer_of(processor)), samples)
 
 
 @dataclass(frozen=True)
@@ -74,33 +76,30 @@ class _Recogniser:
     folder: Path
     metadata: Mapping[str, Any]
     parts: Mapping[str, Asset]
+    interfaces: Mapping[str, Interfaces]
     extractor: Any
     tokenizer: Any
 
     def call(self, role: str, inputs: Mapping[str, Any], states: Any = None, function: str = "main") -> Any:
         """A call of a part, with numbers in the types that it takes."""
-        part = self.parts[role]
-        told = part.described(function)
-        typed = {name: np.asarray(value).astype(_type(told.input_descriptor(name))) for name, value in inputs.items()}
-        return part.run(typed, states, function)
+        told = self.interfaces[role].function(function).inputs
+        typed = {name: np.asarray(value).astype(told[name].dtype) for name, value in inputs.items()}
+        return self.parts[role].run(typed, states, function)
 
     def empty(self, role: str, capacity: int) -> dict[str, np.ndarray]:
         """The states of a part before the first call; open sizes become the capacity."""
-        told = self.parts[role].described()
-        found = {}
-        for name in told.state_names:
-            state = told.state_descriptor(name)
-            sizes = [capacity if size is None or size < 0 else size for size in state.shape]
-            found[name] = np.zeros(sizes, _type(state))
-        return found
+        states = self.interfaces[role].function().states
+        return {
+            name: np.zeros([capacity if size is None else size for size in state.shape], state.dtype)
+            for name, state in states.items()
+        }
 
     def size(self, role: str, name: str, axis: int, function: str = "main") -> int | None:
         """A size of an input; None if it is open."""
-        found = self.parts[role].described(function).input_descriptor(name).shape[axis]
-        return None if found is None or found < 0 else int(found)
+        return self.interfaces[role].function(function).inputs[name].shape[axis]
 
     def takes_samples(self, role: str) -> bool:
-        return AUDIO in self.parts[role].function_names
+        return AUDIO in self.interfaces[role].names
 
     def fitted(self, samples: np.ndarray, most: int | None) -> np.ndarray:
         """Samples with silence behind them, if a part takes one length only.
@@ -116,10 +115,6 @@ class _Recogniser:
                 f"the recording is {seconds[0]:.1f} s long, and the bundle takes {seconds[1]:.1f} s; cut it into parts"
             )
         return np.pad(samples, (0, most - len(samples)))
-
-
-def _type(descriptor: Any) -> np.dtype[Any]:
-    return np.dtype(descriptor.dtype.lower().replace("int1", "bool"))
 
 
 # ---- encoders with a decoder ---------------------------------------------------------------------------
@@ -227,7 +222,7 @@ def _by_frames(model: _Recogniser, samples: np.ndarray) -> Transcription:
         if model.takes_samples("main"):
             made = model.call("main", {AUDIO: samples[None]}, function=AUDIO)
         else:
-            names = tuple(model.parts["main"].described().input_names)
+            names = tuple(model.interfaces["main"].function().inputs)
             made = model.call("main", _features(model, samples, names))
         logits = np.asarray(made["logits"])[0]
         count = len(logits)

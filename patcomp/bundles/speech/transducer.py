@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.bundle_folders.contract import FLOATS, Interface, described, problem
+from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.interfaces import Function
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import check_processor, content_of, extractor_of, write_processor
 from patcomp.errors import Problem
@@ -227,7 +228,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         found.append(problem("config.blank_token_id must be less than config.vocab_size"))
     parts = {}
     for role in _PARTS:
-        parts[role], wrong = described(bundle / assets[role])
+        parts[role], wrong = function_of(bundle / assets[role])
         found += wrong
     if None in parts.values():
         return found
@@ -239,12 +240,10 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def _frames_of(encoder: Any) -> int | None:
+def _frames_of(encoder: Function) -> int | None:
     """The frames that an encoder takes; None for any number, or no spectrum."""
-    if "input_features" not in encoder.input_names:
-        return None
-    sizes = encoder.input_descriptor("input_features").shape
-    return None if len(sizes) < 2 or sizes[1] is None or sizes[1] < 0 else int(sizes[1])
+    taken = encoder.inputs.get("input_features")
+    return taken.shape[1] if taken is not None and len(taken.shape) == 3 else None
 
 
 def _interfaces(config: Mapping[str, Any], frames: int | None) -> dict[str, Interface]:
@@ -258,7 +257,7 @@ def _interfaces(config: Mapping[str, Any], frames: int | None) -> dict[str, Inte
     return {
         "encoder": Interface(
             {"input_features": ((1, frames, config["encoder"]["num_mel_bins"]), FLOATS),
-             "attention_mask": ((1, frames), ("bool", "int1"))},
+             "attention_mask": ((1, frames), ("bool",))},
             {"encoder_hidden_states": ((1, after, width), FLOATS)},
         ),
         "decoder_step": Interface(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.bundle_folders.contract import FLOATS, Interface, described, problem
+from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.interfaces import Function
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import check_processor, content_of, extractor_of, write_processor
 from patcomp.errors import Problem
@@ -198,7 +199,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     found += generation_problems(bundle)
     parts = {}
     for role in ("encoder", "decoder"):
-        parts[role], wrong = described(bundle / f"{role}.aimodel")
+        parts[role], wrong = function_of(bundle / f"{role}.aimodel")
         found += wrong
     if None in parts.values():
         return found
@@ -211,7 +212,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         {"logits": ((1, 1, "*"), FLOATS)},
     )
     found += encoder.problems("encoder", parts["encoder"]) + decoder.problems("decoder", parts["decoder"])
-    states = list(parts["decoder"].state_names)
+    states = list(parts["decoder"].states)
     if set(states) != {"keyCache", "valueCache"}:
         found.append(
             problem(f"the states of decoder are {', '.join(states) or 'none'}; they must be keyCache, valueCache")
@@ -219,15 +220,13 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     return found or _agreement(parts["encoder"], parts["decoder"])
 
 
-def _agreement(encoder: Any, decoder: Any) -> list[Problem]:
+def _agreement(encoder: Function, decoder: Function) -> list[Problem]:
     """Swift passes the encoder's array to the decoder as it is."""
-    made = encoder.output_descriptor("encoder_hidden_states")
-    taken = decoder.input_descriptor("encoder_hidden_states")
-    if (tuple(made.shape), made.dtype) == (tuple(taken.shape), taken.dtype):
+    made, taken = encoder.outputs["encoder_hidden_states"], decoder.inputs["encoder_hidden_states"]
+    if made == taken:
         return []
     return [problem(
-        f"encoder makes encoder_hidden_states of {list(made.shape)} ({made.dtype}), and decoder takes "
-        f"{list(taken.shape)} ({taken.dtype})"
+        f"encoder makes encoder_hidden_states of {shown(made)}, and decoder takes {shown(taken)}"
     )]  # fmt: skip
 
 
