@@ -15,6 +15,7 @@ from patcomp.language.exporting import exported_module
 from patcomp.language.folders import LANGUAGE_MODELS, check_class, check_weight_files, checked_folder, class_name
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
+from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
 from patcomp.tasks import timm_models
 from patcomp.tasks.entries import Entry
@@ -142,10 +143,11 @@ def exported(entry: Entry) -> ExportedProgram:
         PatcompError: the export fails.
     """
     shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
-    return exported_module(
-        entry.module,
-        tuple(entry.inputs.values()),
-        f"the function {entry.name!r}",
-        shapes if any(shapes) else None,
-        draft=True,
-    )
+    with small_tensors_as_numbers():
+        return exported_module(
+            entry.module,
+            tuple(entry.inputs.values()),
+            f"the function {entry.name!r}",
+            shapes if any(shapes) else None,
+            draft=True,
+        )
