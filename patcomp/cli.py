@@ -24,6 +24,7 @@ from patcomp.commands import (
     opt,
     questions,
     rule,
+    speech,
     verdicts,
 )
 from patcomp.commands.common import UsageError, say
@@ -64,6 +65,7 @@ app.command()(convert.convert)
 app.command("convert-lm")(language.convert_lm)
 app.command("convert-vlm")(language.convert_vlm)
 app.command()(language.generate)
+app.command()(speech.transcribe)
 app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
 app.command()(assets.run)

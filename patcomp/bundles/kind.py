@@ -53,6 +53,8 @@ class Kind(ABC):
     """What a folder of this kind holds, for messages."""
     target: ClassVar[str] = "gpu"
     """The device on which Swift runs it."""
+    default_dtype: ClassVar[str] = "float16"
+    """The type of the weights, unless the user chooses one."""
 
     folder: Path
     dtype: str

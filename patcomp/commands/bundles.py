@@ -58,7 +58,7 @@ def convert_to_bundle(
 
     place = output or Path(f"{Path(model)}-bundle")
     made = convert_bundle(
-        model, out=place, kind=kind, dtype=dtype or "float16", target=target, compress=compress, verify=check,
+        model, out=place, kind=kind, dtype=dtype, target=target, compress=compress, verify=check,
         progress=lambda what: working(what, not quiet), writer=writer, **settings_in(settings),
     )  # fmt: skip
     if not quiet:

@@ -112,7 +112,7 @@ def convert(
     ] = None,
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32"] | None,
-        typer.Option(help="The type of a bundle's weights; by default float16."),
+        typer.Option(help="The type of a bundle's weights; by default float16, for speech float32."),
     ] = None,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the components of a bundle with PyTorch.")

@@ -49,3 +49,32 @@ def stable_diffusion_bundle(stable_diffusion_folder: Path, tmp_path_factory: pyt
 
     out = tmp_path_factory.mktemp("bundles") / "sd"
     return convert_bundle(stable_diffusion_folder, out=out, dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def whisper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.speech_models import whisper
+
+    return whisper(tmp_path_factory.mktemp("speech") / "whisper")
+
+
+@pytest.fixture(scope="session")
+def whisper_bundle(whisper_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    return convert_bundle(whisper_folder, out=tmp_path_factory.mktemp("bundles") / "whisper", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def parakeet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.speech_models import parakeet
+
+    return parakeet(tmp_path_factory.mktemp("speech") / "parakeet")
+
+
+@pytest.fixture(scope="session")
+def parakeet_bundle(parakeet_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    out = tmp_path_factory.mktemp("bundles") / "parakeet"
+    return convert_bundle(parakeet_folder, out=out, dtype="float32", frames=161, audio=True)
