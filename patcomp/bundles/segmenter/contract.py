@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp.bundle_folders.interfaces import Function
 from patcomp.errors import Problem
 
 TEXT_OUTPUTS = ("pred_masks", "pred_boxes", "pred_logits", "presence_logits", "semantic_seg")
@@ -37,7 +37,7 @@ _POINTS_OUT: _Parts = {
 }
 
 
-def asset_problems(found: Any) -> list[Problem]:
+def asset_problems(found: Function) -> list[Problem]:
     """What Swift would refuse of the function of a segmenter.
 
     Args:
@@ -52,7 +52,7 @@ def asset_problems(found: Any) -> list[Problem]:
     return _shapes(found, given, made, of_points)
 
 
-def _names(names: Sequence[str], parts: _Parts, what: str) -> tuple[dict[str, str], list[Problem]]:
+def _names(names: Collection[str], parts: _Parts, what: str) -> tuple[dict[str, str], list[Problem]]:
     """The name of each value that Swift looks for, and what it would not find."""
     found = {role: [name for name in names if fits(name)] for role, fits in parts.items()}
     others = [name for name in names if not any(name in each for each in found.values())]
@@ -65,8 +65,8 @@ def _names(names: Sequence[str], parts: _Parts, what: str) -> tuple[dict[str, st
     return {role: each[0] for role, each in found.items() if each}, wrong
 
 
-def _shapes(found: Any, given: dict[str, str], made: dict[str, str], of_points: bool) -> list[Problem]:
-    def sizes(name: str, rank: int, output: bool = False) -> list[int]:
+def _shapes(found: Function, given: dict[str, str], made: dict[str, str], of_points: bool) -> list[Problem]:
+    def sizes(name: str, rank: int, output: bool = False) -> list[int | None]:
         shape = (found.outputs if output else found.inputs)[name].shape
         return [*shape, *[0] * rank][:rank]
 
