@@ -28,7 +28,7 @@ from torch._logging._internal import DTRACE_ENV_VAR
 from torch._logging.structured import INTERN_TABLE
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
-from torch._subclasses import meta_utils
+from torch._subclasses import fake_tensor, meta_utils
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -41,6 +41,7 @@ from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental import _config as symbolic_shapes_settings
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
@@ -233,6 +234,22 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
     oblivious = symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with _frozen(environment, _check_frozen=ask, evaluate_expr=evaluate), environment.suppress_guards(), oblivious:
         yield asked
+
+
+@contextmanager
+def small_tensors_as_numbers() -> Iterator[None]:
+    """Let an export know the values of tensors that a model makes from numbers, and of what it computes from them.
+
+    PyTorch itself knows them for tensors of one element. SAM 3 reads sizes from a tensor of heights and widths.
+    """
+    own = [(module, module.CONSTANT_NUMEL_LIMIT) for module in (fake_tensor, proxy_tensor)]
+    try:
+        for module, _ in own:
+            module.CONSTANT_NUMEL_LIMIT = 64  # type: ignore[attr-defined]
+        yield
+    finally:
+        for module, limit in own:
+            module.CONSTANT_NUMEL_LIMIT = limit  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,62 @@ def read_inputs(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
         if spec.name in values and not dtype.isbuiltin and values[spec.name].dtype == np.float32:
             values[spec.name] = values[spec.name].astype(dtype)
     return values
+
+
+def read_input_files(given: Sequence[str], signature: EntrySignature) -> dict[str, np.ndarray]:
+    """Inputs from files of their own.
+
+    Args:
+        given: `image=photo.png` or `x=values.npy`, one of each input.
+        signature: of the function.
+
+    Raises:
+        UsageError: one has another form or names no input, or its file cannot be read or does not fit the input.
+    """
+    specs, values = {spec.name: spec for spec in signature.inputs}, {}
+    for each in given:
+        name, separator, file = each.partition("=")
+        if not separator or name not in specs:
+            raise UsageError(
+                f"--input {each} must have the form INPUT=FILE, such as image=photo.png; there are {', '.join(specs)}"
+            )
+        path = Path(file)
+        if not path.is_file():
+            raise UsageError(f"--input {each}: there is no file {path}")
+        values[name] = _array_in(path) if path.suffix == ".npy" else _image_in(path, specs[name])
+    return values
+
+
+def _array_in(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+    except (ValueError, EOFError, OSError) as error:
+        raise UsageError(f"--input: {path} is not a file that numpy.save wrote: {error}") from error
+
+
+def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
+    """The pixels of an image, upright and in RGB as image processors of transformers read it."""
+    if spec.element_type != "ui8" or len(spec.shape) != 3 or spec.shape[2] != 3:
+        shape = "x".join("?" if dim is None else str(dim) for dim in spec.shape)
+        raise UsageError(
+            f"--input: {path} is an image, and {spec.name} is {shape} of {spec.element_type}, and not height x width x "
+            "3 of bytes; convert the model with --image, or give the numbers as .npy"
+        )
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise UsageError("--input with an image needs Pillow; pip install pillow") from None
+    try:
+        with Image.open(path) as image:
+            pixels = np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise UsageError(f"--input: {path} is neither an image nor an array (.npy): {error}") from error
+    if pixels.shape != (wanted := tuple(spec.shape)) and None not in wanted:
+        raise UsageError(
+            f"--input: {path} is {pixels.shape[0]}x{pixels.shape[1]} pixels (height, width), and {spec.name} takes "
+            f"{wanted[0]}x{wanted[1]}; resize it, or convert the model with --image {pixels.shape[0]}x{pixels.shape[1]}"
+        )
+    return pixels
 
 
 def write_outputs(path: Path, values: Mapping[str, np.ndarray]) -> None:

@@ -74,6 +74,14 @@ def run(
     inputs: Annotated[
         Path | None, typer.Option(help="A file of numpy.savez with the inputs, and states, by name; otherwise random.")
     ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="An input from a file, image=photo.png or x=values.npy; may be given several times. An image file "
+            "goes with an input of bytes.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write outputs and new states to this file, as numpy.savez.")
     ] = None,
@@ -94,7 +102,7 @@ def run(
     Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
     distributions.
     """
-    from patcomp.commands.arrays import described_array, random_inputs, read_inputs, write_outputs
+    from patcomp.commands.arrays import described_array, random_inputs, read_input_files, read_inputs, write_outputs
     from patcomp.emit.asset import Asset, toolchain
     from patcomp.emit.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
@@ -107,11 +115,15 @@ def run(
     if backend == "runtime":
         toolchain()
     signature = entry(signatures(read_asset(asset)[0], read_metadata(asset)), entrypoint)
-    if inputs is None:
-        values = random_inputs(signature, size or (), seed)
-        say(f"random inputs with seed {seed}; --inputs FILE.npz gives others")
+    from_files = read_input_files(given or (), signature)
+    if inputs is not None:
+        values = read_inputs(inputs, signature) | from_files
+    elif from_files.keys() >= {spec.name for spec in signature.inputs}:
+        values = from_files
     else:
-        values = read_inputs(inputs, signature)
+        values = random_inputs(signature, size or (), seed) | from_files
+        which = "the other inputs are random" if from_files else "random inputs"
+        say(f"{which}, with seed {seed}; --inputs FILE.npz gives {'them' if from_files else 'others'}")
     state = {spec.name: values.pop(spec.name) for spec in signature.states if spec.name in values}
     if backend == "runtime":
         with opened(asset) as native:

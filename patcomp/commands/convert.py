@@ -122,6 +122,13 @@ def convert(
         typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of a folder takes an image of bytes, 480x640 (height, width); its image processor becomes "
+            "part of the asset."
+        ),
+    ] = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
     train: Train = False,
@@ -168,7 +175,8 @@ def convert(
     options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
         allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
-        sources = load_sources(model, modules, options, task=task, weights=weights, allowed=allowed, trusted=trusted)
+        sources = load_sources(model, modules, options, task=task, weights=weights, image=image, allowed=allowed,
+                               trusted=trusted)  # fmt: skip
         for source in sources if verify else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
@@ -331,7 +339,10 @@ def _default_output(model: str) -> Path:
         return Path(f"{model.partition('/')[2]}.aimodel")
     if Path(model).is_dir():  # whose name may have a dot
         return Path(f"{Path(model)}.aimodel")
-    return Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
+    file, separator, function = model.rpartition(".py:")
+    if separator:  # the functions of a file have assets of their own
+        return Path(f"{file}-{function}.aimodel")
+    return Path(model).with_suffix(".aimodel")
 
 
 def _check_outputs(

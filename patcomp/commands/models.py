@@ -116,6 +116,7 @@ def load_sources(
     *,
     task: str | None,
     weights: Path | None,
+    image: str | None,
     allowed: Mapping[str, Sequence[str]],
     trusted: bool,
 ) -> list[Source]:
@@ -124,6 +125,7 @@ def load_sources(
     Args:
         task: what the model of a folder is for, if its class does not say it.
         weights: the file of the weights of a model by name.
+        image: the height and width of an image of bytes, `480x640`, if the model shall take one.
         allowed: the weights that may differ, by the options `--allow-missing` and `--allow-unexpected`.
 
     Further args, raises:
@@ -135,8 +137,9 @@ def load_sources(
     if not is_checkpoint(Path(model)) and not is_on_the_hub(model) and not by_name:
         if unused := [option for option, names in allowed.items() if names]:
             raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint; {model} has its own weights")
-        if task is not None:
-            raise UsageError(f"--task goes with the folder of a checkpoint, and {model} is none")
+        for option, value in (("--task", task), ("--image", image)):
+            if value is not None:
+                raise UsageError(f"{option} goes with the folder of a checkpoint, and {model} is none")
         return [load_source(model, modules, options, trusted=trusted)]
     if unused := replace(options, half="").given() + ["--train"] * options.train:
         raise UsageError(
@@ -152,13 +155,23 @@ def load_sources(
     from patcomp.tasks.folder_to_program import entries_of, exported
 
     entries = entries_of(
-        model, options.half or "float32", chosen=task, weights=weights, trust_remote_code=trusted,
-        allowed=Allowed.of(allowed["--allow-missing"], allowed["--allow-unexpected"]),
+        model, options.half or "float32", chosen=task, weights=weights, image=_size_in(image),
+        trust_remote_code=trusted, allowed=Allowed.of(allowed["--allow-missing"], allowed["--allow-unexpected"]),
     )  # fmt: skip
     return [
         Source(model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states)
         for entry in entries
     ]
+
+
+def _size_in(image: str | None) -> tuple[int, int] | None:
+    """The height and width in the value of --image."""
+    if image is None:
+        return None
+    sizes = image.split("x")
+    if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
+        raise UsageError(f"--image takes the height and width of an image, such as 480x640, got {image!r}")
+    return int(sizes[0]), int(sizes[1])
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -15,9 +15,11 @@ from patcomp.language.exporting import exported_module
 from patcomp.language.folders import LANGUAGE_MODELS, check_class, check_weight_files, checked_folder, class_name
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
+from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
 from patcomp.tasks import timm_models
 from patcomp.tasks.entries import Entry
+from patcomp.tasks.images import with_image
 from patcomp.tasks.table import CHOSEN, TASKS, task_of
 
 
@@ -26,6 +28,7 @@ def convert_folder(
     *,
     task: Literal["embedding", "rerank"] | None = None,
     weights: str | Path | None = None,
+    image: tuple[int, int] | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     allow_missing: str | Sequence[str] = (),
@@ -42,6 +45,8 @@ def convert_folder(
         task: `"embedding"` for one vector of a text, with the pooling of sentence-transformers' `modules.json`;
             `"rerank"` for one score of a text. By default the class of the model says the task.
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
+        image: height and width of an image of bytes, which is then the input `image` instead of `pixel_values`: the
+            image processor of the folder becomes part of the program.
         dtype: the type of the weights.
         target: a device, as in `TorchConverter.to_coreai`.
         allow_missing: names of weights, or patterns such as `"classifier.*"`, that the checkpoint may lack, or have in
@@ -57,7 +62,7 @@ def convert_folder(
     converter = converter or TorchConverter()
     allowed = Allowed.of(allow_missing, allow_unexpected)
     for entry in entries_of(
-        folder, dtype, chosen=task, weights=weights, trust_remote_code=trust_remote_code, allowed=allowed
+        folder, dtype, chosen=task, weights=weights, image=image, trust_remote_code=trust_remote_code, allowed=allowed
     ):
         converter.add_exported_program(
             exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
@@ -71,6 +76,7 @@ def entries_of(
     *,
     chosen: str | None = None,
     weights: str | Path | None = None,
+    image: tuple[int, int] | None = None,
     trust_remote_code: bool = False,
     allowed: Allowed = STRICT,
 ) -> list[Entry]:
@@ -85,12 +91,14 @@ def entries_of(
     if chosen is not None and chosen not in CHOSEN:
         raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
     if isinstance(folder, str) and folder.startswith(TIMM):
+        _check_no_image(image)
         return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
     if weights is not None:
         raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
     place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
+        _check_no_image(image)
         check_weight_files(place, config)
         return timm_models.of_folder(place, config, dtype, allowed)
     name = class_name(config)
@@ -110,7 +118,7 @@ def entries_of(
     allowed = Allowed((*allowed.missing, *task.heads), (*allowed.unexpected, *task.heads))
     model = loaded(task.auto, purpose, place, dtype, trust_remote_code, allowed)
     try:
-        return task.entries(model, place)
+        found = task.entries(model, place)
     except PatcompError:
         raise
     except Exception as error:  # the model's own code runs on an example and may raise any exception
@@ -118,6 +126,14 @@ def entries_of(
             f"{name} in {str(place)!r} does not run on the inputs of models {purpose}: {reason_of(error)}; export it "
             "by FILE.py:FUNCTION, a function that returns the module and its inputs"
         ) from error
+    return found if image is None else with_image(found, place, image)
+
+
+def _check_no_image(image: tuple[int, int] | None) -> None:
+    if image is not None:
+        raise PatcompError(
+            "the transforms of timm compute with Pillow, and are no part of a program; leave the size of an image out"
+        )
 
 
 def exported(entry: Entry) -> ExportedProgram:
@@ -127,10 +143,11 @@ def exported(entry: Entry) -> ExportedProgram:
         PatcompError: the export fails.
     """
     shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
-    return exported_module(
-        entry.module,
-        tuple(entry.inputs.values()),
-        f"the function {entry.name!r}",
-        shapes if any(shapes) else None,
-        draft=True,
-    )
+    with small_tensors_as_numbers():
+        return exported_module(
+            entry.module,
+            tuple(entry.inputs.values()),
+            f"the function {entry.name!r}",
+            shapes if any(shapes) else None,
+            draft=True,
+        )

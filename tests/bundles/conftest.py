@@ -36,7 +36,7 @@ def pipelines(
         if name not in made:
             place = tmp_path_factory.mktemp(name)
             folder: Path = getattr(module, name)(place)
-            options = {"image_size": 32} if name == "flux2_klein" else {}
+            options = {"image_size": 32} if name.startswith("flux") else {}
             made[name] = folder, convert_bundle(folder, out=place / "bundle", dtype="float32", **options)
         return made[name]
 

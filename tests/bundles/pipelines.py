@@ -170,3 +170,35 @@ def _autoencoder(channels: int, **options: Any) -> Any:
         block_out_channels=(8,) * 4, layers_per_block=1, norm_num_groups=4, latent_channels=channels, sample_size=64,
         down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4, **options,
     )  # fmt: skip
+
+
+def flux(folder: Path) -> Path:
+    """FLUX.1 dev with images of 32 x 32; its 512 tokens are fixed in diffusers."""
+    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from transformers import CLIPTokenizer, T5Config, T5EncoderModel
+
+    count, words = clip_tokenizer(folder / "words"), t5_tokenizer()
+    torch.manual_seed(0)
+    transformer = FluxTransformer2DModel(
+        in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=8, num_attention_heads=2,
+        joint_attention_dim=16, pooled_projection_dim=24, guidance_embeds=True, axes_dims_rope=(2, 2, 4),
+    )  # fmt: skip
+    t5 = T5EncoderModel(T5Config(vocab_size=len(words), d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2))
+    pipeline = FluxPipeline(
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=_autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611, use_quant_conv=False,
+                         use_post_quant_conv=False),
+        text_encoder=_clip(count, 24, None), text_encoder_2=t5, tokenizer_2=words, transformer=transformer,
+        tokenizer=CLIPTokenizer.from_pretrained(folder / "words", model_max_length=77),
+    )  # fmt: skip
+    pipeline.save_pretrained(folder / "flux")
+    return folder / "flux"
+
+
+def t5_tokenizer() -> Any:
+    """A tokenizer of T5 for single letters."""
+    from transformers import T5Tokenizer
+
+    letters = [chr(code) for code in range(97, 123)]
+    pieces = ["<pad>", "</s>", "<unk>", "\u2581", *letters, *(f"\u2581{letter}" for letter in letters)]
+    return T5Tokenizer(vocab=[(piece, 0.0 if place < 3 else -1.0) for place, piece in enumerate(pieces)], extra_ids=0)

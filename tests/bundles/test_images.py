@@ -17,7 +17,7 @@ from patcomp.bundles.diffusion.variants import VARIANTS
 from tests.bundles.conftest import Pipelines
 from tests.helpers.command import Command
 
-SLOW = ("stable_diffusion_xl", "flux2_klein")
+SLOW = ("stable_diffusion_xl", "flux2_klein", "flux")
 NAMES = ["stable_diffusion", "stable_diffusion_3", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
@@ -51,7 +51,7 @@ def test_images(name: str, pipelines: Pipelines) -> None:
     pytest.importorskip("coreai")
     folder, bundle = pipelines(name)
     size = json.loads((bundle / "metadata.json").read_text())["diffusion"]["image_size"]
-    negative = {} if name == "flux2_klein" else {"negative_prompt": "c"}
+    negative = {} if name.startswith("flux") else {"negative_prompt": "c"}
     wanted = image_of_diffusers(
         folder, "ab a", size, seed=3, guidance_scale=4.0, num_inference_steps=3, **negative
     )  # fmt: skip
@@ -110,7 +110,7 @@ def test_bad_requests(name: str, stable_diffusion_bundle: Path, tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
-def test_flux2_takes_no_negative_prompt_and_bad_files(patcomp: Command, stable_diffusion_bundle: Path) -> None:
+def test_bad_files(patcomp: Command, stable_diffusion_bundle: Path) -> None:
     bundle = str(stable_diffusion_bundle)
     assert "is a file .png" in patcomp("generate-image", bundle, "--prompt", "a", "-o", "a.jpg").err
     assert "no folder 'there'" in patcomp("generate-image", bundle, "--prompt", "a", "-o", "there/a.png").err

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.contract import function_of, problem
 from patcomp.bundle_folders.interfaces import Function
+from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import VARIANTS, variant_of
 from patcomp.errors import Problem
 
@@ -38,7 +39,7 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     variant = types.get(block.get("type", "stable-diffusion"))
     if variant is None:
         return [problem(f"diffusion.type is {block.get('type')!r}, and must be one of {', '.join(types)}")]
-    found = [*_block_problems(block), *_file_problems(bundle, variant.type, variant.parts)]
+    found = [*_block_problems(block), *_file_problems(bundle, variant)]
     roles = [part for part in variant.parts if not _is_there(part, assets)]
     found += [problem(f"assets.{role} is missing") for role in roles]
     if not {"vae_decoder", "vae_decoder_half"} & set(assets):
@@ -47,8 +48,6 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
         problem(f"assets.{role} is {assets[role]}, and Swift finds it by the name {file}.aimodel")
         for role, file in variant.by_name.items() if role in assets and assets[role] != f"{file}.aimodel"
     ]  # fmt: skip
-    found += [problem(f"there is no {name}, which Swift reads") for name in variant.sidecars
-              if not (bundle / name).is_file()]  # fmt: skip
     if found:
         return found
     functions: dict[str, Function] = {}
@@ -117,16 +116,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _file_problems(bundle: Path, kind: str, parts: Sequence[str]) -> list[Problem]:
-    """The files of tokenizers that Swift reads and that are not there."""
-    if kind == "flux2":
+def _file_problems(bundle: Path, variant: type[Variant]) -> list[Problem]:
+    """The files that Swift reads and that are not there."""
+    wanted = [f"{folder}/{name}" for folder in variant.clip_tokenizers for name in ("vocab.json", "merges.txt")]
+    if variant.type == "flux2":
         wanted = [f"tokenizer/{name}" for name in ("tokenizer.json", "tokenizer_config.json", "config.json")]
-    else:
-        folders = ["tokenizer" + part.removeprefix("text_encoder") for part in parts if part.startswith("text_encoder")]
-        wanted = [f"{folder}/{name}" for folder in folders for name in ("vocab.json", "merges.txt")
-                  if folder == "tokenizer" or (bundle / folder).exists()]  # fmt: skip
-    return [problem(f"there is no {name}, which Swift's tokenizer reads") for name in wanted
-            if not (bundle / name).is_file()]  # fmt: skip
+    return [
+        *(problem(f"there is no {name}, which Swift's tokenizer reads") for name in wanted
+          if not (bundle / name).is_file()),
+        *(problem(f"there is no {name}, which Swift reads") for name in variant.sidecars
+          if not (bundle / name).is_file()),
+    ]  # fmt: skip
 
 
 def _width_problems(kind: str, functions: Mapping[str, Function]) -> list[Problem]:

@@ -34,6 +34,8 @@ class Flux2Klein(Variant):
     for_swift = True
     parts = ("text_encoder", "transformer")
     layers = LAYERS
+    negative_prompt = False
+    clip_tokenizers = ()
     sidecars = tuple(SIDECARS)
     by_name: ClassVar[Mapping[str, str]] = {
         "transformer": "Transformer", "transformer_512": "Transformer_512", "vae_decoder": "VAEDecoder",

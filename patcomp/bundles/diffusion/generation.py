@@ -66,20 +66,19 @@ def generate_image(
     for name, value, least in (("steps", steps, 1), ("guidance", guidance, 0)):
         if value is not None and value < least:
             raise BundleError(f"{name} is {value}, and must be at least {least}")
+    variant = variant_of(record["pipeline"])
+    assert variant is not None, "a problem says so before"
     with _pipeline(folder, metadata, tiled) as pipeline:
-        accepted = inspect.signature(pipeline.__call__).parameters
         guidance = float(block.get("default_guidance_scale", 1.0)) if guidance is None else guidance
         options = {"prompt": prompt, "guidance_scale": guidance, "num_inference_steps": steps or block["default_steps"]}
         if negative_prompt is not None:
-            if "negative_prompt" not in accepted:
+            if not variant.negative_prompt:
                 raise BundleError(f"{record['pipeline']} takes no negative prompt; leave it out")
             if guidance <= 1:
                 raise BundleError(f"a negative prompt has no effect with the guidance {guidance}; choose more than 1")
             options["negative_prompt"] = negative_prompt
-        variant = variant_of(record["pipeline"])
-        assert variant is not None, "a problem says so before"
         made = pipeline(
-            **options, **variant.call, height=block["image_size"], width=block["image_size"], output_type="np",
+            **options, **variant.call(block), height=block["image_size"], width=block["image_size"], output_type="np",
             generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
     image: np.ndarray = made.images[0]

@@ -119,6 +119,7 @@ class StableDiffusionXL(StableDiffusion):
     for_swift = False
     parts = ("text_encoder", "text_encoder_2", "unet")
     left_out: ClassVar[Mapping[str, str]] = {"image_encoder": StableDiffusion.left_out["image_encoder"]}
+    clip_tokenizers = ("tokenizer", "tokenizer_2")
     renamed: ClassVar[Mapping[str, str]] = {
         "text_embeds": "added_cond_kwargs.text_embeds", "time_ids": "added_cond_kwargs.time_ids",
     }  # fmt: skip

@@ -31,9 +31,9 @@ class StableDiffusion3(Variant):
         "zeros for its rows, as from diffusers without this encoder",
         "image_encoder": "image_encoder: left out; it is for images as prompts (IP-Adapter)",
     }
+    clip_tokenizers = ("tokenizer", "tokenizer_2")
     renamed: ClassVar[Mapping[str, str]] = {"sample": "hidden_states"}
     vae_in_float32 = True
-    call: ClassVar[Mapping[str, Any]] = {"max_sequence_length": _LENGTH - TOKENS}
 
     @property
     def multiple(self) -> int:
@@ -82,6 +82,10 @@ class StableDiffusion3(Variant):
             "default_guidance_scale": 7.0,
             "default_steps": 28,
         }
+
+    @classmethod
+    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"max_sequence_length": _LENGTH - TOKENS}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:

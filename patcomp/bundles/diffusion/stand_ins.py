@@ -43,7 +43,7 @@ class Function:
         """
         wanted = {name: self.description.input_descriptor(name) for name in self.description.input_names}
         made = self.call({name: self._fitted(name, inputs[name], wanted[name]) for name in wanted})
-        count = max(value.shape[0] for value in inputs.values() if value.ndim > 1)
+        count = inputs[next(iter(wanted))].shape[0]
         return {name: torch.from_numpy(np.array(value)).float()[:count] for name, value in made.items()}
 
     def _fitted(self, name: str, value: Tensor, wanted: Any) -> Tensor:

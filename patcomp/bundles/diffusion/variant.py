@@ -56,8 +56,10 @@ class Variant(ABC):
     vae_in_float32: ClassVar[bool] = False
     layers: ClassVar[tuple[int, ...]] = ()
     """Of the hidden states that the text encoder gives side by side."""
-    call: ClassVar[Mapping[str, Any]] = {}
-    """Further arguments with which diffusers computes what Swift computes."""
+    clip_tokenizers: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    """The folders of tokenizers of CLIP."""
+    negative_prompt: ClassVar[bool] = True
+    """Whether the pipeline takes a negative prompt."""
     by_name: ClassVar[Mapping[str, str]] = {}
     """The names by which Swift finds files, by role."""
     sidecars: ClassVar[Sequence[str]] = ()
@@ -84,6 +86,15 @@ class Variant(ABC):
         Args:
             block: the block `diffusion` of `metadata.json`.
         """
+
+    @classmethod
+    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Further arguments of the pipeline of diffusers, with which it computes what the assets do.
+
+        Args:
+            block: the block `diffusion` of `metadata.json`.
+        """
+        return {}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:

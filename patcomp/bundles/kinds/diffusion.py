@@ -56,7 +56,10 @@ class Diffusion(Kind):
 
     def write_files(self, bundle: Path) -> None:
         for name in self.variant.tokenizers():
-            write_tokenizer(self.folder / name, bundle / name, self.variant.type)
+            write_tokenizer(
+                self.folder / name, bundle / name, is_clip=name in self.variant.clip_tokenizers,
+                is_gpt2=self.variant.type == "flux2",
+            )  # fmt: skip
         self.variant.write_files(bundle)
 
     @classmethod

@@ -1,0 +1,158 @@
+"""Segmenters: SAM, SAM-HQ, SAM 2, EdgeTAM and the tracker of SAM 3 by points, SAM 3 by a text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from patcomp.bundle_folders.contract import function_of, problem
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.tokenizers import write_with_pairs
+from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.segmenter.contract import (
+    POINT_INPUTS,
+    POINT_OUTPUTS,
+    TEXT_OUTPUTS,
+    asset_problems,
+    tokenizer_problems,
+)
+from patcomp.errors import Problem
+
+if TYPE_CHECKING:
+    from patcomp.tasks.entries import Entry
+
+_CLASSES = {
+    "sam": "SamModel", "sam_hq": "SamHQModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model",
+    "edgetam": "EdgeTamModel", "edgetam_video": "EdgeTamModel", "sam3": "Sam3Model", "sam3_video": "Sam3Model",
+    "sam3_tracker": "Sam3TrackerModel",
+}  # fmt: skip
+"""The class for images of each type of model; checkpoints for videos hold it, too."""
+_OF_TEXT = "Sam3Model"
+_FILE = "Segmenter.aimodel"
+
+
+@dataclass(frozen=True)
+class Segmenter(Kind):
+    """A segmenter.
+
+    Attributes:
+        queries: how many objects one call separates by points.
+        points: for each of them, how many points it takes; unused ones have the label -1.
+        length: of the text, in tokens.
+    """
+
+    queries: int = 1
+    points: int = 6
+    length: int = 32
+
+    name: ClassVar[str] = "segmenter"
+    holds: ClassVar[str] = "SAM, SAM 2, SAM 3 of transformers"
+
+    @classmethod
+    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
+        return config.get("model_type") in _CLASSES
+
+    def components(self) -> Sequence[Component]:
+        kind = self._json("config.json").get("model_type")
+        if kind not in _CLASSES:
+            raise BundleError(f"{str(self.folder)!r} holds {kind!r}, which is no segmenter: {', '.join(_CLASSES)}")
+        for option in ("queries", "points", "length"):
+            if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
+                raise BundleError(f"{option} is {getattr(self, option)!r}, and must be a number of at least 1")
+        mean, deviation = self._normalisation()
+        if self._is_of_text:
+            if {*mean, *deviation} != {0.5}:
+                raise BundleError(f"images are normalised by {mean} and {deviation}, and Swift does it by 0.5")
+            if not (self.folder / "tokenizer.json").is_file():
+                raise BundleError(f"{str(self.folder)!r} has no tokenizer.json; save the tokenizer of the texts there")
+        return [Component("main", _FILE, self._text if self._is_of_text else self._of_points)]
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"segmenter": {"form": "text" if self._is_of_text else "points"}}
+
+    def write_files(self, bundle: Path) -> None:
+        if self._is_of_text:
+            write_with_pairs(self.folder / "tokenizer.json", bundle / "tokenizer" / "tokenizer.json")
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        if "main" not in metadata["assets"]:
+            return [problem("assets.main is missing")]
+        found, wrong = function_of(bundle / metadata["assets"]["main"])
+        if wrong:
+            return wrong
+        of_text = not any("point" in name for name in found.inputs)
+        return [*asset_problems(found), *(tokenizer_problems(bundle) if of_text else ())]
+
+    @property
+    def _class(self) -> str:
+        return _CLASSES[self._json("config.json")["model_type"]]
+
+    @property
+    def _is_of_text(self) -> bool:
+        return self._class == _OF_TEXT
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BundleError(f"{str(self.folder)!r} has no {name}") from None
+        except ValueError as error:
+            raise BundleError(f"{str(self.folder / name)!r} is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise BundleError(f"{str(self.folder / name)!r} is not an object")
+        return found
+
+    def _normalisation(self) -> tuple[list[float], list[float]]:
+        """Mean and deviation of the image processor, whose settings have their own file or are in the processor's."""
+        whole = self.folder / "processor_config.json"
+        found = self._json(whole.name if whole.is_file() else "preprocessor_config.json")
+        settings = found.get("image_processor", found)
+        if not settings.get("do_normalize", True):
+            return [0.0] * 3, [1.0] * 3
+        try:
+            return list(settings["image_mean"]), list(settings["image_std"])
+        except KeyError as error:
+            raise BundleError(f"the image processor of {str(self.folder)!r} has no {error.args[0]}") from None
+
+    def _model(self) -> Any:
+        from patcomp.bundles.loading import model_of
+
+        return model_of(self.folder, "transformers", self._class, self.dtype)
+
+    def _of_points(self) -> list[Entry]:
+        import torch
+
+        from patcomp.bundles.segmenter.modules import Points
+        from patcomp.tasks.entries import Entry
+
+        model = self._model()
+        side = int(model.config.prompt_encoder_config.image_size)
+        draw, shape = torch.Generator().manual_seed(0), (1, self.queries, self.points)
+        labels = torch.tensor([1.0, 0.0, 2.0, 3.0, -1.0, -1.0])[torch.arange(self.queries * self.points) % 6]
+        values = (
+            torch.rand(1, 3, side, side, generator=draw).to(model.dtype),
+            torch.rand(*shape, 2, generator=draw) * side,
+            labels.reshape(shape),
+        )
+        inputs = dict(zip(POINT_INPUTS, values, strict=True))
+        return [Entry("main", Points(model, *self._normalisation()), inputs, POINT_OUTPUTS)]
+
+    def _text(self) -> list[Entry]:
+        import torch
+
+        from patcomp.bundles.segmenter.modules import Text
+        from patcomp.tasks.entries import Entry
+
+        model = self._model()
+        side, text = int(model.config.vision_config.image_size), model.config.text_config
+        if self.length > text.max_position_embeddings:
+            raise BundleError(f"length is {self.length}, and the model reads {text.max_position_embeddings} tokens")
+        ids = torch.full((1, self.length), text.eos_token_id, dtype=torch.int32)
+        ids[0, : min(4, self.length - 1)] = torch.tensor([text.bos_token_id, 5, 7, 9])[: min(4, self.length - 1)].int()
+        pixels = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(model.dtype)
+        inputs = {"pixel_values": pixels, "input_ids": ids}
+        return [Entry("main", Text(model, text.eos_token_id), inputs, TEXT_OUTPUTS)]

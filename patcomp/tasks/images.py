@@ -1,0 +1,107 @@
+"""Images of bytes as inputs: the image processor of a checkpoint becomes part of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.errors import PatcompError, reason_of
+from patcomp.tasks.entries import Entry
+
+_FILES = ("preprocessor_config.json", "processor_config.json")
+_PIXELS = "pixel_values"
+
+
+class FromImage(nn.Module):
+    """A model of an image of bytes, (height, width, 3): what its image processor computes in PyTorch, then the model.
+
+    Args:
+        model: takes what the processor makes.
+        processor: of transformers, with the backend torchvision.
+        dtype: of the model's input.
+    """
+
+    def __init__(self, model: nn.Module, processor: Any, dtype: torch.dtype):
+        super().__init__()
+        self.model, self.processor, self.dtype = model, processor, dtype
+
+    def pixels(self, image: Tensor) -> Tensor:
+        """The input of the model."""
+        made = self.processor(
+            images=image.permute(2, 0, 1), input_data_format="channels_first", return_tensors="pt"
+        )  # fmt: skip
+        found: Tensor = made[_PIXELS]
+        return found.to(self.dtype)
+
+    def forward(self, image: Tensor) -> Any:
+        return self.model(self.pixels(image))
+
+
+def with_image(entries: Sequence[Entry], folder: Path, size: tuple[int, int]) -> list[Entry]:
+    """Functions whose images are bytes: `image` (height, width, 3) of uint8 takes the place of `pixel_values`.
+
+    Args:
+        entries: the functions of a model.
+        folder: of its checkpoint, with the settings of its image processor.
+        size: height and width of the image.
+
+    Raises:
+        PatcompError: no function takes an image, there is no processor, its code cannot be part of a program, or the
+            model does not take what the processor makes.
+    """
+    if min(size) < 1:
+        raise PatcompError(f"an image of {size[0]}x{size[1]} has no pixels; give the height and width, 480x640")
+    if not any(_PIXELS in entry.inputs for entry in entries):
+        raise PatcompError(f"the model in {str(folder)!r} takes no image; leave the size of an image out")
+    processor = _processor(folder)
+    return [_from_image(entry, processor, size) if _PIXELS in entry.inputs else entry for entry in entries]
+
+
+def _from_image(entry: Entry, processor: Any, size: tuple[int, int]) -> Entry:
+    pixels, name = entry.inputs[_PIXELS], type(processor).__name__
+    if len(entry.inputs) > 1 or pixels.ndim != 4 or pixels.shape[1] != 3:
+        shape = "x".join(map(str, pixels.shape))
+        raise PatcompError(
+            f"the function {entry.name!r} takes {', '.join(entry.inputs)} (pixels {shape}), and only one image of "
+            "three channels can be given as bytes; leave the size of an image out"
+        )
+    module = FromImage(entry.module, processor, pixels.dtype).eval()
+    image = torch.randint(0, 256, (*size, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad():  # this also computes the constants that processors keep, which export must not trace
+            made = module.pixels(image)
+            module(image)
+    except Exception as error:  # the code of processors and models can raise anything
+        raise PatcompError(
+            f"{name} and the model do not run on an image of {size[0]}x{size[1]}: {reason_of(error)}"
+        ) from error
+    if made.ndim != 4 or made.shape[:2] != pixels.shape[:2]:
+        raise PatcompError(f"{name} makes pixels of {'x'.join(map(str, made.shape))} of one image, and not 1x3xHxW")
+    return replace(entry, module=module, inputs={"image": image})
+
+
+def _processor(folder: Path) -> Any:
+    """The image processor of a checkpoint, which computes in PyTorch."""
+    from transformers import AutoImageProcessor
+
+    if not any((folder / file).is_file() for file in _FILES):
+        raise PatcompError(
+            f"{str(folder)!r} has no {_FILES[0]}, which says how images become inputs; save the image processor there"
+        )
+    try:
+        found = AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the settings can make transformers raise anything
+        raise PatcompError(
+            f"transformers cannot load the image processor of {str(folder)!r}: {reason_of(error)}"
+        ) from error
+    if getattr(found, "backend", None) != "torchvision":
+        raise PatcompError(
+            f"transformers has {type(found).__name__} of {str(folder)!r} without PyTorch (its backend is not "
+            "torchvision); leave the size of an image out, and preprocess in the app"
+        )
+    return found
