@@ -17,6 +17,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch import _prims_common
 from torch._decomp import _core_aten_decompositions_post_autograd as python_decompositions
 from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
@@ -90,6 +91,7 @@ __all__ = [
     "make_fx",
     "no_questions",
     "one_layer_lstm",
+    "open_layouts",
     "operator_of",
     "outside_of_traces",
     "overload_name",
@@ -231,6 +233,25 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
     oblivious = symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with _frozen(environment, _check_frozen=ask, evaluate_expr=evaluate), environment.suppress_guards(), oblivious:
         yield asked
+
+
+@contextmanager
+def open_layouts() -> Iterator[None]:
+    """Let a trace leave open whether a tensor of dynamic sizes is contiguous in memory.
+
+    PyTorch asks for each size whether it is 1, and a tensor of q - 1 tokens would forbid a q of 2.
+    """
+    own = _prims_common.check_contiguous_sizes_strides
+
+    def check(sizes: Any, strides: Any, false_if_dde: bool = False) -> bool:
+        with symbolic_shapes_settings.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return own(sizes, strides, false_if_dde=True)
+
+    _prims_common.check_contiguous_sizes_strides = check
+    try:
+        yield
+    finally:
+        _prims_common.check_contiguous_sizes_strides = own
 
 
 @contextmanager

@@ -140,7 +140,16 @@ NEURAL_ENGINE = Target(
                 "while",
             )
         )
-        | {"composite gather_mm", "composite gated_delta_update", "composite state_space_update"},
+        | {
+            f"composite {name}"
+            for name in (
+                "gather_mm",
+                "gated_delta_update",
+                "kimi_delta_update",
+                "selective_scan_update",
+                "state_space_update",
+            )
+        },
         max_asset_bytes=2 * 2**30,
         row_bytes=64,
         stride_factors=frozenset({2, 3}),

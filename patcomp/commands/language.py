@@ -55,11 +55,19 @@ def convert_lm(
         bool, typer.Option("--hidden", help="Give each function the hidden state before the head as an output.")
     ] = False,
     draft: Annotated[
-        str | None, typer.Option(help="The folder or id of a smaller model, the function draft of the same asset.")
+        str | None,
+        typer.Option(help="The folder or id of a smaller model, or mtp: the function draft of the same asset."),
     ] = None,
     window_caches: Annotated[
         bool, typer.Option("--window-caches", help="Layers with a sliding window keep the tokens of the window only.")
     ] = False,
+    absorb_latents: Annotated[
+        bool, typer.Option("--absorb-latents", help="Latent attention attends to the latents in the cache.")
+    ] = False,
+    embeddings: Annotated[
+        Literal["inside", "outside"],
+        typer.Option(help="outside: per-layer embeddings (Gemma 3n, 4) are a file of the bundle and an input."),
+    ] = "inside",
     float32: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,6 +105,8 @@ def convert_lm(
         allow_missing=allow_missing or (), allow_unexpected=allow_unexpected or (), progress=working, writer=writer,
         prefill=prefill, verify=verify, hidden=hidden, draft=draft, check=not no_check if check is None else check,
         catalog=load_catalogs(catalog), float32=float32 or (), window_caches=window_caches,
+        absorb_latents=absorb_latents,
+        embeddings=embeddings,
     )  # fmt: skip
     say(f"{bundle.path}: {bundle.metadata['language']['max_context_length']} tokens at most")
     if bundle.metadata["compression"] is None:
@@ -121,6 +131,9 @@ def convert_vlm(
     compress: Compress = None,
     allow_missing: AllowMissing = None,
     allow_unexpected: AllowUnexpected = None,
+    draft: Annotated[
+        Literal["mtp"] | None, typer.Option(help="mtp: the checkpoint's head that foresees tokens as a function.")
+    ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")] = False,
     writer: Writer = None,
 ) -> None:
@@ -134,7 +147,7 @@ def convert_vlm(
     bundle = convert_vision_language_model(
         folder, out=output, image_size=image_size, max_context=max_context, dtype=dtype,
         tokenizer=None if tokenizer else False, compress=compress, allow_missing=allow_missing or (),
-        allow_unexpected=allow_unexpected or (), check=not no_check, progress=working, writer=writer,
+        allow_unexpected=allow_unexpected or (), draft=draft, check=not no_check, progress=working, writer=writer,
     )  # fmt: skip
     metadata = bundle.metadata
     vision, most = metadata["vision"], metadata["language"]["max_context_length"]
@@ -151,7 +164,10 @@ def generate(
     prompt: Annotated[
         str, typer.Option(help="The text to continue; with an image, it has the image token at the image's place.")
     ],
-    image: Annotated[Path | None, typer.Option(help="An image for a bundle of convert-vlm; read by Pillow.")] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="An image for a bundle of convert-vlm, read by Pillow; may be given several times."),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
     draft: Annotated[
         Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")

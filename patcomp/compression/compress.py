@@ -11,7 +11,7 @@ import numpy as np
 
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.report import WeightReport
-from patcomp.compression.scheme import Scheme, Stored
+from patcomp.compression.scheme import Layout, Scheme, Stored
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.blobs import BlobStore
 from patcomp.ir.builder import Builder
@@ -64,7 +64,11 @@ def compress_module(
         _replace(weight, stored, scheme, made.blobs)
         error = psnr(values, stored)
         release([module.blobs[weight.key].data, *(blob.data for blob in made.blobs if blob.key not in others)])
-        reports.append(WeightReport(weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error))
+        reports.append(
+            WeightReport(
+                weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error, weight.key in rounded
+            )
+        )
     verify(made, runtime=True)
     return made, reports
 
@@ -94,6 +98,11 @@ def dtype_of(weight: Weight) -> np.dtype:
 
 def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Sequence[np.ndarray] = ()) -> Stored:
     """The stored form of a weight's values in a scheme; moments are those of `Scheme.store_for`."""
+    kernel = values.shape[2:] if weight.kinds == ("conv",) else ()
+    if moments and kernel:  # its inputs are the channels at each place of the kernel
+        rows = scheme.for_places(math.prod(kernel))
+        made = rows.store_for(values.reshape(len(values), -1), Layout((0,), 1), dtype_of(weight), moments)
+        return made.reshaped(values.shape)
     if moments:
         return scheme.store_for(values, weight.layout, dtype_of(weight), moments)
     return scheme.store(values, weight.layout, dtype_of(weight))

@@ -27,6 +27,7 @@ class WeightReport:
         after: bytes after, with scales, palettes and masks.
         psnr: the peak signal-to-noise ratio of the weight in dB; infinite if it is unchanged, None if it was compressed
             before the conversion, so that its floats are not known.
+        by_examples: whether it was rounded so that outputs stay on example inputs; otherwise each number alone.
     """
 
     name: str
@@ -36,6 +37,7 @@ class WeightReport:
     before: int
     after: int
     psnr: float | None
+    by_examples: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,19 @@ class CompressionReport:
         shown = [
             text_of(self.__rich__()),
             *(f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items()),
+            *self._rounding(),
             *map(str, self.others),
         ]
         return "\n".join(shown)
+
+    def _rounding(self) -> Iterator[str]:
+        """How many weights were rounded by examples, if any were, and what reads the others."""
+        smaller = [weight for weight in self.weights if weight.scheme]
+        others = [weight for weight in smaller if not weight.by_examples]
+        if len(others) < len(smaller):
+            readers = ", ".join(dict.fromkeys(kind for weight in others for kind in weight.kinds))
+            rest = f"; {len(others)} by {readers} were rounded number by number" if others else ""
+            yield f"{len(smaller) - len(others)} of {len(smaller)} weights were rounded by the examples{rest}"
 
     def __rich__(self) -> Table:
         from rich.table import Table

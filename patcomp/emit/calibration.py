@@ -17,8 +17,18 @@ from patcomp.compression.compress import floats, stored_as
 from patcomp.compression.gptq import fitted
 from patcomp.compression.scheme import Scheme, Stored
 from patcomp.compression.weights import PRODUCTS, Weight, weights_of
-from patcomp.evaluate.lockstep import Choices, Frame, Lockstep, second_moments, weight_operand, weight_tensor
+from patcomp.evaluate.lockstep import (
+    Choices,
+    Frame,
+    Lockstep,
+    moments_of,
+    second_moments,
+    weight_operand,
+    weight_tensor,
+    windows,
+)
 from patcomp.evaluate.machine import Step
+from patcomp.evaluate.registry import integers
 from patcomp.ir.axes import axes_before
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule, callee
@@ -26,6 +36,7 @@ from patcomp.ir.traits import Reshape
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
 
+_WINDOWS = ("coreai.conv2d", "coreai.conv3d")
 _WAITING = (("matmul",), ("gather_mm",))
 """Kinds of weights that are rounded at their product."""
 
@@ -36,7 +47,7 @@ def calibrated(
     scheme_of: Callable[[Weight], Scheme | None],
     examples: Sequence[Callable[[], Sequence[Any]]],
 ) -> Mapping[str, Stored]:
-    """The stored forms of the weights that a graph reads, by their keys.
+    """The stored forms of the weights that products of a graph read, by their keys, as far as a scheme goes by inputs.
 
     Args:
         module: the program.
@@ -47,7 +58,7 @@ def calibrated(
     """
     walk = _Walk(module, scheme_of)
     walk.run_graph(module.graph(entry), [example() for _ in range(2) for example in examples])
-    return walk.stored
+    return {key: walk.stored[key] for key in walk.by_examples}
 
 
 class _Walk(Lockstep):
@@ -58,6 +69,7 @@ class _Walk(Lockstep):
         self.scheme_of = scheme_of
         self.weights = {weight.key: weight for weight in weights_of(module)}
         self.stored: dict[str, Stored] = {}
+        self.by_examples: list[str] = []
         self.named: dict[SSAValue, Weight] = {}
         """The weights that wait for their product, by the values that are views of them."""
         self.choices: dict[SSAValue, Choices] = {}
@@ -82,6 +94,8 @@ class _Walk(Lockstep):
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
                     self._round(self.named[operand], index, operands, self.choices.get(operand))
+        elif op.name in _WINDOWS and op.operands[1] in self.named:
+            self._round_convolution(op, self.named[op.operands[1]], operands)
         return super().run(step, operands, frames)
 
     def _name(self, value: SSAValue, of: SSAValue) -> None:
@@ -101,6 +115,9 @@ class _Walk(Lockstep):
         if weight.kinds in _WAITING and not any(_is_inside_control_flow(reader) for reader in weight.readers):
             self.named[op.results[0]] = weight
             return results
+        if weight.kinds == ("conv",) and (views := _windowed(weight)):
+            self.named.update(dict.fromkeys(views, weight))
+            return results
         if weight.key not in self.stored:
             self.stored[weight.key] = stored_as(scheme, weight, floats(weight, self.module.blobs))
         made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
@@ -112,6 +129,8 @@ class _Walk(Lockstep):
         scheme = self.scheme_of(weight)
         assert scheme is not None
         if weight.key not in self.stored:
+            if scheme.goes_by_inputs:
+                self.by_examples.append(weight.key)
             exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
             matrices = weight.layout.matrices(exact)
             moments, crossed = second_moments(operands[:half], operands[half:], index, len(matrices), choices)
@@ -119,6 +138,32 @@ class _Walk(Lockstep):
             self.stored[weight.key] = stored_as(
                 scheme, weight, weight.layout.weight(np.stack(better), exact.shape), moments
             )
+        self._use(weight, index, operands, choices)
+
+    def _round_convolution(self, op: Operation, weight: Weight, operands: Sequence[list[Any]]) -> None:
+        """The same for a convolution, whose inputs are its windows; a grouped one goes number by number."""
+        half = len(operands) // 2
+        stride, dilation, groups = (integers(values) for values in operands[0][2:5])
+        scheme = self.scheme_of(weight)
+        assert scheme is not None
+        shape = operands[0][1].shape  # of one dimension, a weight gets another axis
+        by_inputs = scheme.goes_by_inputs and groups == [1]
+        if weight.key not in self.stored and not by_inputs:
+            self.stored[weight.key] = stored_as(scheme, weight, floats(weight, self.module.blobs))
+        elif weight.key not in self.stored:
+            self.by_examples.append(weight.key)
+            exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
+            seen = [windows(given[0].float(), shape[2:], stride, dilation) for given in operands]
+            moments, crossed = moments_of(seen[:half], seen[half:])
+            better = fitted(exact.reshape(len(exact), -1), moments[0], crossed[0])
+            self.stored[weight.key] = stored_as(scheme, weight, better.reshape(exact.shape), moments)
+        made = weight_tensor(self.stored[weight.key].floats(), operands[0][1])
+        for given in operands[half:]:
+            given[1] = made.reshape(shape)
+
+    def _use(self, weight: Weight, index: int, operands: Sequence[list[Any]], choices: Choices | None) -> None:
+        """Let the rounded program multiply by what is stored."""
+        half = len(operands) // 2
         rounded = weight.layout.matrices(self.stored[weight.key].floats())
         for number, given in enumerate(operands[half:]):
             read = rounded if choices is None else rounded[choices.changed[number].numpy()]
@@ -131,6 +176,24 @@ def _keeps_matrices(op: Operation) -> bool:
         return False
     before, after = (shape_of(value.type)[-2:] for value in (op.operands[0], op.results[0]))
     return before == after and None not in before
+
+
+def _windowed(weight: Weight) -> list[SSAValue]:
+    """The values by which convolutions read a weight, if nothing else does, and nothing moves its elements; transposed
+    convolutions read it in another way."""
+    found: list[SSAValue] = []
+    for constant in weight.constants:
+        value = constant.results[0]
+        for use in value.uses:
+            is_view = use.operation.has_trait(Reshape)
+            read = use.operation.results[0] if is_view else value
+            readers = list(read.uses) if is_view else [use]
+            if not all(each.operation.name in _WINDOWS and each.index == 1 for each in readers):
+                return []
+            if any(_is_inside_control_flow(each.operation) for each in readers):
+                return []
+            found.append(read)
+    return found
 
 
 def _is_inside_control_flow(op: Operation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,17 +97,16 @@ def second_moments(
         For each matrix two arrays of shape (inputs, inputs): the mean products of the changed program's inputs with
         themselves, and with the program's own, which are the columns.
     """
+    if choices is None:
+        return moments_of(
+            *([_inputs(given[1 - index], given[index], index, count) for given in each] for each in (exact, changed))
+        )
     size = exact[0][index].shape[-2 if index == 1 else -1]
     moments, crossed = torch.zeros(2, count, size, size, dtype=torch.float64)
     rows = torch.zeros(count, 1, 1, dtype=torch.float64)
     for number, (own, made) in enumerate(zip(exact, changed, strict=True)):
-        read = count if choices is None else len(choices.exact[number])
+        read = len(choices.exact[number])
         wanted, found = (_inputs(given[1 - index], given[index], index, read) for given in (own, made))
-        if choices is None:
-            moments += (found.mT @ found).double()
-            crossed += (found.mT @ wanted).double()
-            rows += wanted.shape[1]
-            continue
         first, second = choices.exact[number], choices.changed[number]
         for matrix in first[first == second].unique().tolist():
             here = (first == matrix) & (second == matrix)
@@ -116,6 +116,39 @@ def second_moments(
             rows[matrix] += len(ours)
     rows.clamp_(min=1)
     return list((moments / rows).numpy()), list((crossed / rows).numpy())
+
+
+def moments_of(exact: Sequence[Tensor], changed: Sequence[Tensor]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """As `second_moments`, from the inputs of each example, (matrices, rows, inputs)."""
+    count, _, size = exact[0].shape
+    moments, crossed = torch.zeros(2, count, size, size, dtype=torch.float64)
+    for wanted, found in zip(exact, changed, strict=True):
+        moments += (found.mT @ found).double()
+        crossed += (found.mT @ wanted).double()
+    rows = max(sum(each.shape[1] for each in exact), 1)
+    return list((moments / rows).numpy()), list((crossed / rows).numpy())
+
+
+def windows(values: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
+    """What a convolution multiplies its weight by: (1, windows, channels * kernel).
+
+    Args:
+        values: (batch, channels, sizes...).
+        kernel, stride, dilation: for each of the sizes.
+    """
+    counts = [
+        (size - far * (width - 1) - 1) // step + 1
+        for size, width, step, far in zip(values.shape[2:], kernel, stride, dilation, strict=True)
+    ]
+    parts = []
+    for place in itertools.product(*map(range, kernel)):
+        cut = tuple(
+            slice(at * far, at * far + step * (count - 1) + 1, step)
+            for at, far, step, count in zip(place, dilation, stride, counts, strict=True)
+        )
+        parts.append(values[(slice(None), slice(None), *cut)].flatten(2))
+    found = torch.stack(parts, 2).flatten(1, 2)  # (batch, channels * kernel, windows)
+    return found.mT.reshape(1, -1, found.shape[1])
 
 
 def weight_tensor(values: np.ndarray, like: Tensor) -> Tensor:

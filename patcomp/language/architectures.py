@@ -22,7 +22,8 @@ _DYNAMIC = (
     "granitemoehybrid", "nemotron_h", "zamba2", "gemma4_text", "gemma3n_text", "deepseek_v3", "youtu",
     "minicpm3", "glm4_moe_lite", "exaone4", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
     "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3", "cohere2", "glm4_moe",
-    "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal",
+    "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal", "rwkv", "minimax", "minimax_m2", "zaya",
+    "deepseek_v32", "glm_moe_dsa",
 )  # fmt: skip
 
 ARCHITECTURES: dict[str, Architecture] = {

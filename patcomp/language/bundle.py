@@ -14,9 +14,20 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, EMBEDDING, MAIN, TOKENS, TOWER, VISION
+from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.generation import Draft, Drafting, Generation, Session, greedy, speculative
+from patcomp.language.generation import (
+    Draft,
+    Drafting,
+    Generation,
+    HiddenStates,
+    Session,
+    feeding,
+    greedy,
+    speculative,
+    without,
+)
+from patcomp.language.per_layer import Table
 from patcomp.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp.language.static_run import StaticCall, generate_static, sizes_of
 from patcomp.language.vision.generating import embedded_call, expanded, features_of
@@ -56,14 +67,15 @@ class Bundle:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
         Args:
-            prompt: token ids; or a text, which the bundle's tokenizer splits. With an image, it has the image token
-                once, at the place of the image.
+            prompt: token ids; or a text, which the bundle's tokenizer splits. With images, it has the image token once
+                at the place of each.
             max_new_tokens: how many tokens to generate.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
-                of the shape (1, 3, size, size).
-            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model or its
-                path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a number.
-                The tokens are the same, up to equal logits: several tokens in one call are rounded in another order.
+                of the shape (1, 3, size, size); or a list of several.
+            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
+                or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
+                number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
+                order.
             drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
 
         Raises:
@@ -90,10 +102,9 @@ class Bundle:
         """
         metadata = self.metadata
         vision = metadata["vision"] if metadata["kind"] == VISION else {}
-        if image is not None and not vision:
+        images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
+        if images and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        if vision and draft is not None:
-            raise LanguageModelError("draft= goes with bundles of text only")
         text = placed(prompt, vision) if isinstance(prompt, str) else ""
         tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
         limit = self._limit
@@ -102,14 +113,14 @@ class Bundle:
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
         if vision:
-            tokens = expanded(tokens, vision, has_image=image is not None, shown=self._image_token(vision))
+            tokens = expanded(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
         if vision:
-            pixels = None if image is None else pixels_of(image, vision)
-            return self._generation_with_vision(tokens, max_new_tokens, pixels)
+            pixels = [pixels_of(each, vision) for each in images]
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := sizes_of(asset.function_names):
@@ -124,21 +135,45 @@ class Bundle:
             session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
             if draft is None or max_new_tokens < 1:
                 return greedy(session, tokens, max_new_tokens)
-            return speculative(session, self._draft(draft, asset, opened), tokens, max_new_tokens, drafted)
+            foresees = self._draft(draft, asset, opened, session)
+            return speculative(session, foresees, tokens, max_new_tokens, drafted)
 
-    def _generation_with_vision(self, tokens: list[int], new: int, pixels: np.ndarray | None) -> Generation:
-        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine."""
+    def _generation_with_vision(
+        self,
+        tokens: list[int],
+        new: int,
+        pixels: Sequence[np.ndarray],
+        draft: Bundle | str | Path | Draft | Literal[True] | None,
+        drafted: int | None,
+    ) -> Generation:
+        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine.
+
+        A smaller model that drafts is of text, and reads the tokens without those of the image.
+        """
         metadata = self.metadata
+        image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
-            features = None if pixels is None else features_of(assets[TOWER].run, pixels)
+            features = features_of(assets[TOWER].run, *pixels) if pixels else None
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)
 
-            call = embedded_call(assets[EMBEDDING].run, main, features, metadata["vision"]["image_token_id"])
+            call = embedded_call(assets[EMBEDDING].run, main, features, image_token)
             empty = _empty_states(assets[MAIN].described())
-            return greedy(Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens)), tokens, new)
+            session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
+            if draft is None or new < 1:
+                return greedy(session, tokens, new)
+            if draft is True and DRAFT in assets[MAIN].function_names:
+                hidden = HiddenStates()
+                session.call, own = hidden.of_model(call), hidden.to_head(call)
+                empty = _empty_states(assets[MAIN].described(DRAFT))
+                head = Session(own, {DRAFT: None}, empty, self._limit, piece=len(tokens))
+                return speculative(session, Drafting(head, skipped=1), tokens, new, drafted)
+            foresees = self._draft(draft, assets[MAIN], opened, session)
+            if isinstance(foresees, Drafting):
+                foresees = without(image_token, foresees)
+            return speculative(session, foresees, tokens, new, drafted)
 
     @property
     def _limit(self) -> int:
@@ -152,12 +187,14 @@ class Bundle:
         def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             return asset.run(inputs, states, name)
 
-        return Session(call, sizes, _empty_states(next(iter(described.values()))), self._limit)
+        takes_rows = any(PER_LAYER in found.input_names for found in described.values())
+        fed = feeding(Table(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
+        return Session(fed, sizes, _empty_states(next(iter(described.values()))), self._limit)
 
     def _draft(
-        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack
+        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack, session: Session
     ) -> Draft:  # fmt: skip
-        """A function that foresees tokens.
+        """A function that foresees tokens; a head of the model reads the hidden states of its session.
 
         Raises:
             LanguageModelError: the asset has no draft, or the smaller model has another vocabulary or form.
@@ -165,15 +202,25 @@ class Bundle:
         if draft is True:
             if DRAFT not in asset.function_names:
                 raise LanguageModelError(
-                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER, or pass "
-                    "draft= with the bundle of a smaller model"
+                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER or "
+                    "draft='mtp', or pass draft= with the bundle of a smaller model"
                 )
-            return Drafting(self._session(asset, [DRAFT]))
+            drafting = self._session(asset, [DRAFT])
+            if HIDDEN not in asset.described(DRAFT).input_names:
+                return Drafting(drafting)
+            states = HiddenStates()
+            session.call, drafting.call = states.of_model(session.call), states.to_head(drafting.call)
+            return Drafting(drafting, skipped=1)
         if not isinstance(draft, Bundle | str | Path):
             return draft
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
         if not (smaller.path / "metadata.json").is_file():
             raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: it has no metadata.json")
+        if smaller.metadata["kind"] == VISION:
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} takes images, and a draft is a bundle of text only; convert its "
+                "language model with `patcomp convert-lm`"
+            )
         words = [int(each.metadata["language"]["vocab_size"]) for each in (self, smaller)]
         if words[0] != words[1]:
             raise LanguageModelError(

@@ -20,17 +20,21 @@ from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.asked import context_of, own_context, prompt_of, tokens_of
 from patcomp.language.bundle import Bundle
 from patcomp.language.checking import Comparison, check_programs, compare
 from patcomp.language.compressing import compressed
-from patcomp.language.contract import ONE_TOKEN, engine_refusal
+from patcomp.language.contract import ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp.language.decoder import Decoder
-from patcomp.language.dynamic_form import TOTAL, dynamic_program, exported, functions_of, unread_weights
+from patcomp.language.dynamic_form import dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.head_checking import HeadComparison
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
+from patcomp.language.per_layer import PerLayerDecoder, described_table, outside, write_table
 from patcomp.language.precision import names_of
-from patcomp.language.sources import Step, model_of, source_of
+from patcomp.language.sources import Step, model_of, source_of, stored_in
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
 from patcomp.language.static_form import (
@@ -69,6 +73,8 @@ def convert_language_model(
     hidden: bool = False,
     draft: str | Path | nn.Module | None = None,
     window_caches: bool = False,
+    absorb_latents: bool = False,
+    embeddings: Literal["inside", "outside"] = "inside",
     float32: str | Sequence[str] = (),
     catalog: Sequence[Any] = (),
     check: bool | str | Sequence[int] = True,
@@ -108,10 +114,16 @@ def convert_language_model(
         verify: adds the function `verify`, which takes one token and so many drafted ones behind it.
         hidden: whether each function also returns `hidden`, what the head takes.
         draft: a smaller language model (a folder, an id or a model) that becomes the function `draft` of the same
-            asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it.
+            asset, with weights and states of its own; `Bundle.generate(draft=True)` drafts with it. `"mtp"` for the
+            head of the checkpoint that foresees tokens (multi-token prediction), which takes the model's `hidden`.
         window_caches: whether layers with a sliding window smaller than `max_context` keep the tokens of the window
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
+        absorb_latents: whether layers of latent attention (DeepSeek) attend to the latents in the cache, and make no
+            keys and values of heads from them; decoding behind many tokens is faster, and long prompts are slower.
+        embeddings: `"outside"` writes the table of per-layer embeddings (Gemma 3n, Gemma 4) into a file of its own,
+            `per_layer_embeddings.safetensors`; their rows are then the input `per_layer_embeddings` of each function.
+            The table stays in floats, and Apple's engines do not give such an input.
         float32: names of modules, or patterns such as `["lm_head", "*.self_attn"]`, that compute in float32 inside of a
             program of half precision; the cache is of half precision.
         catalog: catalogs of rules, lowerings and Metal kernels, as `TorchConverter` takes them.
@@ -145,40 +157,55 @@ def convert_language_model(
     word = None if compression is None else compression.text
     if calibrate is not None and (compression is None or target == "neural_engine"):
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
-    points = EntryPoints(prefill, verify, hidden)
+    points = EntryPoints(prefill, verify, hidden or draft == HEAD)
     points.check(max_context)
-    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches):
+    if target == "neural_engine" and (points != EntryPoints() or draft is not None or window_caches or absorb_latents):
         raise LanguageModelError(
-            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the Neural Engine's form has "
-            "functions of its own"
+            "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with target='gpu'; the Neural "
+            "Engine's form has functions of its own"
+        )
+    is_outside = embeddings == "outside"
+    if embeddings not in ("inside", "outside") or (is_outside and (target == "neural_engine" or calibrate is not None)):
+        raise LanguageModelError(
+            "embeddings= is 'inside' or 'outside', and 'outside' goes with target='gpu' and without calibrate="
         )
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
     step: Step = progress or (lambda what: nullcontext())
     source = source_of(folder_or_model, step, trust_remote_code=trust_remote_code)
-    smaller = source_of(draft, step, trust_remote_code=trust_remote_code) if draft is not None else None
+    takes_head = isinstance(draft, str) and draft == HEAD
+    if takes_head and source.folder is None:
+        raise LanguageModelError(
+            f"draft={HEAD!r} goes with the folder of a checkpoint: transformers does not load heads that foresee tokens"
+        )
+    smaller = (
+        None if draft is None or takes_head else source_of(draft, step, trust_remote_code=trust_remote_code)
+    )  # fmt: skip
     word = ", ".join(part for part in (source.form and source.form.name, word) if part) or None
     allowed = Allowed.of(allow_missing, allow_unexpected)
     if source.folder is None and (allowed.missing or allowed.unexpected):
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
     name = name or source.name
     words = chosen_tokenizer(tokenizer, source.folder, trust_remote_code=trust_remote_code)
-    seen = None if calibrate is None else _tokens_of(calibrate, words)
+    seen = None if calibrate is None else tokens_of(calibrate, words)
     options = {
         "context": max_context, "dtype": dtype, "name": name, "target": target, "points": astuple(points),
         "check": check if isinstance(check, bool | str) else [*check], "quantize_embeddings": quantize_embeddings,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "float32": wide,
         "expand": expand, "compress": repr(compression), "calibrate": seen, "window_caches": window_caches,
-        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else None,
+        "absorb_latents": absorb_latents, "embeddings": embeddings,
+        "draft": request_of(smaller.folder, {}) if smaller and smaller.folder else takes_head,
     }  # fmt: skip
     # a later run does not know an object again
     known = source.folder if (tokenizer is None or tokenizer is False) and not catalog else None
     known = None if smaller is not None and smaller.folder is None else known
-    prompt = _prompt(check, words, max_context)
+    prompt = prompt_of(check, words, max_context)
     with unfinished(place, request_of(known, options) if known else uuid4().hex) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(source, dtype, allowed, wide, trust_remote_code=trust_remote_code, expand=expand)
+            model, notes = model_of(
+                source, dtype, allowed, wide, trust_remote_code=trust_remote_code, expand=expand, takes_head=takes_head
+            )
         context = context_of(model, max_context)
         name = name or str(model.config.model_type)
         comparisons: list[Comparison] = []
@@ -193,9 +220,15 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
+                form_of_states: dict[str, Any] = {
+                    "hidden": points.hidden, "dtype": DTYPES[dtype], "context": context if window_caches else None,
+                    "absorbs": absorb_latents,
+                }  # fmt: skip
+                table = chosen.enter_context(outside(model)) if is_outside else None
                 decoders = [
-                    Decoder(model, hidden=hidden, dtype=DTYPES[dtype], context=context if window_caches else None)
-                ]
+                    Decoder(model, **form_of_states) if table is None else
+                    PerLayerDecoder(model, table, **form_of_states)
+                ]  # fmt: skip
                 if window_caches and not decoders[0].states.has_windows:
                     raise LanguageModelError(
                         f"{type(model).__name__} has no layer with a sliding window of less than {context} tokens; "
@@ -208,9 +241,19 @@ def convert_language_model(
                         )
                     chosen.enter_context(implementations(drafting))
                     decoders.append(_draft_decoder(drafting, model, context))
+                if takes_head:
+                    with step("loading the head that foresees tokens"):
+                        form, files = stored_in(source, expand=expand)
+                        head = load_head(model, files, form, dtype, str(source.folder))
+                    chosen.enter_context(implementations(head))
+                    decoders.append(HeadDecoder(head, DTYPES[dtype]))
                 notes = (*notes, *_notes_on_engines(decoders[0], points))
-                functions = function_map(points, has_draft=smaller is not None)
+                functions = function_map(points, has_draft=draft is not None)
                 described = description(model, context, name, source.identifier, notes, functions, word)
+                if table is not None:
+                    described[PER_LAYER] = described_table(table.weight)
+                    with step("writing the table of per-layer embeddings"):
+                        work.once("table", lambda: write_table(work.folder, table.weight))
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
                 if checked is not None:
@@ -255,7 +298,12 @@ def _dynamic(
     with step("converting the program"):
         program = dynamic_program(programs, catalog)
     each = [[function for function in functions if function.decoder is decoder] for decoder in decoders]
-    return program, [Comparison(of_one, prompt, dtype, context) for of_one in each]
+    return program, [
+        HeadComparison(of_one, prompt, dtype, context, decoders[0].model)
+        if isinstance(of_one[0].decoder, HeadDecoder) else
+        Comparison(of_one, prompt, dtype, context)
+        for of_one in each
+    ]  # fmt: skip
 
 
 def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
@@ -269,7 +317,7 @@ def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
         raise LanguageModelError(
             f"the draft has {words[1]} tokens and the model {words[0]}; a draft must have the same vocabulary"
         )
-    own = _own_context(draft)
+    own = own_context(draft)
     if own is not None and own < context:
         raise LanguageModelError(f"the draft takes {own} tokens and the bundle {context}; pass max_context={own}")
     return Decoder(draft)
@@ -278,9 +326,10 @@ def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
 def _notes_on_engines(decoder: Decoder, points: EntryPoints) -> list[str]:
     """Why Apple's engines do not take a bundle, or not with their own settings; each is a warning, too."""
     refusal = engine_refusal([state.grows for state in decoder.states.states])
-    if refusal:
-        warnings.warn(f"{decoder.model.config.model_type}: {refusal}", ConversionWarning, stacklevel=3)
-    return [note for note in (refusal, ONE_TOKEN if points.prefill else "") if note]
+    outside_note = OUTSIDE if PER_LAYER in decoder.further else ""
+    for note in filter(None, (refusal, outside_note)):
+        warnings.warn(f"{decoder.model.config.model_type}: {note}", ConversionWarning, stacklevel=3)
+    return [note for note in (refusal, outside_note, ONE_TOKEN if points.prefill else "") if note]
 
 
 def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinished | None) -> AIProgram:
@@ -305,57 +354,6 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     module = Extend(model, embeddings, logits=True)
     arguments = extend_arguments(model, embeddings, states_of(model).states, queries, size)
     compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
-
-
-def _prompt(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
-    """The tokens to compare program and model on; none for the built-in ones.
-
-    Raises:
-        LanguageModelError: the prompt is empty, longer than the context, or a text without a tokenizer.
-    """
-    if isinstance(check, bool):
-        return []
-    if isinstance(check, str) and tokenizer is None:
-        raise LanguageModelError("check= is a text, and the bundle has no tokenizer; give token ids")
-    prompt = [int(token) for token in (tokenizer(check)["input_ids"] if isinstance(check, str) else check)]
-    if not prompt or (context is not None and len(prompt) > context):
-        raise LanguageModelError(f"check= is a prompt of {len(prompt)} tokens; it must be of 1 to {context or 'all'}")
-    return prompt
-
-
-def _tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
-    """The token ids of a text in a file, or those that are given.
-
-    Raises:
-        LanguageModelError: there is no such file, or no tokenizer.
-    """
-    if not isinstance(text, str | Path):
-        return [int(token) for token in text]
-    if tokenizer is None:
-        raise LanguageModelError("calibrate= is a text, and the bundle has no tokenizer; give token ids")
-    if not Path(text).is_file():
-        raise LanguageModelError(f"there is no text at {str(text)!r}")
-    found = tokenizer(Path(text).read_text(errors="replace"), add_special_tokens=False)
-    return [int(token) for token in found["input_ids"]]
-
-
-def context_of(model: Any, wanted: int | None) -> int:
-    """The most tokens of a bundle."""
-    own = _own_context(model)
-    if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
-        raise LanguageModelError(
-            f"max_context is {wanted}; the model takes {TOTAL} to {own} tokens" if own else
-            f"max_context is {wanted}; it must be at least {TOTAL}"
-        )  # fmt: skip
-    if wanted is None and own is None:
-        raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
-    return wanted or int(own or 0)
-
-
-def _own_context(model: Any) -> int | None:
-    """The most tokens that a model takes, as far as its configuration says it."""
-    config = model.config.get_text_config()
-    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
 
 
 def _check_has_static_form(model: Any) -> None:

@@ -19,6 +19,7 @@ from patcomp.emit.compressed import Plan
 from patcomp.emit.metadata import AssetMetadata
 from patcomp.errors import ConversionWarning
 from patcomp.language.bundle import Bundle
+from patcomp.language.contract import TABLE_FILE
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quality import QualityReport, measured, plan_of
 from patcomp.language.text_loss import Text
@@ -165,6 +166,8 @@ class _Opened:
             for each in source.iterdir():
                 if each.is_dir() and each.suffix != ".aimodel":
                     shutil.copytree(each, work.folder / each.name)
+                elif each.name == TABLE_FILE:
+                    shutil.copy2(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
             described["compression"] = request.text

@@ -10,11 +10,15 @@ EMBEDDING, TOWER = "embedding", "vision"
 """The roles of the further assets of a bundle with vision."""
 TOKENS, POSITIONS, LOGITS, HIDDEN = "input_ids", "position_ids", "logits", "hidden"
 PIXELS, FEATURES, EMBEDDINGS, EMBEDDED = "pixel_values", "image_features", "embeddings", "inputs_embeds"
-"""The inputs and outputs."""
+PER_LAYER = "per_layer_embeddings"
+"""The inputs and outputs, and a key of `metadata.json`."""
+TABLE_FILE = "per_layer_embeddings.safetensors"
+"""The table of embeddings that are an input."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
 KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
 WINDOW_KEYS, WINDOW_VALUES = "slidingKeys", "slidingValues"
+INDEX = "indexCache"
 """The names of states. A second state of a kind has the number 2 behind its name.
 
 Those of windows have no "cache" and no "kv" in them: Apple's engines would go back in them by counting, and a window
@@ -24,6 +28,9 @@ _MOST_STATES = {LANGUAGE: 4, VISION: 2}
 
 ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with COREAI_CHUNK_THRESHOLD=1 only"
 """A note about bundles with `prefill`."""
+
+OUTSIDE = "each call takes per-layer embeddings as an input, which Apple's engines do not give"
+"""A note about bundles with embeddings outside of the asset."""
 
 VERSION = "0.2"
 """The only version of `metadata.json` that is accepted."""

@@ -11,18 +11,41 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
 
 from patcomp.language.contract import TOKENS
+from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.layers import FixedLayer, FixedStackedLayer, Ring, RingLayer, StackedCacheLayer
-from patcomp.language.recurrences import AskedCache, open_lengths
-from patcomp.language.states import LayerStates, States, cache_argument, states_of
+from patcomp.language.latent import absorbed, check_can_absorb
+from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
+from patcomp.language.open_lengths import open_lengths
+from patcomp.language.states import LayerStates, States, states_of
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """What a decoder is called with, for the model."""
+
+    new: Tensor
+    """The first input: the new tokens, (1, q), or their embeddings."""
+    places: Tensor
+    """The positions of the new tokens, (1, q)."""
+    further: tuple[Tensor, ...]
+    """The further inputs."""
+    offset: Any
+    """The number of tokens of earlier calls."""
+    total: Any
+    """The number of all tokens."""
+    cache: Any
+    given: dict[str, Tensor]
+    """The states by name."""
 
 
 class Decoder(nn.Module):
@@ -33,6 +56,7 @@ class Decoder(nn.Module):
         hidden: whether a call also returns what the head takes.
         dtype: of the cache and of most weights; by default that of the first weight.
         context: as for `states_of`.
+        absorbs: whether layers of latent attention attend to the latents (`latent.py`).
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
@@ -40,10 +64,13 @@ class Decoder(nn.Module):
 
     takes = TOKENS
     """The name of the first input."""
+    further: tuple[str, ...] = ()
+    """The names of further inputs, (1, q, width) each, which come behind the positions."""
 
     def __init__(
-        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None
-    ):
+        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None,
+        absorbs: bool = False,
+    ):  # fmt: skip
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
@@ -51,20 +78,31 @@ class Decoder(nn.Module):
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
-        self._argument = cache_argument(model) or ""
+        if absorbs:
+            check_can_absorb(model)
+        self._absorbs = absorbs
+        self._convention = convention_of(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def example(self, new: int) -> Tensor:
         """A first input for some new tokens."""
         return torch.arange(new)[None] % self.model.config.vocab_size
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, *states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def further_examples(self, new: int) -> tuple[Tensor, ...]:
+        """Further inputs for some new tokens."""
+        return ()
+
+    def fed(self, tokens: np.ndarray) -> dict[str, Any]:
+        """What a caller gives beside tokens, (1, q), and their positions, by name."""
+        return {}
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The logits of the new tokens, and the hidden states that the head takes, if they are asked for.
 
         Args:
             input_ids: (1, q), the new tokens.
             position_ids: (1, n), the positions of all tokens.
-            states: in the order of `self.states`; the call writes to them.
+            others: the further inputs, and the states in the order of `self.states`; the call writes to the states.
 
         Returns:
             (1, q, vocabulary); float16 if the model computes in half precision. The hidden states are (1, q, width)
@@ -73,6 +111,7 @@ class Decoder(nn.Module):
         Raises:
             LanguageModelError: a layer leaves a state as it was, or keeps something of another shape.
         """
+        further, states = others[: len(self.further)], others[len(self.further) :]
         new, total = input_ids.shape[1], position_ids.shape[1]
         offset = total - new
         torch._check(offset >= 0)
@@ -83,9 +122,11 @@ class Decoder(nn.Module):
         windows = sorted({plan.window for plan in self.states.layers if plan.window})
         rings = {window: Ring.of(window, offset, total) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
-        cache = AskedCache(layers=layers)
-        with open_lengths(self.model, cache), self._watched() as seen:
-            logits = self._logits(input_ids, position_ids, offset, cache, given)
+        cache = self._convention.cache(layers)
+        absorbing = absorbed(self.model) if self._absorbs else nullcontext()
+        with open_lengths(self.model, cache), absorbing, self._watched() as seen:
+            places = position_ids.narrow(1, offset, new)
+            logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
                 raise LanguageModelError(
@@ -97,12 +138,18 @@ class Decoder(nn.Module):
         logits = logits.half() if self.dtype in (torch.float16, torch.bfloat16) else logits
         return (logits, seen[-1].to(self.dtype)) if self.hidden else logits
 
-    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
+    def _logits(self, call: NewTokens) -> Tensor:
         """The model's own logits of new tokens, with a cache over the given states."""
-        arguments: dict[str, Any] = {"input_ids": new, self._argument: cache, "use_cache": True}
+        return self.called(call, input_ids=call.new)
+
+    def called(self, call: NewTokens, **arguments: Any) -> Tensor:
+        """The logits of a call of the model that continues the calls before."""
+        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
         if self._takes_positions:
-            arguments["position_ids"] = position_ids.narrow(1, offset, new.shape[1])
-        logits: Tensor = self.model(**arguments).logits
+            arguments["position_ids"] = call.places
+        result = self.model(**arguments)
+        self._convention.take(result, call.cache)
+        logits: Tensor = result.logits
         return logits
 
     @contextmanager
@@ -129,6 +176,8 @@ class Decoder(nn.Module):
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
+        if plan.index is not None:
+            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths) if plan.count else (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.emit.dims import Dims
 from patcomp.errors import ConversionWarning
-from patcomp.language.contract import DRAFT, LOGITS, POSITIONS
+from patcomp.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
 from patcomp.language.decoder import Decoder
 from patcomp.language.entry_points import EntryPoints
 from patcomp.language.exporting import exported_module
@@ -30,7 +31,11 @@ class Function:
     decoder: Decoder
     new: int | None = None
     """The number of new tokens; None for any."""
-    outputs: tuple[str, ...] = (LOGITS,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return (LOGITS, HIDDEN) if self.decoder.hidden else (LOGITS,)
 
     @property
     def state_names(self) -> list[str]:
@@ -46,7 +51,7 @@ def draft_state(name: str) -> str:
 
 def functions_of(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[Function]:
     """The functions of a model, and that of a draft, which takes any number of tokens."""
-    made = [Function(name, decoder, size, points.outputs) for name, size in points.sizes.items()]
+    made = [Function(name, decoder, size) for name, size in points.sizes.items()]
     return [*made, *([Function(DRAFT, draft)] if draft is not None else [])]
 
 
@@ -67,12 +72,30 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
         for function, program in programs:
             converter.add_exported_program(
                 program,
-                input_names=[function.decoder.takes, POSITIONS],
+                input_names=[function.decoder.takes, POSITIONS, *function.decoder.further],
                 output_names=function.outputs,
                 state_names=function.state_names,
                 entrypoint_name=function.name,
             )
-        return converter.to_coreai(target="gpu")
+        made = converter.to_coreai(target="gpu")
+    made.dims = {name: _for_full_caches(dims) for name, dims in made.dims.items()}
+    return made
+
+
+_CAPACITY = "capacity_of_"
+
+
+def _for_full_caches(dims: Dims) -> Dims:
+    """The dimensions of a function that may fill its caches.
+
+    `torch.export` takes another size for granted because of layouts: a view of a whole cache is contiguous. No result
+    depends on that, for models see keys and values of the tokens only, and never a capacity.
+    """
+    kept = (
+        guard for guard in dims.guards
+        if guard.operator != "!=" or not any(name.startswith(_CAPACITY) for name in guard.names)
+    )  # fmt: skip
+    return replace(dims, guards=tuple(kept))
 
 
 def unread_weights(programs: Iterable[ExportedProgram]) -> str:
@@ -95,7 +118,8 @@ def unread_weights(programs: Iterable[ExportedProgram]) -> str:
 
 def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty states."""
-    return decoder.example(new), torch.arange(total)[None], *decoder.states.zeros(capacity)
+    further = decoder.further_examples(new)
+    return decoder.example(new), torch.arange(total)[None], *further, *decoder.states.zeros(capacity)
 
 
 def exported(function: Function, context: int) -> ExportedProgram:
@@ -107,10 +131,11 @@ def exported(function: Function, context: int) -> ExportedProgram:
     dims = Dim("new", min=1, max=context), Dim("total", min=new or 1, max=context)
     least = new + 1 if new and new > 1 else 1  # a write that fills the whole cache is another program for torch.export
     open_states = tuple(
-        {3: Dim(f"capacity_of_{state.name}", min=least, max=2 * context)} if state.grows else {}
+        {3: Dim(f"{_CAPACITY}{state.name}", min=least, max=2 * context)} if state.grows else {}
         for state in decoder.states.states
     )
-    shapes = ({1: dims[0]} if new is None else {}, {1: dims[1]}, open_states)
+    each_new: dict[int, Any] = {1: dims[0]} if new is None else {}
+    shapes = (each_new, {1: dims[1]}, (*[each_new] * len(decoder.further), *open_states))
     arguments = arguments_of(decoder, new or NEW, total, capacity)
     sums = decoder.states.has_windows and new is None
     return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

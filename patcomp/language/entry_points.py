@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from patcomp.language.contract import DRAFT, HIDDEN, LOGITS, MAIN, PREFILL, VERIFY
+from patcomp.language.contract import DRAFT, MAIN, PREFILL, VERIFY
 from patcomp.language.errors import LanguageModelError
 
 
@@ -42,11 +42,6 @@ class EntryPoints:
         if self.verify:
             made[VERIFY] = self.verify + 1
         return made
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs of each function."""
-        return (LOGITS, HIDDEN) if self.hidden else (LOGITS,)
 
 
 def function_map(points: EntryPoints, *, has_draft: bool) -> dict[str, list[str]]:

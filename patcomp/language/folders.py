@@ -60,7 +60,7 @@ def _other_contents(folder: Path) -> str:
             "(merge_and_unload of peft) and give the folder of the result"
         )
     if "model_index.json" in names:
-        return f"holds a pipeline of diffusers, which has several models; take one, and {_BY_FUNCTION}"
+        return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
     if "config.json" in names:
         return ""
     if not names:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.language.contract import CAPACITY, LOGITS, POSITIONS, TOKENS, VERIFY
+from patcomp.emit.asset import as_array
+from patcomp.language.contract import CAPACITY, HIDDEN, LOGITS, POSITIONS, TOKENS, VERIFY
 
 Call = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a function, by its name, on inputs and states by name; the states are updated in place."""
@@ -173,14 +174,15 @@ class Drafting:
 
     Args:
         session: of the smaller model, at the start.
+        skipped: how many of the first tokens it does not read.
     """
 
-    def __init__(self, session: Session):
-        self._session, self._start = session, session.snapshot()
+    def __init__(self, session: Session, skipped: int = 0):
+        self._session, self._start, self._skipped = session, session.snapshot(), skipped
 
     def __call__(self, tokens: Sequence[int], count: int) -> list[int]:
         """The tokens that the smaller model finds most probable; `tokens` continues those of the call before."""
-        session = self._session
+        session, tokens = self._session, tokens[self._skipped :]
         if len(tokens) > session.limit:
             return []
         session.restore(self._start)
@@ -189,6 +191,65 @@ class Drafting:
         while len(made) < count and session.done < session.limit:
             made.append(int(session.read(made[-1:])[-1].argmax()))
         return made
+
+
+def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: Call) -> Call:
+    """A call with further inputs.
+
+    Args:
+        fed: the further inputs of tokens, (1, q), by name.
+        call: takes them.
+    """
+
+    def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        return call(name, {**inputs, **fed(np.asarray(inputs[TOKENS]))}, states)
+
+    return given
+
+
+def without(token: int, draft: Draft) -> Draft:
+    """A draft that does not read the tokens of images, of which a model of text knows nothing.
+
+    Args:
+        token: that of images.
+        draft: foresees tokens.
+    """
+    return lambda tokens, count: draft([each for each in tokens if each != token], count)
+
+
+class HiddenStates:
+    """The hidden states of tokens, from a model to its head that foresees tokens (MTP).
+
+    The head reads each token with the hidden state of the token in front. Behind tokens that it foresees itself, its
+    own hidden state stands in for the model's, until the model has read them.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, np.ndarray] = {}
+
+    def of_model(self, call: Call) -> Call:
+        """A call of the model, of which the hidden states are kept."""
+
+        def kept(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            made = call(name, inputs, states)
+            rows = as_array(made[HIDDEN])[0]
+            first = np.shape(inputs[POSITIONS])[1] - len(rows)
+            self._rows |= {first + each: row.copy() for each, row in enumerate(rows)}
+            return made
+
+        return kept
+
+    def to_head(self, call: Call) -> Call:
+        """A call of the head, which takes the hidden states of the tokens in front."""
+
+        def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            end = np.shape(inputs[POSITIONS])[1]
+            rows = [self._rows.pop(each) for each in range(end - np.shape(inputs[TOKENS])[1], end)]
+            made = call(name, {**inputs, HIDDEN: np.stack(rows)[None]}, states)
+            self._rows[end] = as_array(made[HIDDEN])[0, -1].copy()
+            return made
+
+        return given
 
 
 def _grown(cache: Any, capacity: int) -> np.ndarray:

@@ -47,6 +47,11 @@ class StackedCacheLayer(CacheLayerMixin):
         keys, values = self.widths
         return self._written(self.key_cache, key_states, keys), self._written(self.value_cache, value_states, values)
 
+    def written(self, keys: Tensor) -> Tensor:
+        """All keys, with new ones, of a layer that has no values."""
+        self.is_written = True
+        return self._written(self.key_cache, keys, self.widths[0])
+
     def _padded(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         """New keys or values in the width of the cache."""
         if (new.shape[1], new.shape[3]) != (cache.shape[2], width):  # copy_ would repeat a single head
@@ -73,6 +78,25 @@ class StackedCacheLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return -1
+
+
+class IndexedLayer(StackedCacheLayer):
+    """One layer of sparse attention, which keeps a key for each token beside those of attention and attends to the
+    tokens of the best ones.
+
+    Args:
+        index_cache: (layers, 1, 1, capacity, width).
+        row: of this layer in it.
+        stacked: as for `StackedCacheLayer`.
+    """
+
+    def __init__(self, index_cache: Tensor, row: int, *stacked: Any):
+        super().__init__(*stacked)
+        self.index = StackedCacheLayer(index_cache, index_cache, row, self.offset, self.total)
+
+    def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
+        """All keys, (1, n, width), from those of the new tokens."""
+        return self.index.written(indexer_key_states.unsqueeze(1)).squeeze(1)
 
 
 _NEVER = 2**30
@@ -159,6 +183,10 @@ class FixedLayer(LinearAttentionCacheLayerMixin):
         assert value is not None
         return value
 
+    def hold(self, kind: str, number: int, value: Tensor) -> None:
+        """Keep a state after the call, in the type that it had before."""
+        self._kind(kind)[number] = value.to(self.held(kind, number).dtype)
+
     def lazy_initialization(self, *arguments: Any, **options: Any) -> None:
         """The tensors are given."""
 
@@ -170,9 +198,8 @@ class FixedLayer(LinearAttentionCacheLayerMixin):
         return both.to(conv_states.dtype)
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **options: Any) -> Tensor:
-        value = recurrent_states.to(self.held(RECURRENCE, state_idx).dtype)
-        self.recurrent_states[state_idx] = value
-        return value
+        self.hold(RECURRENCE, state_idx, recurrent_states)
+        return self.held(RECURRENCE, state_idx)
 
     def get_seq_length(self) -> int:
         return 0

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,6 +20,7 @@ from torch import nn
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
+from patcomp.language.left_out import foreseeing
 from patcomp.language.precision import names_of, set_types
 from patcomp.language.quantized.formats import format_of
 from patcomp.language.quantized.reading import fill
@@ -119,14 +120,17 @@ def loaded(
                 "allow_missing= and allow_unexpected= out"
             )
         try:
-            empty = _without_weights(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+            empty = _empty(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
         except Exception as error:  # a configuration can make transformers raise anything
             raise LanguageModelError(
                 f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
             ) from error
         files, form = weight_files(folder, config), form.expanding() if expand else form
         place = files[0].resolve() if files[0].suffix == ".gguf" else folder
-        fill(empty, str(place), form, form.weights(files), DTYPES[dtype])
+        weights = form.weights(files)
+        heads = {*foreseeing(weights)}
+        kept = {name: each for name, each in weights.items() if name not in heads}
+        fill(empty, str(place), form, kept, DTYPES[dtype])
         form.finish(empty, files)
         check_weights(empty, rounded=True)
         return empty
@@ -148,22 +152,32 @@ def loaded(
         reason = f"parts of {_listed(joined)} are missing or have other shapes" if joined else reason_of(error)
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
-    check_names(folder, type(model).__name__, found["missing_keys"], found["unexpected_keys"], shapes, allowed)
+    unexpected = {*found["unexpected_keys"]} - {*foreseeing(found["unexpected_keys"])}  # `notes_on_weights` names them
+    check_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
     check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
     model.eval()
     return cast("nn.Module", model)
 
 
-def _without_weights(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
-    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
-    rotary embeddings."""
+def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
+    """The model of a folder without its weights."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
+    return without_weights(lambda: auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval())
+
+
+def without_weights(make: Callable[[], Any]) -> nn.Module:
+    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
+    rotary embeddings.
+
+    Args:
+        make: makes the model.
+    """
     with torch.device("meta"):
-        model = auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval()
+        model = make()
     for module in model.modules():
         empty = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
         for name, buffer in empty.items():

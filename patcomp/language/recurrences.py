@@ -1,26 +1,19 @@
 """Recurrences of transformers for any number of tokens.
 
 The models compute several tokens in a Python loop whose length is the number of tokens, which cannot be exported for an
-open number, and some of them begin with zeros whatever came before. `open_lengths` exchanges these functions, while a
-model is called and for the thread that calls it, for the same recurrences that begin with the state: the gated delta
-rule and Mamba-2 for operators that become composites, the others for one token after the other.
+open number, and some of them begin with zeros whatever came before. `open_lengths` exchanges these functions for those
+of this file, which begin with the state: those that have operators of patcomp become composites, and RWKV's goes from
+token to token.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import partial, wraps
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from transformers import Cache
 
 import patcomp.evaluate.recurrences  # registers the operators
 
@@ -53,7 +46,7 @@ def over_tokens(
     return last, outputs
 
 
-def _delta_rule(
+def delta_rule(
     query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, initial_state: Tensor | None = None,
     output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, **options: Any,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
@@ -71,31 +64,14 @@ def _delta_rule(
     query, key, value, g, beta = (each.float() for each in (query, key, value, g, beta))
     if initial_state is None:
         initial_state = key.new_zeros(1, heads, key.shape[-1], value.shape[-1])
-    if g.ndim == 3:
-        by_heads = (x.transpose(1, 2) for x in (query, key, value, g, beta))
-        outputs, state = torch.ops.patcomp.gated_delta_update(*by_heads, initial_state.float(), use_qk_l2norm_in_kernel)
-        return outputs.to(kind), state if output_final_state else None
-    if use_qk_l2norm_in_kernel:
-        query, key = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (query, key))
-    if key.shape[2] != heads:
-        query, key = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (query, key))
-    query = query * query.shape[-1] ** -0.5
-    decay = g.exp()
-
-    def step(
-        state: Tensor, asked: Tensor, written: Tensor, new: Tensor, kept: Tensor, strength: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        state = state * kept.unsqueeze(-1)
-        delta = (new - (state * written.unsqueeze(-1)).sum(-2)) * strength.unsqueeze(-1)
-        state = state + written.unsqueeze(-1) * delta.unsqueeze(-2)
-        return state, (state * asked.unsqueeze(-1)).sum(-2)
-
-    sequences = [x.transpose(0, 1) for x in (query, key, value, decay, beta)]
-    state, outputs = over_tokens(step, initial_state.float(), sequences)
-    return outputs.transpose(0, 1).to(kind), state if output_final_state else None
+    operators = torch.ops.patcomp
+    rule = operators.gated_delta_update if g.ndim == 3 else operators.kimi_delta_update
+    by_heads = (x.transpose(1, 2) for x in (query, key, value, g, beta))
+    outputs, state = rule(*by_heads, initial_state.float(), use_qk_l2norm_in_kernel)
+    return outputs.to(kind), state if output_final_state else None
 
 
-def _mamba2(
+def mamba2(
     hidden_states: Tensor, dt: Tensor, slopes: Tensor, b: Tensor, c: Tensor, /, dt_bias: Tensor | None = None,
     initial_states: Tensor | None = None, dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False, **options: Any,
@@ -125,7 +101,7 @@ def _mamba2(
     return (output, state) if return_final_states else output
 
 
-def _mamba(
+def mamba(
     before: Callable[[], Tensor | None], hidden_states: Tensor, dt: Tensor, slopes: Tensor, b: Tensor, c: Tensor, /,
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, **options: Any,
@@ -143,15 +119,10 @@ def _mamba(
     dt = dt if delta_bias is None else dt + delta_bias.to(dt.dtype)[..., None]
     dt = (functional.softplus(dt) if delta_softplus else dt).float()
 
-    def step(state: Tensor, steps: Tensor, new: Tensor, b: Tensor, c: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-        state = state * (steps.unsqueeze(-1) * rates).exp() + (steps * new).unsqueeze(-1) * b.unsqueeze(-2)
-        return state, (state * c.unsqueeze(-2)).sum(-1)
-
     found = before()
     found = values.new_zeros(1, *slopes.shape) if found is None else found.float()
-    sequences = [x.permute(2, 0, 1) for x in (dt, values, b.float(), c.float())]
-    state, outputs = over_tokens(step, found, sequences, (slopes.float(),))
-    output = outputs.permute(1, 2, 0)
+    sequences = values, dt, slopes.float(), b.float(), c.float()
+    output, state = torch.ops.patcomp.selective_scan_update(*sequences, found)
     if options.get("D") is not None:
         output = output + values * options["D"][:, None]
     if z is not None:
@@ -159,64 +130,71 @@ def _mamba(
     return (output.to(kind), state) if return_last_state else output.to(kind)
 
 
-class AskedCache(Cache):
-    """A cache that knows which recurrence a layer asked for last."""
-
-    asked: Tensor | None = None
-
-    def get_recurrent_state(self, *arguments: Any, **options: Any) -> Tensor | None:
-        self.asked = super().get_recurrent_state(*arguments, **options)
-        return self.asked
-
-
-_FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
-"""The functions that take the place of transformers' in this thread, by name."""
-_LOCK = threading.Lock()
-_PLACES: Counter[tuple[Any, str]] = Counter()
-"""How many calls use the functions of `_chosen` in a module, by module and name."""
-
-
-@contextmanager
-def open_lengths(model: nn.Module, cache: AskedCache) -> Iterator[None]:
-    """Exchange the functions of recurrences in the modules of Python that define the parts of a model.
-
-    Only this thread sees the exchange: for other threads, the functions in the modules call transformers' own.
+def wkv(
+    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: Sequence[Tensor] | None = None,
+    return_state: bool = False,
+) -> tuple[Tensor, Sequence[Tensor] | None]:  # fmt: skip
+    """The weighted mean of RWKV (Peng et al. 2023, arXiv:2305.13048).
 
     Args:
-        model: of transformers.
-        cache: that the model is called with.
+        time_decay, time_first: (size,).
+        key, value: (1, q, size).
+        state: the numerator and the denominator, both times exp(-m), and m, each (1, size). A denominator of 0 stands
+            for no token yet; after the first token it is at least 1.
     """
-    forms: dict[str, Callable[..., Any]] = {
-        "torch_chunk_gated_delta_rule": _delta_rule,
-        "chunk_kimi_delta_attention": _delta_rule,
-        "mamba2_chunk_scan": _mamba2,
-        "mamba_selective_scan": partial(_mamba, lambda: cache.asked),
-    }
-    modules = {sys.modules[type(part).__module__] for part in model.modules()}
-    places = [(place, name) for place in modules for name in forms if name in vars(place)]
-    with _LOCK:
-        for place, name in places:
-            if not _PLACES[place, name]:
-                setattr(place, name, _chosen(name, vars(place)[name]))
-            _PLACES[place, name] += 1
-    token = _FORMS.set(forms)
-    try:
-        yield
-    finally:
-        _FORMS.reset(token)
-        with _LOCK:
-            for place, name in places:
-                _PLACES[place, name] -= 1
-                if not _PLACES[place, name]:
-                    setattr(place, name, vars(place)[name].__wrapped__)
+    before = key.new_zeros(3, 1, key.shape[-1], dtype=torch.float32) if state is None else torch.stack([*state])
+    numerator, denominator, largest = before.float()
+    largest = torch.where(denominator == 0, _NO_TOKEN, largest)
+
+    def weighted(
+        held: tuple[Tensor, ...], exponent: Tensor, value: Tensor, decay: Tensor | float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        numerator, denominator, largest = held
+        after = torch.maximum(largest + decay, exponent)
+        kept, new = (largest + decay - after).exp(), (exponent - after).exp()
+        return kept * numerator + new * value, kept * denominator + new, after
+
+    def step(state: Tensor, key: Tensor, value: Tensor, decay: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        held = tuple(state.unbind())
+        numerator, denominator, _ = weighted(held, key + first, value, 0.0)
+        return torch.stack(weighted(held, key, value, decay)), numerator / denominator
+
+    sequences = [x.transpose(0, 1).float() for x in (key, value)]
+    shared = -time_decay.exp().float(), time_first.float()
+    last, outputs = over_tokens(step, torch.stack([numerator, denominator, largest]), sequences, shared)
+    return outputs.transpose(0, 1).to(key.dtype), [*last.unbind()] if return_state or state is not None else None
 
 
-def _chosen(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls the form of this thread, or transformers' own."""
+_NO_TOKEN = -1e38
+"""The largest exponent of RWKV before the first token."""
 
-    @wraps(own)
-    def function(*arguments: Any, **options: Any) -> Any:
-        return _FORMS.get({}).get(name, own)(*arguments, **options)
 
-    function.__wrapped__ = own  # type: ignore[attr-defined]
-    return function
+def lightning(
+    layer: Any, hidden_states: Tensor, position_embeddings: object = None, attention_mask: Tensor | None = None,
+    past_key_values: Any = None, **options: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Lightning attention (Qin et al. 2024, arXiv:2401.04658), the module's own layers around a state space whose decay
+    is a constant of each head.
+
+    Args:
+        layer: the module, a `MiniMaxLightningAttention`.
+        hidden_states: (1, q, width).
+        attention_mask: (1, q).
+    """
+    kind, shape = hidden_states.dtype, hidden_states.shape[:2]
+    mixed = layer.act_fn(layer.qkv_proj(hidden_states))
+    if attention_mask is not None:
+        mixed = (mixed * attention_mask[:, :, None]).to(kind)
+    by_heads = mixed.reshape(*shape, layer.num_attention_heads, -1).transpose(1, 2).float()
+    query, key, value = by_heads.split(layer.head_dim, 3)
+    g = (-layer.slope_rate.float()).reshape(1, -1, 1).expand(*value.shape[:3])
+    before = None if past_key_values is None else past_key_values.get_recurrent_state(layer.layer_idx)
+    if before is None:
+        before = value.new_zeros(1, layer.num_attention_heads, layer.head_dim, layer.head_dim)
+    # the model keeps keys x values
+    output, state = torch.ops.patcomp.state_space_update(value, g, key, query, before.float().transpose(2, 3))
+    state = state.transpose(2, 3)
+    if past_key_values is not None:
+        past_key_values.update_recurrent_state(state, layer.layer_idx)
+    output = layer.norm(output.reshape(*shape, -1).to(kind))
+    return layer.out_proj(functional.sigmoid(layer.output_gate(hidden_states)) * output), state

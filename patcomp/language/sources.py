@@ -20,6 +20,7 @@ from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder, weight_files
 from patcomp.language.gguf.folder import folder_of, is_gguf
 from patcomp.language.hub import Checkpoint, checkpoint_of
+from patcomp.language.left_out import names_in, notes_on_weights
 from patcomp.language.loading import (
     DTYPES,
     Allowed,
@@ -88,6 +89,7 @@ def model_of(
     *,
     trust_remote_code: bool,
     expand: bool = False,
+    takes_head: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
     """The language model of a source, in eval mode, and notes about what of it is left out.
 
@@ -100,6 +102,7 @@ def model_of(
         float32: names or patterns of modules that are in float32 all the same; a folder is then read in float32.
         trust_remote_code: whether to run code of the folder.
         expand: whether weights become floats whose bits cannot be kept.
+        takes_head: whether the checkpoint's first head that foresees tokens is converted, too.
 
     Raises:
         LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
@@ -116,8 +119,9 @@ def model_of(
             if source.whole else
             load_model(source.folder, stored, trust_remote_code=trust_remote_code, allowed=allowed, expand=expand)
         )  # fmt: skip
-    model, notes = _text_only(model)
-    for note in _notes_on_weights(source, expand):
+    whole = model
+    model, notes = _text_only(whole)
+    for note in _notes_on_weights(source, whole, expand=expand, takes_head=takes_head):
         warnings.warn(note, ConversionWarning, stacklevel=3)
         notes = (*notes, note)
     _check_class(model)
@@ -128,13 +132,21 @@ def model_of(
     return model, notes
 
 
-def _notes_on_weights(source: Source, expand: bool) -> tuple[str, ...]:
-    """What of the checkpoint's arithmetic the model leaves out, and what was expanded to floats."""
-    if source.form is None or source.folder is None:
-        return ()
-    form = source.form.expanding() if expand else source.form
+def _notes_on_weights(source: Source, model: Any, *, expand: bool, takes_head: bool) -> list[str]:
+    """What of the checkpoint's weights and arithmetic the model leaves out, and what was expanded to floats."""
+    if source.folder is None:
+        return []
+    form, files = stored_in(source, expand=expand)
+    notes = [] if form is None else [*form.notes_on(files)]
+    return [*notes, *notes_on_weights(model, names_in(files, form), takes_head=takes_head)]
+
+
+def stored_in(source: Source, *, expand: bool) -> tuple[Format | None, list[Path]]:
+    """How the weights of a checkpoint's folder are stored, if they are in few bits, and their files."""
+    assert source.folder is not None
     config = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
-    return form.notes_on(weight_files(source.folder, config))
+    form = source.form.expanding() if source.form is not None and expand else source.form
+    return form, weight_files(source.folder, config)
 
 
 def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:

@@ -6,24 +6,20 @@ recurrences, whose size is fixed, or both, or nothing. Those of equal form are t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import Cache, DynamicCache
+from torch import Tensor
 from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
-from patcomp.language.contract import CONVOLUTION, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
+from patcomp.language.contract import CONVOLUTION, INDEX, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
+from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.memory import bytes_of
-
-CACHE_ARGUMENTS = ("past_key_values", "cache_params")
-"""How models call the argument that takes their cache."""
 
 _TOKENS = 4
 
@@ -68,6 +64,8 @@ class LayerStates:
     """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
     fixed: dict[tuple[str, int], Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
+    index: Place | None = None
+    """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
 
@@ -93,12 +91,6 @@ class States:
         return tuple(state.zeros(capacity) for state in self.states)
 
 
-def cache_argument(model: nn.Module) -> str | None:
-    """The argument of a model that takes its cache."""
-    taken = inspect.signature(model.forward).parameters
-    return next((name for name in CACHE_ARGUMENTS if name in taken), None)
-
-
 def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None = None) -> States:
     """The states of a causal language model, from one call of a few tokens.
 
@@ -111,12 +103,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
     """
     kind = model.config.model_type
-    argument = cache_argument(model)
-    if argument is None:
-        raise LanguageModelError(
-            f"the architecture {kind!r} takes no cache of transformers (it has no argument "
-            f"{' or '.join(CACHE_ARGUMENTS)}), so its states cannot be the states of a bundle"
-        )
+    convention = convention_of(model)
     with torch.no_grad(), releasing(bytes_of(model)):
         try:
             result = model(
@@ -126,18 +113,11 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {_TOKENS} tokens: {reason_of(error)}"
             ) from error
-    cache: Any = getattr(result, argument, None)
-    if type(cache) not in (Cache, DynamicCache):
-        given = "no cache" if cache is None else f"a cache of its own ({type(cache).__name__})"
-        raise LanguageModelError(
-            f"the architecture {kind!r} keeps {given}, and a bundle holds what is in a cache of transformers: keys and "
-            "values, windows of convolutions and recurrences"
-        )
-    return _stacked(cache.layers, kind, dtype, context)
+    return _stacked(convention.layers(result, kind), kind, dtype, context)
 
 
 def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
-    """States by kind and form, in the order: keys and values, those of windows, convolutions, recurrences."""
+    """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
     found: dict[tuple[object, ...], list[State]] = {}
 
     def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
@@ -152,11 +132,6 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
 
     plans = []
     for number, layer in enumerate(layers):
-        if isinstance(layer, DynamicIndexedLayer):
-            raise LanguageModelError(
-                f"layer {number} of the architecture {kind!r} keeps an index beside keys and values, and a bundle "
-                "holds keys and values, windows of convolutions and recurrences"
-            )
         plan = LayerStates()
         if isinstance(layer, LinearAttentionCacheLayerMixin):
             held = {
@@ -185,11 +160,19 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
             else:
                 names, shape = (KEYS, VALUES), (heads, width)
             key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
+            if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
+                if layer.indexer_position_ids is not None:
+                    raise LanguageModelError(
+                        f"layer {number} of the architecture {kind!r} keeps positions for an index, and a bundle holds "
+                        "one key of an index for each token"
+                    )
+                index = (1, layer.indexer_keys.shape[-1])
+                plan = replace(plan, index=placed((INDEX,), index, dtype or layer.indexer_keys.dtype, grows=True)[0])
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip
         plans.append(plan)
-    order = [(KEYS, VALUES), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
+    order = [(KEYS, VALUES), (INDEX,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
     states = [state for names in order for form, each in found.items() if form[0] == names for state in each]
     if not states:
         raise LanguageModelError(f"the architecture {kind!r} keeps nothing in the cache of transformers")

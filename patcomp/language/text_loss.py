@@ -12,7 +12,7 @@ import numpy as np
 from patcomp import AIProgram
 from patcomp.emit.interface import argument_types
 from patcomp.ir.types import ML_DTYPES, HandleType, TensorType, element_name, shape_of
-from patcomp.language.contract import LOGITS, MAIN, POSITIONS, PREFILL, TOKENS
+from patcomp.language.contract import LOGITS, MAIN, PER_LAYER, POSITIONS, PREFILL, TOKENS
 from patcomp.language.errors import LanguageModelError
 
 LENGTH = 512
@@ -52,6 +52,11 @@ class Text:
             length = None if type_ is None else shape_of(type_)[1]
             if type_ is None or length == 1:
                 continue
+            if PER_LAYER in argument_types(program.module.graph(entrypoint)):
+                raise LanguageModelError(
+                    "a text is read by a function of tokens alone, and this one takes per-layer embeddings, too; "
+                    "convert the model without embeddings='outside' (--embeddings outside)"
+                )
             most = length or min(LENGTH, limit)
             if len(tokens) < (length or 2):
                 raise LanguageModelError(f"the text has {len(tokens)} tokens, and it takes {length or 2} at least")

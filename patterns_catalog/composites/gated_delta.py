@@ -11,7 +11,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
-from patterns_catalog.composites.chunks import CHUNK, NOT_FINITE, at_last, decays, in_chunks, mask
+from patterns_catalog.composites.chunks import CHUNK, NOT_FINITE, Decays, at_last, in_chunks, lower_halves, mask
 
 L2_EPSILON = 1e-6
 
@@ -33,6 +33,34 @@ def gated_delta_update(
     `[batch, heads, sequence]`, the state S `[batch, heads, key size, value size]`; computed in float32. The outputs
     `[batch, sequence, heads, value size]` and the last state (Yang et al. 2024, arXiv:2412.06464).
     """
+    return _updated(c, query, key, value, g, beta, initial_state, use_qk_l2_norm)
+
+
+@composites.define
+@composite(
+    "kimi_delta_update",
+    inputs=("query", "key", "value", "g", "beta", "initial_state"),
+    attributes=("use_qk_l2_norm",),
+    outputs=("output_0", "output_1"),
+)
+def kimi_delta_update(
+    c: Coreai, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value, *,
+    use_qk_l2_norm: bool,
+) -> list[Value]:  # fmt: skip
+    """The gated delta rule whose decay is a number for each element of a key, g `[batch, heads, sequence, key size]`.
+
+    The others are those of `gated_delta_update`; the normalization is computed in float32, too (Kimi delta attention,
+    2025, arXiv:2510.26692).
+    """
+    wide = c.cast(query, "f32"), c.cast(key, "f32")
+    outputs = _updated(c, *wide, value, g, beta, initial_state, use_qk_l2_norm)
+    return [c.cast(x, query.element_type) for x in outputs]
+
+
+def _updated(
+    c: Coreai, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value, use_qk_l2_norm: bool
+) -> list[Value]:
+    """The rule for decays of either rank."""
     element, heads = query.element_type, value.shape[1]
     width = query.shape[-1]
     if heads is None or not width:
@@ -47,7 +75,8 @@ def gated_delta_update(
     def step(parts: Sequence[Value], state: Value) -> tuple[Value, Value]:
         """One token."""
         query, key, value, g, beta = parts
-        state = c.broadcasting_mul(state, c.exp(c.expand_dims(g, [3])))
+        kept = c.exp(c.transpose(g, [0, 1, 3, 2]) if g.rank == 4 else c.expand_dims(g, [3]))
+        state = c.broadcasting_mul(state, kept)
         error = c.broadcasting_sub(value, c.broadcasting_batch_matmul(key, state))
         column = c.transpose(key, [0, 1, 3, 2])
         state = c.broadcasting_add(state, c.broadcasting_mul(column, c.broadcasting_mul(error, beta)))
@@ -57,17 +86,16 @@ def gated_delta_update(
         """Some tokens. What each writes depends on what the tokens before it write: the inverse of a triangular matrix
         solves this (Yang et al. 2024, arXiv:2406.06484)."""
         query, key, value, g, beta = parts
-        before, pairs, at_end = decays(c, g)
-        columns = c.transpose(key, [0, 1, 3, 2])
-        overlap = c.broadcasting_mul(c.broadcasting_batch_matmul(c.broadcasting_mul(key, beta), columns), pairs)
-        remembered = c.broadcasting_mul(c.broadcasting_batch_matmul(key, state), before)
+        decays = Decays(c, g)
+        overlap = decays.products(c.broadcasting_mul(key, beta), key)
+        remembered = c.broadcasting_batch_matmul(c.broadcasting_mul(key, decays.before), state)
         error = c.broadcasting_mul(c.broadcasting_sub(value, remembered), beta)
         delta = c.broadcasting_batch_matmul(_inverse(c, overlap, g), error)
-        scores = c.broadcasting_mul(c.broadcasting_batch_matmul(query, columns), pairs)
-        held = c.broadcasting_mul(c.broadcasting_batch_matmul(query, state), before)
+        scores = decays.products(query, key)
+        held = c.broadcasting_batch_matmul(c.broadcasting_mul(query, decays.before), state)
         output = c.broadcasting_add(held, c.broadcasting_batch_matmul(scores, delta))
-        kept = c.transpose(c.broadcasting_mul(key, at_end), [0, 1, 3, 2])
-        state = c.broadcasting_mul(state, at_last(c, before))
+        kept = c.transpose(c.broadcasting_mul(key, decays.at_end), [0, 1, 3, 2])
+        state = c.broadcasting_mul(state, c.transpose(at_last(c, decays.before), [0, 1, 3, 2]))
         return output, c.broadcasting_add(state, c.broadcasting_batch_matmul(kept, delta))
 
     one = value.shape[2] == 1
@@ -81,12 +109,10 @@ def _inverse(c: Coreai, overlap: Value, g: Value) -> Value:
     The inverse of blocks of twice the size follows from that of the blocks: [[A, 0], [C, B]] has the inverse [[A', 0],
     [-B' C A', B']]. Powers of the matrix would be simpler, and their sum is rounded badly where keys are alike.
     """
-    token, size = np.arange(CHUNK), 1
+    size = 1
     inverse = mask(c, g, np.eye(CHUNK, dtype=np.float32))
     while size < min(CHUNK, overlap.shape[-1] or CHUNK):
-        blocks = token // (2 * size)
-        below = (blocks[:, None] == blocks) & (token[:, None] // size > token // size)
-        part = c.broadcasting_mul(overlap, mask(c, g, below.astype(np.float32)))
+        part = c.broadcasting_mul(overlap, mask(c, g, lower_halves(size).astype(np.float32)))
         if size > 1:
             part = c.broadcasting_batch_matmul(inverse, c.broadcasting_batch_matmul(part, inverse))
         inverse = c.broadcasting_sub(inverse, part)
@@ -107,3 +133,12 @@ def own_gated_delta_update(op: OpView, c: Coreai) -> list[Value]:
     "S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q S, for each element: the operator of patcomp"
     inputs = op.query, op.key, op.value, op.g, op.beta, op.initial_state
     return gated_delta_update(*inputs, use_qk_l2_norm=op.use_qk_l2_norm)  # type: ignore[no-any-return]
+
+
+@op_rule("recover", "torch_patcomp.kimi_delta_update", name="kimi_delta_update", unspecified=NOT_FINITE, examples=[
+    example("1x2x3x4xf32", "1x2x3x4xf32", "1x4x3x5xf32", "1x4x3x4xf32[-1,0]", "1x4x3xf32[0,1]", "1x4x4x5xf32", True),
+])  # fmt: skip
+def own_kimi_delta_update(op: OpView, c: Coreai) -> list[Value]:
+    "The gated delta rule with a decay for each element of a key: the operator of patcomp"
+    inputs = op.query, op.key, op.value, op.g, op.beta, op.initial_state
+    return kimi_delta_update(*inputs, use_qk_l2_norm=op.use_qk_l2_norm)  # type: ignore[no-any-return]

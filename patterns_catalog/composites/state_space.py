@@ -9,7 +9,7 @@ from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
-from patterns_catalog.composites.chunks import NOT_FINITE, at_last, decays, in_chunks
+from patterns_catalog.composites.chunks import NOT_FINITE, Decays, at_last, in_chunks
 
 
 @composites.define
@@ -29,12 +29,14 @@ def state_space_update(c: Coreai, values: Value, g: Value, b: Value, asked: Valu
 
     def chunk(parts: Sequence[Value], state: Value) -> tuple[Value, Value]:
         values, g, b, asked = parts
-        before, pairs, at_end = decays(c, g)
-        scores = c.broadcasting_mul(c.broadcasting_batch_matmul(asked, c.transpose(b, [0, 1, 3, 2])), pairs)
+        decays = Decays(c, g)
+        scores = decays.products(asked, b)
         held = c.broadcasting_batch_matmul(asked, c.transpose(state, [0, 1, 3, 2]))
-        output = c.broadcasting_add(c.broadcasting_mul(held, before), c.broadcasting_batch_matmul(scores, values))
-        kept = c.transpose(c.broadcasting_mul(values, at_end), [0, 1, 3, 2])
-        state = c.broadcasting_mul(state, at_last(c, before))
+        output = c.broadcasting_add(
+            c.broadcasting_mul(held, decays.before), c.broadcasting_batch_matmul(scores, values)
+        )
+        kept = c.transpose(c.broadcasting_mul(values, decays.at_end), [0, 1, 3, 2])
+        state = c.broadcasting_mul(state, at_last(c, decays.before))
         return output, c.broadcasting_add(state, c.broadcasting_batch_matmul(kept, b))
 
     outputs, state = in_chunks(c, [values, g, b, asked], values, state, chunk)

@@ -24,7 +24,8 @@ from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.runtime.loops import own_values
 from patterns_catalog.composites.chunks import CHUNK
-from patterns_catalog.composites.gated_delta import gated_delta_update
+from patterns_catalog.composites.gated_delta import gated_delta_update, kimi_delta_update
+from patterns_catalog.composites.selective_scan import selective_scan_update
 from patterns_catalog.composites.state_space import state_space_update
 
 _ = patcomp.evaluate.recurrences
@@ -47,11 +48,28 @@ def space_inputs(length: int, heads: tuple[int, int] = (1, 2)) -> dict[str, Tens
     return {"values": values, "g": 0.1 - torch.rand(2, heads[1], length), "b": b, "c": c, "initial_state": state}
 
 
+def kimi_inputs(length: int, heads: tuple[int, int] = (1, 2)) -> dict[str, Tensor]:
+    """As `delta_inputs`; some elements are forgotten at once, and others hardly."""
+    inputs = delta_inputs(length, heads)
+    g = 0.1 - torch.rand(2, heads[1], length, 4)
+    g[..., 1], g[..., 2] = -0.01, -60 * torch.rand(2, heads[1], length)
+    return {**inputs, "g": g}
+
+
+def scan_inputs(length: int, heads: tuple[int, int] = (1, 2)) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    values, b, c = (torch.randn(2, size, length) for size in (5, 4, 4))
+    slopes, state = -torch.rand(5, 4) * torch.tensor([0.01, 1.0, 1.0, 90.0]), torch.randn(2, 5, 4)
+    return {
+        "values": values, "steps": torch.rand(2, 5, length), "slopes": slopes, "b": b, "c": c, "initial_state": state,
+    }  # fmt: skip
+
+
 def program_of(call: Callable[..., Any], inputs: dict[str, Tensor], is_open: bool = False) -> IRModule:
     """A program that calls a composite twice, the second time with outputs of the first call as values."""
     module = IRModule()
     shapes = [
-        tuple(None if is_open and axis == 2 and name != "initial_state" else size for axis, size in enumerate(x.shape))
+        tuple(None if is_open and axis == 2 and name not in WHOLE else size for axis, size in enumerate(x.shape))
         for name, x in inputs.items()
     ]
     types = [tensor(shape, element_of(x.dtype)) for shape, x in zip(shapes, inputs.values(), strict=True)]
@@ -60,7 +78,7 @@ def program_of(call: Callable[..., Any], inputs: dict[str, Tensor], is_open: boo
         given = dict(zip(inputs, map(Value, block.args), strict=True))
         outputs, state = call(**given)
         values = "values" if "values" in given else "value"
-        again = call(**{**given, values: coreai.transpose(outputs, [0, 2, 1, 3])})
+        again = call(**{**given, values: outputs if call is scan else coreai.transpose(outputs, [0, 2, 1, 3])})
         coreai.output(outputs, state, *again)
     graph = create_graph("main", block, argument_names=list(inputs), result_names=RESULTS)
     module.op.body.block.add_op(graph)
@@ -70,11 +88,21 @@ def program_of(call: Callable[..., Any], inputs: dict[str, Tensor], is_open: boo
     return module
 
 
+WHOLE = ("initial_state", "slopes")
+"""Inputs without an axis of tokens."""
 RESULTS = ["output", "state", "second_output", "second_state"]
 
 
 def delta(**given: Any) -> Any:
     return gated_delta_update(*given.values(), use_qk_l2_norm=True)
+
+
+def kimi(**given: Any) -> Any:
+    return kimi_delta_update(*given.values(), use_qk_l2_norm=True)
+
+
+def scan(**given: Any) -> Any:
+    return selective_scan_update(*given.values())
 
 
 def space(**given: Any) -> Any:
@@ -83,24 +111,34 @@ def space(**given: Any) -> Any:
 
 def _expected(call: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     def function(**given: Tensor) -> Any:
-        if call is space:
-            return torch.ops.patcomp.state_space_update(*given.values())
-        return torch.ops.patcomp.gated_delta_update(*given.values(), True)
+        return OPERATORS[call](*given.values(), *([True] if call in (delta, kimi) else []))
 
     outputs, state = function(**inputs)
-    values = "values" if call is space else "value"
-    return dict(zip(RESULTS, [outputs, state, *function(**{**inputs, values: outputs.transpose(1, 2)})], strict=True))
+    values = "values" if "values" in inputs else "value"
+    again = outputs if call is scan else outputs.transpose(1, 2)
+    return dict(zip(RESULTS, [outputs, state, *function(**{**inputs, values: again})], strict=True))
+
+
+OPERATORS: dict[Any, Any] = {
+    delta: torch.ops.patcomp.gated_delta_update, kimi: torch.ops.patcomp.kimi_delta_update,
+    space: torch.ops.patcomp.state_space_update, scan: torch.ops.patcomp.selective_scan_update,
+}  # fmt: skip
 
 
 def _check(program: IRModule, call: Any, inputs: dict[str, Tensor], native: Native) -> None:
-    half = inputs["g"].dtype == torch.float16
+    half = inputs["initial_state"].dtype == torch.float16
     evaluated, run = evaluate(program, inputs), native.run(program, inputs)
     for name, reference in _expected(call, inputs).items():
         for made in (evaluated[name], torch.from_numpy(run[name])):
             torch.testing.assert_close(made, reference, rtol=4e-3 if half else 1e-4, atol=4e-3 if half else 2e-5)
 
 
-CALLS = [pytest.param(delta, delta_inputs, id="gated delta"), pytest.param(space, space_inputs, id="state space")]
+CALLS = [
+    pytest.param(delta, delta_inputs, id="gated delta"),
+    pytest.param(kimi, kimi_inputs, id="kimi delta"),
+    pytest.param(space, space_inputs, id="state space"),
+    pytest.param(scan, scan_inputs, id="selective scan"),
+]
 
 
 @pytest.mark.parametrize(("call", "inputs"), CALLS)
@@ -115,7 +153,7 @@ def test_any_number_of_tokens(call: Any, inputs: Any, native: Native) -> None:
 def test_a_fixed_number_of_tokens(call: Any, inputs: Any, length: int, native: Native) -> None:
     given = {name: x.half() for name, x in inputs(length, (2, 4)).items()}
     program = program_of(call, given)
-    assert ("coreai.while" in program.text()) == (length > CHUNK)
+    assert ("coreai.while" in program.text()) == (length > (8 if call is scan else CHUNK))
     _check(program, call, given, native)
 
 

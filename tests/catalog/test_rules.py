@@ -153,7 +153,10 @@ UNDEFINED = {
     "constexpr_blockwise_shift_scale": "no library makes an infinite scale, of which the runtime makes NaN",
     "dequantize_affine": "no library makes an infinite scale, of which the runtime makes NaN",
     "upsample_linear": "eager's kernels differ in which infinities they multiply by zero",
-    **dict.fromkeys(("gated_delta_update of the operator", "state_space_update"), NOT_FINITE["NaN"]),
+    **dict.fromkeys(
+        ("gated_delta_update of the operator", "kimi_delta_update", "selective_scan_update", "state_space_update"),
+        NOT_FINITE["NaN"],
+    ),
 }
 """Rules whose results of special values eager does not say, and why. (Casts have cases of their own.)"""
 

@@ -16,6 +16,7 @@ from patcomp.compression.gptq import compensate, damped, fitted
 from patcomp.compression.scheme import Layout
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
+from patcomp.evaluate.lockstep import windows
 
 SCHEMES = ["w4_block32", "w3_block32", "w2_block32", "w8", "w2", "pal4", "pal3_group16"]
 
@@ -191,6 +192,50 @@ def test_half_precision(dtype: torch.dtype) -> None:
     program = converted(Layers().to(dtype), x)
     near, small = program.compress("w3_block32"), program.compress("w3_block32", inputs=(x,))
     assert error_of(program, small, x) < 0.6 * error_of(program, near, x)
+
+
+class Convolutions(nn.Module):
+    """Windows with strides and gaps, in two and three dimensions; a transposed and a grouped one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(32, 64, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(64, 64, (3, 1), dilation=2, padding=(2, 0))
+        self.volume = nn.Conv3d(16, 32, (1, 3, 3), padding=(0, 1, 1))
+        self.grouped, self.up = nn.Conv2d(64, 64, 3, padding=1, groups=4), nn.ConvTranspose2d(64, 32, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(torch.tanh(self.first(x)))
+        x = self.volume(x.unflatten(1, (4, 16)).transpose(1, 2)).transpose(1, 2).flatten(1, 2)
+        return self.up(torch.tanh(nn.functional.pad(self.grouped(x[:, :64]), (0, 0, 0, 0))))
+
+
+@pytest.mark.parametrize("scheme", ["w4_block32", "w3", "pal3", "pal3_group16"])
+def test_less_is_lost_by_convolutions(scheme: str, native: Native) -> None:
+    def images(seed: int) -> Tensor:
+        return inputs_of_low_rank(4, 24, 24, 32, seed=seed).permute(0, 3, 1, 2).contiguous()
+
+    program = converted(Convolutions(), images(0))
+    config = {"scheme": scheme, "names": {"grouped.weight": "w8", "up.weight": "w8"}}
+    near, small = program.compress(config), program.compress(config, inputs=(images(1),))
+    assert near.compression is not None
+    assert small.compression is not None
+    assert near.compression.after == small.compression.after
+    assert error_of(program, small, images(3)) < 0.85 * error_of(program, near, images(3))
+    assert "3 of 5 weights were rounded by the examples; 2 by conv were rounded number by number" in str(
+        small.compression
+    )
+    (made,) = native.run(small.module, {program.input_names()[0]: images(3)}).values()
+    assert torch.allclose(torch.as_tensor(made), small.run(images(3)), atol=1e-3)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((3, 2), (1, 2), (2, 1)), ((1, 1), (1, 1), (1, 1))])
+def test_windows(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, 9, 8)
+    expected = nn.functional.unfold(x, kernel, dilation=dilation, stride=stride)
+    made = windows(x, kernel, stride, dilation)
+    assert torch.equal(made, expected.mT.reshape(1, -1, expected.shape[1]))
 
 
 class Block(nn.Module):

@@ -68,6 +68,21 @@ def test_what_torch_export_takes_needs_no_word() -> None:
     torch.testing.assert_close(results["sum"], given["left"] * 2 + given["right"])
 
 
+class Delayed(nn.Module):
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        return torch.cat([before, (x * 2.0)[:, :-1]], 1)
+
+
+def test_sizes_are_not_forbidden_for_the_layout_of_tensors() -> None:
+    """PyTorch asks whether a tensor of n - 1 rows has one row, only to know whether it is contiguous."""
+    given, sizes = (torch.randn(1, 5, 4), torch.randn(1, 1, 4)), ({1: Dim("n", min=1, max=64)}, {})
+    fails_plainly(Delayed(), *given, dynamic_shapes=sizes)
+    program, said = exported(Delayed(), *given, dynamic_shapes=sizes)
+    assert said == []
+    for rows in (1, 2, 3):
+        agrees(converted(program), Delayed(), torch.randn(1, rows, 4), given[1])
+
+
 def test_the_mode_of_the_model_stays() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).train()
     program = patcomp.export(model, (torch.randn(3, 2),))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from patcomp.commands.torchvision import declare_operators
+from patcomp.language.choices import CloseChoices
 
 declare_operators()
 
@@ -86,6 +87,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mamba": {"state_size": 8, "time_step_rank": 8},
     "falcon_mamba": {"state_size": 8, "time_step_rank": 8},
     "mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1, "chunk_size": 8},
+    "rwkv": {"attention_hidden_size": 32, "rescale_every": 1},
+    "minimax": {"layer_types": ["full_attention", "linear_attention"], "block_size": 8},
+    "zaya": {
+        "layer_types": ["hybrid", "hybrid_sliding"],
+        "num_experts_per_tok": 1,
+        "router_hidden_size": 16,
+    },
     "jamba": {
         "attn_layer_period": 2,
         "attn_layer_offset": 1,
@@ -130,6 +138,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0],
     },
     "deepseek_v3": {**_LATENT, "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 1, "n_group": 2},
+    "deepseek_v32": {
+        **_LATENT,
+        "mlp_layer_types": ["dense", "sparse"],
+        "index_topk": 8,
+        "index_head_dim": 16,
+        "index_n_heads": 16,
+    },
+    "glm_moe_dsa": {
+        **_LATENT,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "index_topk": 8,
+        "index_head_dim": 16,
+        "index_n_heads": 16,
+        "num_hidden_layers": 3,
+        "indexer_types": ["full", "shared", "full"],
+    },
     "youtu": _LATENT,
     "minicpm3": _LATENT,
     "glm4_moe_lite": {**_LATENT, "mlp_layer_types": ["dense", "sparse"]},
@@ -152,6 +176,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "afmoe": {**_MIXED, "num_dense_layers": 1},
     "granite_swa": {},
     "phi4_multimodal": {},
+    "minimax_m2": {},
     "vaultgemma": {**_MIXED, "query_pre_attn_scalar": 8},
 }
 """What differs from the common sizes, by `model_type`."""
@@ -204,6 +229,8 @@ def generated(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
 def assert_best(model: Any, prompt: list[int], made: list[int], exact: Any = None) -> None:
     """Check that each token is the model's most probable one, up to the rounding of float16.
 
+    Tokens where the rounding decides between two experts have the logits of other weights, and are left out.
+
     Args:
         model: in float16.
         prompt, made: token ids.
@@ -211,10 +238,16 @@ def assert_best(model: Any, prompt: list[int], made: list[int], exact: Any = Non
     """
     with torch.no_grad():
         tokens = torch.tensor([prompt + made])
+        with CloseChoices(tokens.shape[1], torch.float16) as choices:
+            model(tokens)
         logits, wide = (each(tokens).logits[0, len(prompt) - 1 : -1].float() for each in (model, exact or model))
     chosen = logits.gather(1, torch.tensor(made)[:, None])
+    # Two logits are compared, each with an error. That of the runtime is 2 to 3 times the model's own (0.035 and 0.012
+    # for a Llama, 0.018 and 0.006 for a Mixtral, beside float32), so that twice the model's is no loose bound.
     rounding = max(5e-3, 2 * float((logits - wide).abs().max()))
-    assert float((logits.max(1, keepdim=True).values - chosen).max()) < rounding
+    is_sure = ~choices.is_close[len(prompt) - 1 : -1]
+    assert int(is_sure.sum()) >= len(made) // 2
+    assert float((logits.max(1, keepdim=True).values - chosen)[is_sure].max()) < rounding
 
 
 def folder(path: Path, kind: str = "llama") -> Path:

@@ -44,7 +44,7 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
     model = checkpoint(kind)
     bundle = convert_language_model(model, out=tmp_path / "bundle", max_context=CONTEXT)
     problems = [str(problem) for problem in check_bundle(bundle.path)]
-    if kind in ("mamba", "mamba2", "falcon_mamba"):
+    if kind in ("mamba", "mamba2", "falcon_mamba", "rwkv"):
         assert problems == [NO_CACHES]
         assert bundle.metadata["notes"] == [NO_CACHES.partition("\n")[0]]
     else:
@@ -59,7 +59,7 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
 
 @each_architecture("gpt_oss", "qwen3_5_text")
 def test_logits(kind: str) -> None:
-    """On the evaluator, in float32: prefill, and a decode step behind it."""
+    """On the evaluator, in float32: prefill, and decode steps. The last call fills the caches, or the only one."""
     model: Any = checkpoint(kind)
     with implementations(model):
         function = Function("main", Decoder(model))
@@ -73,9 +73,11 @@ def test_logits(kind: str) -> None:
             seen.append(np.asarray(made[LOGITS]))
             return made
 
-        tokens = greedy(Session(call, {"main": None}, empty, CONTEXT), PROMPT, 4).tokens
+        tokens = greedy(Session(call, {"main": None}, empty, len(PROMPT) + 3), PROMPT, 4).tokens
+        full = Session(call, {"main": None}, empty, len(PROMPT)).run("main", PROMPT)
+        np.testing.assert_allclose(full, seen[0][0], rtol=0, atol=1e-5 * np.abs(full).max())
     assert tokens == generated(model, PROMPT, 4)
     with torch.no_grad():
         wanted = model(torch.tensor([PROMPT + tokens[:-1]])).logits.numpy()
-    # the model's own float32 logits are as far from those of float64
-    np.testing.assert_allclose(np.concatenate(seen, 1), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    # the model's own float32 logits of Qwen3.5 are 1.3e-6 of the largest from those of float64, in one order of sums
+    np.testing.assert_allclose(np.concatenate(seen[:-1], 1), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

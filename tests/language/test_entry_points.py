@@ -181,7 +181,7 @@ def test_calls_of_a_comparison() -> None:
         ({"verify": 0}, "verify is 0, and must be 1 to 63 tokens"),
         (
             {"hidden": True, "target": "neural_engine"},
-            "prefill=, verify=, hidden=, draft= and window_caches= go with target='gpu'; the",
+            "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with",
         ),
         ({"draft": "gpt2"}, "the draft has 50 tokens and the model 96; a draft must have the same vocabulary"),
         ({"draft": "qwen2"}, "the draft takes 32 tokens and the bundle 64; pass max_context=32"),

@@ -111,6 +111,11 @@ def test_a_crop_with_a_margin_is_a_warning() -> None:
         assert ImageSettings.of(processor).size == SIZE
 
 
+@pytest.mark.parametrize("key", ["do_image_splitting", "crop_to_patches", "do_pan_and_scan"])
+def test_tiles_are_noticed(key: str) -> None:
+    assert [ImageSettings.of({**GOOD, key: value}).makes_tiles for value in (True, False, None)] == [True, False, False]
+
+
 GOOD = {"image_mean": MEAN, "image_std": STD}
 
 
@@ -181,19 +186,22 @@ VISION = {"image_token_id": 9, "image_token_count": 3}
 
 
 @pytest.mark.parametrize(
-    ("tokens", "has_image", "wanted"),
+    ("tokens", "images", "wanted"),
     [
-        ([1, 9, 2], True, [1, 9, 9, 9, 2]),
-        ([1, 9, 9, 9, 2], True, [1, 9, 9, 9, 2]),
-        ([1, 2], False, [1, 2]),
-        ([1, 2], True, r"the prompt has the image token '<image>' \(token 9\) 0 times; put it once where"),
-        ([1, 9, 9], True, r"the prompt has the image token '<image>' \(token 9\) 2 times; put it once where"),
-        ([1, 9], False, r"the prompt has the image token '<image>' \(token 9\), and there is no image"),
+        ([1, 9, 2], 1, [1, 9, 9, 9, 2]),
+        ([1, 9, 9, 9, 2], 1, [1, 9, 9, 9, 2]),
+        ([9, 1, 9], 2, [9, 9, 9, 1, 9, 9, 9]),
+        ([1, *[9] * 6], 2, [1, *[9] * 6]),
+        ([1, 2], 0, [1, 2]),
+        ([1, 2], 1, r"the prompt has the image token '<image>' \(token 9\) 0 times; put it once where"),
+        ([1, 9, 9, 9], 2, r"has the image token '<image>' \(token 9\) 3 times; put it 2 times, where"),
+        ([1, 9, 9], 1, r"the prompt has the image token '<image>' \(token 9\) 2 times; put it once where"),
+        ([1, 9], 0, r"the prompt has the image token '<image>' \(token 9\), and there is no image"),
     ],
 )
-def test_prompts(tokens: list[int], has_image: bool, wanted: list[int] | str) -> None:
+def test_prompts(tokens: list[int], images: int, wanted: list[int] | str) -> None:
     if isinstance(wanted, str):
         with pytest.raises(LanguageModelError, match=wanted):
-            expanded(tokens, VISION, has_image=has_image, shown="<image>")
+            expanded(tokens, VISION, images=images, shown="<image>")
     else:
-        assert expanded(tokens, VISION, has_image=has_image) == wanted
+        assert expanded(tokens, VISION, images=images) == wanted

@@ -3,52 +3,82 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from torch import nn
+from transformers import DynamicCache, LlamaConfig
+from transformers.cache_utils import DynamicIndexedLayer
 
 from patcomp.language import LanguageModelError, convert_language_model
 from patcomp.language.decoder import Decoder
 from patcomp.language.loading import implementations
+from patcomp.language.states import states_of
 from tests.language.checkpoints import checkpoint
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-}  # fmt: skip
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "rwkv": (
-        {"attention_hidden_size": 32},
-        "the architecture 'rwkv' takes no cache of transformers (it has no argument past_key_values or cache_params), "
+
+class Keeper(nn.Module):
+    """A model that keeps something of its own in its cache."""
+
+    def __init__(self, kept: object):
+        super().__init__()
+        self.kept = kept
+        self.config = LlamaConfig(model_type="keeper", vocab_size=96)
+        self.config.model_type = "keeper"
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: object = None, use_cache: bool = False) -> Any:
+        return SimpleNamespace(past_key_values=self.kept)
+
+
+class Stateless(Keeper):
+    def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Any:  # type: ignore[override]
+        return SimpleNamespace()
+
+
+def indexed() -> DynamicCache:
+    """A cache with a layer that keeps positions for its index."""
+    layer = DynamicIndexedLayer()
+    layer.update(torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 8))
+    layer.update_indexer(torch.ones(1, 4, 8))
+    layer.indexer_position_ids = torch.arange(4)[None, None]
+    cache = DynamicCache()
+    cache.layers.append(layer)
+    return cache
+
+
+REFUSED: dict[str, tuple[Keeper, str]] = {
+    "no argument": (
+        Stateless(None),
+        "the architecture 'keeper' takes no cache of transformers "
+        "(it has no argument past_key_values or cache_params), "
         "so its states cannot be the states of a bundle",
     ),
-    "minimax": (
-        {"layer_types": ["linear_attention", "full_attention"], "num_local_experts": 2, "head_dim": 8},
-        "the architecture 'minimax' keeps a cache of its own (MiniMaxCache), and a bundle holds what is in a cache of "
-        "transformers: keys and values, windows of convolutions and recurrences",
+    "another class": (
+        Keeper(SimpleNamespace()),
+        "the architecture 'keeper' keeps a cache of its own (SimpleNamespace), and a bundle holds what is in a cache "
+        "of transformers: keys and values, windows of convolutions and recurrences",
     ),
-    "deepseek_v32": (
-        {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
-         "qk_nope_head_dim": 16, "index_topk": 4, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4,
-         "moe_intermediate_size": 16, "mlp_layer_types": ["dense", "sparse"], "n_group": 1, "topk_group": 1,
-         "num_experts_per_tok": 2},
-        "layer 0 of the architecture 'deepseek_v32' keeps an index beside keys and values, and a bundle holds keys and "
+    "nothing": (
+        Keeper(None),
+        "the architecture 'keeper' keeps no cache, and a bundle holds what is in a cache of transformers: keys and "
         "values, windows of convolutions and recurrences",
     ),
-}  # fmt: skip
+    "positions of an index": (
+        Keeper(indexed()),
+        "layer 0 of the architecture 'keeper' keeps positions for an index, and a bundle holds one key of an index for "
+        "each token",
+    ),
+}
 
 
-@pytest.mark.filterwarnings("ignore:the architecture:patcomp.errors.ConversionWarning")
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_a_bundle_does_not_hold(kind: str, tmp_path: Path) -> None:
-    settings, message = REFUSED[kind]
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SMALL, **settings})).eval()
+@pytest.mark.parametrize("kept", REFUSED)
+def test_what_a_bundle_does_not_hold(kept: str) -> None:
+    model, message = REFUSED[kept]
     with pytest.raises(LanguageModelError) as raised:
-        convert_language_model(model, out=tmp_path / "bundle", dtype="float32", max_context=64)
+        states_of(model)
     assert str(raised.value) == message
-    assert list(tmp_path.iterdir()) == []
 
 
 def arguments(heads: int = 2, width: int = 8) -> tuple[torch.Tensor, ...]:

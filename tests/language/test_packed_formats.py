@@ -1,14 +1,20 @@
-"""Formats whose libraries cannot write a file here: weights packed as their sources define it, and read again."""
+"""Weights packed as the sources of libraries define it, and read again; `test_quantized` has files of the libraries."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
+from patcomp.language import LanguageModelError
+from patcomp.language.quantized.formats.auto_round import translated
 from patcomp.language.quantized.formats.awq import AWQ
+from patcomp.language.quantized.formats.base import CACHE_NOTE, PartsFormat
 from patcomp.language.quantized.formats.bitnet import BitNet
 from patcomp.language.quantized.formats.compressed_tensors import CompressedTensors
 from patcomp.language.quantized.formats.float8 import Float8
@@ -16,6 +22,7 @@ from patcomp.language.quantized.formats.gemma import Gemma
 from patcomp.language.quantized.formats.gpt_oss import GptOss
 from patcomp.language.quantized.formats.gptq import GPTQ
 from patcomp.language.quantized.formats.modelopt import ModelOpt
+from patcomp.language.quantized.naming import Recipe, _of_experts
 from patcomp.language.quantized.weight import E2M1
 from tests.language.stored import described, floats
 
@@ -155,3 +162,105 @@ def test_nvfp4_of_modelopt_and_mxfp4_of_compressed_tensors() -> None:
     tensors = {"weight": data.to(torch.float8_e4m3fn), "weight_scale": torch.tensor(0.5)}
     form = described(ModelOpt, "modelopt", quant_algo="FP8")
     assert torch.equal(floats(form.read("w", tensors)), data * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("packing", "method", "version"),
+    [("auto_round:auto_gptq", "gptq", "gptq"), (None, "gptq", "gptq"), ("auto_round", "gptq", "gptq_v2"),
+     ("auto_round:gptqmodel", "gptq", "gptq_v2"), ("auto_round:auto_awq", "awq", None),
+     ("auto_round:llm_compressor", "compressed-tensors", None)],
+)  # fmt: skip
+def test_packings_of_autoround(packing: str | None, method: str, version: str | None) -> None:
+    given = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "act_bits": 8}
+    made = translated({"quantization_config": given})["quantization_config"]
+    assert (made["quant_method"], made.get("checkpoint_format")) == (method, version)
+    if method == "compressed-tensors":
+        found = CompressedTensors.of({"quantization_config": made})
+        assert found is not None
+        assert found.notes[0].endswith("its rounding of activations to 8 bits is left out")
+
+
+def test_an_unknown_packing_of_autoround() -> None:
+    given = {"quantization_config": {"quant_method": "auto-round", "packing_format": "auto_round:fake"}}
+    with pytest.raises(LanguageModelError, match="AutoRound's packing 'auto_round:fake'; auto_round:auto_gptq, "):
+        translated(given)
+
+
+def test_groups_of_gptq_of_different_sizes() -> None:
+    """Of 48 inputs in groups of 32, the second group is shorter, although 2 groups divide 48."""
+    form = described(GPTQ, "gptq", bits=4)
+    tensors = {
+        "qweight": torch.zeros(6, 8, dtype=torch.int32), "qzeros": torch.zeros(2, 1, dtype=torch.int32),
+        "scales": torch.ones(2, 8), "g_idx": torch.arange(48) // 32,
+    }  # fmt: skip
+    with pytest.raises(LanguageModelError, match="w has 48 inputs in 2 groups of different sizes"):
+        form.read("w", tensors)
+    assert form.read("w", {**tensors, "g_idx": torch.arange(48) // 24}).shape == (8, 48)
+
+
+def test_integers_of_modelopt() -> None:
+    torch.manual_seed(0)
+    data, scale = torch.randint(-8, 8, (4, 32)), torch.rand(4, 2) + 0.5
+    form = described(ModelOpt, "modelopt", quant_algo="W4A16_AWQ")
+    pairs = (data[::2] & 15 | (data[1::2] & 15) << 4).to(torch.uint8)
+    made = form.read("w", {"weight": pairs, "weight_scale": scale})
+    assert torch.equal(floats(made), data * scale.repeat_interleave(16, 1))
+    with pytest.raises(LanguageModelError, match="w has 4-bit integers with two scales"):
+        form.read("w", {"weight": pairs, "weight_scale": scale, "weight_scale_2": torch.ones(())})
+    with pytest.raises(LanguageModelError, match=r"w scales its inputs \(pre_quant_scale\)"):
+        form.read("w", {"weight": pairs, "weight_scale": scale, "pre_quant_scale": torch.ones(32)})
+    for dtype in (torch.int8, torch.float8_e4m3fn):
+        made = form.read("w", {"weight": data.to(dtype), "weight_scale": scale[:, 0]})
+        assert torch.equal(floats(made), data * scale[:, :1])
+
+
+def test_a_last_group_that_is_shorter(tmp_path: Path) -> None:
+    """20 inputs in groups of 16 are 16 and 4, and 20 divides by 2."""
+    data, zero, scales = torch.randint(0, 16, (20, 8)), torch.randint(0, 16, (2, 8)), torch.rand(2, 8)
+    order = (0, 2, 4, 6, 1, 3, 5, 7)
+    awq = {"qweight": packed(data, 4, order), "qzeros": packed(zero, 4, order), "scales": scales}
+    weight = {"weight": torch.randint(-8, 8, (8, 20), dtype=torch.int8), "weight_scale": scales.T.contiguous()}
+    groups = {"group_0": {"weights": {"group_size": 16}}}
+    for form, parts in (
+        (described(AWQ, "awq", bits=4, version="GEMM", group_size=16), awq),
+        (described(CompressedTensors, "compressed-tensors", format="int-quantized", config_groups=groups), weight),
+    ):
+        save_file({f"w.{name}": part for name, part in parts.items()}, tmp_path / "file")
+        with pytest.raises(
+            LanguageModelError, match=r"w has 20 inputs in 2 groups, and config\.json says groups of 16"
+        ):
+            form.weights([tmp_path / "file"])["w.weight"]()
+
+
+@pytest.mark.parametrize("form", [ModelOpt(), CompressedTensors()])
+def test_scales_of_caches_are_no_weights(form: PartsFormat, tmp_path: Path) -> None:
+    names = ["self_attn.k_proj.k_scale", "self_attn.v_proj.v_scale", "self_attn.k_scale", "self_attn.v_zero_point"]
+    kept = "layers.0.self_attn.k_scales"
+    save_file({name: torch.ones(1) for name in [kept, *(f"layers.0.{name}" for name in names)]}, tmp_path / "file")
+    assert [*form.weights([tmp_path / "file"])] == [kept]
+    assert described(ModelOpt, "modelopt", quant_algo="FP8", kv_cache_quant_algo="FP8").notes[-1] == CACHE_NOTE
+    assert described(CompressedTensors, "compressed-tensors", kv_cache_scheme={"num_bits": 8}).notes == (CACHE_NOTE,)
+
+
+def test_experts_that_a_checkpoint_names_otherwise() -> None:
+    """llm-compressor calls Mixtral's w1, w2 and w3 as other models do."""
+    experts = nn.Module()
+    experts.register_parameter("gate_up_proj", nn.Parameter(torch.empty(2, 8, 3, device="meta")))
+    experts.register_parameter("down_proj", nn.Parameter(torch.empty(2, 3, 4, device="meta")))
+    model = nn.Module()
+    model.layer = nn.Module()
+    model.layer.mlp = nn.Module()
+    model.layer.mlp.experts = experts
+
+    name = "layer.block_sparse_moe.experts.{}.{}_proj.weight".format
+
+    def made(which: str, number: int) -> tuple[str, Recipe] | None:
+        return _of_experts(model, name(number, which), are_single=True)
+
+    assert [found[0] for found in (made("up", 1), made("gate", 0)) if found] == ["layer.mlp.experts.gate_up_proj"] * 2
+    target, recipe = made("gate", 1) or ("", Recipe(()))
+    assert (target, recipe.stacks) == ("layer.mlp.experts.gate_up_proj", True)
+    assert recipe.groups == (tuple(name(n, "gate") for n in range(2)), tuple(name(n, "up") for n in range(2)))
+    parts = {name(n, which): torch.rand(4, 3) for n in range(2) for which in ("gate", "up")}
+    assert torch.equal(recipe.made(parts.__getitem__)[1], torch.cat([parts[name(1, "gate")], parts[name(1, "up")]]))
+    assert made("down", 2) is None  # there are two experts

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from patcomp import TorchConverter
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, checking, convert_language_model
@@ -18,7 +19,7 @@ from patcomp.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.loading import implementations
-from patcomp.language.recurrences import _FORMS, AskedCache, open_lengths
+from patcomp.language.open_lengths import _FORMS, AskedCache, open_lengths
 from patcomp.language.states import States
 from tests.language.checkpoints import PROMPT, SECOND, SETTINGS, checkpoint
 
@@ -34,6 +35,14 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "youtu": {"keyCache": (2, 1, 1, 64, 16), "valueCache": (2, 1, 1, 64, 16)},
     "mamba": {"convState": (2, 1, 48, 4), "recState": (2, 1, 48, 8)},
+    "rwkv": {"convState": (4, 1, 32), "recState": (6, 1, 32)},
+    "minimax": {"keyCache": (1, 1, 2, 64, 8), "valueCache": (1, 1, 2, 64, 8), "recState": (1, 1, 4, 8, 8)},
+    "zaya": {
+        "keyCache": (2, 1, 2, 64, 8), "valueCache": (2, 1, 2, 64, 8), "convState": (2, 1, 48, 2), "recState": (2, 1, 8),
+    },
+    "glm_moe_dsa": {
+        "keyCache": (3, 1, 1, 64, 16), "valueCache": (3, 1, 1, 64, 16), "indexCache": (2, 1, 1, 64, 16),
+    },
 }  # fmt: skip
 
 
@@ -48,9 +57,27 @@ def test_calls_that_continue_each_other(kind: str) -> None:
         assert {name: tuple(each.shape) for name, each in zip(states.names, tensors, strict=True)} == FORMS[kind]
     tokens, made, end = torch.tensor([PROMPT + SECOND]), [], 0
     with torch.no_grad():
-        for length in (5, 7, 1, 4):
+        for length in (5, 6, 1, 2, 3):
             end += length
             made.append(decoder(tokens[:, end - length : end], torch.arange(end)[None], *tensors))
+        wanted = model(tokens, use_cache=False).logits
+    torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rwkv", "zaya", "deepseek_v32"])
+def test_programs_take_any_number_of_tokens(kind: str) -> None:
+    """Of one and of two tokens, models make no case of their own that a program would have to be exported for."""
+    model: Any = checkpoint(kind)
+    tokens, made, end = torch.tensor([PROMPT]), [], 0
+    with implementations(model), torch.no_grad():
+        function = Function("main", Decoder(model))
+        program = dynamic_program([(function, exported(function, 64))])
+        held = dict(zip(function.state_names, function.decoder.states.zeros(64), strict=True))
+        for length in (2, 1, 2, 3, 4):
+            end += length
+            inputs = {TOKENS: tokens[:, end - length : end], POSITIONS: torch.arange(end)[None]}
+            made.append(program.run(inputs, state=held)[LOGITS])
         wanted = model(tokens, use_cache=False).logits
     torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=1e-4, atol=1e-5)
 
@@ -92,6 +119,32 @@ def test_functions_come_back() -> None:
         decoder(torch.tensor([[10**6]]), torch.arange(1)[None], *decoder.states.zeros(8))
     assert modeling_qwen3_5.torch_chunk_gated_delta_rule is before
     assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("kind", "composite"), [
+    ("qwen3_5_text", "gated_delta_update"), ("kimi_linear", "kimi_delta_update"),
+    ("granitemoehybrid", "state_space_update"), ("mamba", "selective_scan_update"),
+])  # fmt: skip
+def test_a_program_of_torch_export_has_the_composite(kind: str, composite: str) -> None:
+    """Of a fixed number of tokens, where the model's own code is unrolled."""
+    model: Any = checkpoint(kind)
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.model(tokens, use_cache=False).logits
+
+    tokens = torch.tensor([PROMPT[:9]])
+    with open_lengths(model):
+        exported = torch.export.export(Logits(), (tokens,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.composites[composite] > 0
+    wanted = model(tokens, use_cache=False).logits
+    torch.testing.assert_close(program.run(tokens), wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
 
 
 def test_other_threads_have_transformers_functions() -> None:
@@ -154,7 +207,10 @@ def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert names.count("coreai.write_handle") == 4
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5_text", pytest.param("mamba2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    ["qwen3_5_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mamba2", "mamba", "kimi_linear"))],
+)
 def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
     """Recurrences are composites, whose bodies compute chunks."""
     model = checkpoint(kind)
@@ -163,7 +219,8 @@ def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
         program = dynamic_program([(function, exported(function, 64))])
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
     assert "coreai.while" not in names
-    assert program.composites.keys() & {"gated_delta_update", "state_space_update"}
+    recurrences = {"gated_delta_update", "kimi_delta_update", "selective_scan_update", "state_space_update"}
+    assert program.composites.keys() & recurrences
 
 
 def test_what_apples_engines_take() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from patcomp.language import (
 )
 from patcomp.language.vision import checking
 from patcomp.language.vision.images import pixels_of
+from patcomp.language.vision.settings import TILES
 from patcomp.language.vision.towers import tower_of
 from tests.helpers.command import Command
 from tests.language import checkpoints
@@ -36,7 +37,9 @@ TOKENS = [5, 6, IMAGE_TOKEN, 7, 8, 9]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder(tmp_path_factory.mktemp("checkpoint") / "small")
+    path = folder(tmp_path_factory.mktemp("checkpoint") / "small")
+    (path / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, "do_image_splitting": True}))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,7 @@ def test_a_folder(made: Bundle) -> None:
     template = (made.path / "tokenizer" / "chat_template.jinja").read_text()
     assert template == TEMPLATE.replace("<image>", metadata["vision"]["image_text"])
     assert metadata["language"]["max_context_length"] == 512
+    assert metadata["notes"] == [TILES]
 
 
 def test_in_few_bits(made: Bundle, source: Path, tmp_path: Path) -> None:
@@ -96,9 +100,49 @@ def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> N
     assert done.out.strip() == made._tokenizer().decode(around)
 
 
+def test_two_images(made: Bundle) -> None:
+    model: Any = checkpoint("smolvlm").half()
+    images = np.random.default_rng(3).standard_normal((2, 1, 3, SIZE, SIZE)).astype(np.float32)
+    ids = torch.tensor([[5, *[IMAGE_TOKEN] * 4, 6, *[IMAGE_TOKEN] * 4, 7]])
+    with torch.no_grad():
+        wanted = model(input_ids=ids, pixel_values=torch.from_numpy(images).half().transpose(0, 1)).logits[0, -1]
+    prompt = [5, IMAGE_TOKEN, 6, IMAGE_TOKEN, 7]
+    assert made.generate(prompt, 1, [*images]) == [int(wanted.argmax())]
+    with pytest.raises(LanguageModelError, match="1 times; put it 2 times"):
+        made.generate(TOKENS, 1, [*images])
+
+
 def test_text_only(made: Bundle) -> None:
     model: Any = checkpoint("smolvlm").half()
     assert made.generate([5, 6, 7], 3) == checkpoints.generated(model, [5, 6, 7], 3)
+
+
+def test_drafts_beside_an_image(made: Bundle) -> None:
+    """The tokens are those without a draft, which may be wrong."""
+    image = np.random.default_rng(3).standard_normal((1, 3, SIZE, SIZE))
+    wanted = made.generation(TOKENS, 9, image)
+    seen: list[list[int]] = []
+
+    def foresees(tokens: Sequence[int], count: int) -> list[int]:
+        seen.append([*tokens])
+        known = [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9, *wanted.tokens]
+        return [(token + (place == 11)) % 90 for place, token in enumerate(known)][len(tokens) : len(tokens) + count]
+
+    drafted = made.generation(TOKENS, 9, image, draft=foresees)
+    assert (drafted.tokens, drafted.calls) == (wanted.tokens, 4)
+    assert seen[0] == [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9, wanted.tokens[0]]
+    with pytest.raises(LanguageModelError, match="has no draft in its asset"):
+        made.generate(TOKENS, 3, image, draft=True)
+
+
+@pytest.mark.slow
+def test_a_draft_of_text_beside_an_image(made: Bundle, source: Path, tmp_path: Path) -> None:
+    image = np.random.default_rng(3).standard_normal((1, 3, SIZE, SIZE))
+    wanted = made.generation(TOKENS, 9, image)
+    text = convert_language_model(source, out=tmp_path / "text", max_context=512, check=False)
+    assert made.generation(TOKENS, 9, image, draft=text).tokens == wanted.tokens
+    with pytest.raises(LanguageModelError, match="takes images, and a draft is a bundle of text only"):
+        text.generate([5, 6], 3, draft=made)
 
 
 DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -199,7 +199,7 @@ def test_the_commands_say_one_line(patcomp: Command, source: Path, tmp_path: Pat
     for change, command, message in (
         (None, ("convert-lm", "-o", "bundle"), "holds LlamaForSequenceClassification, which is not a causal"),
         (renamed("q4.gguf"), ("convert",), "has its weights in GGUF"),
-        (only(("model_index.json", "{}")), ("convert",), "holds a pipeline of diffusers"),
+        (only(("model_index.json", "{}")), ("convert-lm", "-o", "bundle"), "holds a pipeline of diffusers"),
         (only(), ("convert",), "is empty"),
     ):
         if change is not None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from patcomp.bundle_folders.contract import described, problem
+from patcomp.bundle_folders.contract import function_of, problem
+from patcomp.bundle_folders.interfaces import Function
 from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import VARIANTS, variant_of
 from patcomp.errors import Problem
@@ -49,10 +50,10 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     ]  # fmt: skip
     if found:
         return found
-    functions: dict[str, Any] = {}
+    functions: dict[str, Function] = {}
     for role, interface in variant.interfaces(block).items():
         if role in assets:
-            functions[role], wrong = described(bundle / assets[role])
+            functions[role], wrong = function_of(bundle / assets[role])
             found += wrong or interface.problems(role, functions[role])
     return found or _width_problems(variant.type, functions)
 
@@ -128,16 +129,14 @@ def _file_problems(bundle: Path, variant: type[Variant]) -> list[Problem]:
     ]  # fmt: skip
 
 
-def _width_problems(kind: str, functions: Mapping[str, Any]) -> list[Problem]:
+def _width_problems(kind: str, functions: Mapping[str, Function]) -> list[Problem]:
     """A text encoder whose width the denoiser does not take."""
     denoiser = next((functions[role] for role in ("unet", "transformer", "transformer_512") if role in functions), None)
     if denoiser is None or kind not in ("stable-diffusion", "flux2"):
         return []
-    place = list(denoiser.input_names)[2 if kind == "stable-diffusion" else 1]
-    wanted = denoiser.input_descriptor(place).shape[1:]
-    words = functions["text_encoder"]
-    given = words.output_descriptor(next(iter(words.output_names))).shape[1:]
-    if tuple(wanted) == tuple(given):
+    wanted = list(denoiser.inputs.values())[2 if kind == "stable-diffusion" else 1].shape[1:]
+    given = next(iter(functions["text_encoder"].outputs.values())).shape[1:]
+    if wanted == given:
         return []
     shown = [" x ".join(map(str, sizes)) for sizes in (given, wanted)]
     return [problem(f"text_encoder gives {shown[0]} for a text, and the denoiser takes {shown[1]}")]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -55,6 +56,10 @@ class Scaled(Stored):
         for place, blocks in in_parts(self.shape, 0, len(self.scales)):
             values = self.values[place]
             yield place, _spread(self.scales[blocks], values.shape) * values
+
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        scales = self.scales.reshape(*self.scales.shape, *[1] * (len(shape) - self.scales.ndim))
+        return replace(self, values=self.values.reshape(shape), scales=scales)
 
     def unpacked(self, element: str, key: str) -> Value:
         integers, zeros = f"si{self.bits}", np.zeros(self.scales.shape)
@@ -120,6 +125,13 @@ class Integers(Scheme):
         together = [*range(0, len(parts), 2), *range(1, len(parts), 2)]
         scales = self._scales(weight.reshape(parts).transpose(together).reshape([*shape, -1]), round_to)
         return self._integers(weight, _spread(scales, weight.shape)), scales
+
+    def for_places(self, count: int) -> Self:
+        return replace(self, block=self.block * count)
+
+    @property
+    def goes_by_inputs(self) -> bool:
+        return True
 
     def store_for(
         self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]

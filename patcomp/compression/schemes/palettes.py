@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -70,6 +71,11 @@ class Indices(Stored):
         shape[self.axis] *= tables.shape[-1]
         return entries.reshape(shape).astype(np.float32)
 
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        *blocks, entries, size = self.tables.shape
+        tables = self.tables.reshape(*blocks, *[1] * (len(shape) - len(blocks)), entries, size)
+        return replace(self, values=self.values.reshape(shape), tables=tables)
+
     def unpacked(self, element: str, key: str) -> Value:
         table = coreai.constant(self.tables, element, name=f"{key}.palette")
         return coreai.lut_to_dense(coreai.constant(self.values, f"ui{self.bits}", name=key), table, self.axis)
@@ -120,6 +126,10 @@ class Palette(Scheme):
             tables.append(table)
         blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
         return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]), axis, self.bits)
+
+    @property
+    def goes_by_inputs(self) -> bool:
+        return self.vector == 1
 
     def store_for(
         self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]

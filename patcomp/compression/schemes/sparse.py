@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -35,6 +36,9 @@ class Elements(Stored):
     def parts(self) -> Iterator[tuple[slice, np.ndarray]]:
         yield slice(None), self.values.astype(np.float32)
 
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        return replace(self, values=self.values.reshape(shape))
+
     def unpacked(self, element: str, key: str) -> Value:
         return coreai.constant(self.values, element, name=key)
 
@@ -58,6 +62,9 @@ class Masked(Stored):
         dense = np.zeros(self.shape, np.float32)
         dense[self.mask] = self.values.floats()
         yield slice(None), dense
+
+    def reshaped(self, shape: tuple[int, ...]) -> Self:
+        return replace(self, mask=self.mask.reshape(shape))
 
     def unpacked(self, element: str, key: str) -> Value:
         mask = coreai.constant(self.mask, "ui1", name=f"{key}.mask")

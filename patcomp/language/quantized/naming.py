@@ -48,8 +48,8 @@ class Recipe:
 def recipes(model: Any, names: Iterable[str]) -> dict[str, Recipe]:
     """How the weights of a model are made of those of a checkpoint, by the name that they have in the model.
 
-    transformers knows other names, and which weights are one. Gate and up of all experts in a tensor each, as MLX and
-    GGUF have them, are joined as the class of the experts wants it.
+    transformers knows other names, and which weights are one. Gate and up of experts, in a tensor for all of them as
+    MLX and GGUF have them or in one each, are joined as the class of the experts wants it.
 
     Args:
         model: of transformers.
@@ -63,40 +63,52 @@ def recipes(model: Any, names: Iterable[str]) -> dict[str, Recipe]:
     for name in names:
         if name in own:
             found[name] = Recipe(((name,),))
-        elif (recipe := _of_all_experts(model, name)) is not None:
-            found[recipe[0]] = recipe[1]
+        elif (all_experts := _of_experts(model, name, are_single=False)) is not None:
+            found.update([all_experts])
         else:
             left.append(name)
-    return {**found, **_converted(model, left, own)} if left else found
+    for target, recipe in _converted(model, left, own).items() if left else ():
+        experts = None if target in own else _of_experts(model, recipe.names[0], are_single=True)
+        found.update([experts or (target, recipe)])
+    return found
 
 
-# ---- all experts in one tensor ------------------------------------------------------------------------
+# ---- experts that are one tensor in the model -------------------------------------------------------------
 
-_EXPERTS = re.compile(r"(.*)\.(?:switch_mlp|experts)\.(gate|up|down)_proj(?:\.(weight|bias))?$")
+_EXPERTS = re.compile(r"(.*)\.(?:switch_mlp|experts)\.(?:(\d+)\.)?(gate|up|down)_proj(?:\.(weight|bias))?$")
 
 
-def _of_all_experts(model: Any, name: str) -> tuple[str, Recipe] | None:
-    """The weight of the model that all gates, or all rows behind them, of a tensor of all experts are a part of."""
+def _of_experts(model: Any, name: str, *, are_single: bool) -> tuple[str, Recipe] | None:
+    """The weight of the model that a weight of all experts, or of a single one, is a part of."""
     match = _EXPERTS.match(name)
-    if match is None:
+    if match is None or (match[2] is not None) != are_single:
         return None
-    parent, which, kind = match[1].replace(".block_sparse_moe", ".mlp"), match[2], match[3] or "weight"
+    (parent, number, which), bias = match.groups()[:3], "_bias" if match[4] == "bias" else ""
+    parent = parent.replace(".block_sparse_moe", ".mlp")
     try:
         experts = model.get_submodule(f"{parent}.experts")
+        count = getattr(experts, f"{'down' if which == 'down' else 'gate_up'}_proj{bias}").shape[0]
     except AttributeError:
         return None
-    bias = "_bias" if kind == "bias" else ""
+    if are_single and int(number) >= count:
+        return None
+
+    def named(part: str) -> tuple[str, ...]:
+        made = re.sub(rf"\.{which}_proj", f".{part}_proj", name)
+        numbers = range(count) if are_single else ()
+        return tuple(re.sub(r"\.\d+(?=\.\w+_proj)", f".{each}", made) for each in numbers) or (made,)
+
     turned = (transposed,) if getattr(experts, "is_transposed", False) and not bias else ()
     if which == "down":
         target = f"down_proj{bias}"
         steps: tuple[Callable[..., Part], ...] = (_only, *turned)
-        groups: tuple[tuple[str, ...], ...] = ((name,),)
+        groups: tuple[tuple[str, ...], ...] = (named("down"),)
     else:
         target = f"gate_up_proj{bias}"
-        groups = tuple((re.sub(r"\.(gate|up)_proj", f".{each}_proj", name),) for each in ("gate", "up"))
+        groups = (named("gate"), named("up"))
         join = partial(joined, axis=1) if getattr(experts, "is_concatenated", True) else _interleaved
         steps = (join, *turned)
-    return (f"{parent}.experts.{target}", Recipe(groups, steps=steps)) if hasattr(experts, target) else None
+    return f"{parent}.experts.{target}", Recipe(groups, are_single, steps)
 
 
 def _only(parts: list[Part]) -> Part:

@@ -22,15 +22,17 @@ from patcomp.language.checking import (
     TOLERANCE,
     calls_on,
     check_tokens,
+    compare,
     largest_of,
     runtime,
     warn_of_ties,
 )
-from patcomp.language.contract import EMBEDDING, MAIN, TOWER
+from patcomp.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS, TOWER
+from patcomp.language.dynamic_form import arguments_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session
 from patcomp.language.memory import bytes_of
-from patcomp.language.vision.decoder import EmbeddingDecoder
+from patcomp.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
 from patcomp.language.vision.generating import Run, embedded_call, features_of
 
 _BEFORE, _BEHIND = 3, 4
@@ -65,8 +67,8 @@ class VisionComparison:
         release(bytes_of(self.model))
         return logits, features
 
-    def check_programs(self, programs: Mapping[str, AIProgram]) -> None:
-        """Compare programs, by role, on the evaluator.
+    def check_programs(self, programs: Mapping[str, AIProgram], head: EmbeddedHead | None = None) -> None:
+        """Compare programs, by role, on the evaluator; a head that foresees tokens with the module of it.
 
         Raises:
             LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
@@ -84,6 +86,11 @@ class VisionComparison:
                 "please report this"
             )
         warn_of_ties(made, wanted, "the evaluator")
+        if head is not None:
+            rows = torch.from_numpy(np.asarray(programs[EMBEDDING].run({TOKENS: np.array([self.tokens])})[EMBEDDINGS]))
+            _, *others = arguments_of(head, len(self.tokens), len(self.tokens), len(self.tokens) + 1)
+            others[1].normal_(generator=torch.Generator().manual_seed(0))
+            compare(programs[MAIN], head, (rows, *others), self.dtype, DRAFT)
 
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +21,11 @@ from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.asked import context_of
 from patcomp.language.bundle import Bundle
-from patcomp.language.checkpoint_to_bundle import context_of
 from patcomp.language.compressing import applied, plan_for
 from patcomp.language.contract import (
+    DRAFT,
     EMBEDDING,
     EMBEDDINGS,
     FEATURES,
@@ -38,14 +39,18 @@ from patcomp.language.contract import (
 from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
-from patcomp.language.folders import check_class, check_weight_files, checked_folder
+from patcomp.language.folders import check_class, check_weight_files, checked_folder, weight_files
 from patcomp.language.hub import checkpoint_of
+from patcomp.language.left_out import names_in, notes_on_weights
 from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
+from patcomp.language.multi_token import HEAD, load_head
+from patcomp.language.quantized.formats import format_of
 from patcomp.language.sources import Step
+from patcomp.language.text_part import text_part
 from patcomp.language.vision.checking import VisionComparison
-from patcomp.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
+from patcomp.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
 from patcomp.language.vision.prompts import image_keys, with_placed_images
-from patcomp.language.vision.settings import ImageSettings, processor_of
+from patcomp.language.vision.settings import TILES, ImageSettings, processor_of
 from patcomp.language.vision.tower import Tower
 from patcomp.language.vision.towers import check_known, tower_of
 from patcomp.language.writing import card, chosen_tokenizer, description, write_description
@@ -69,6 +74,7 @@ def convert_vision_language_model(
     allow_missing: str | Sequence[str] = (),
     allow_unexpected: str | Sequence[str] = (),
     compress: str | Path | Mapping[str, Any] | None = None,
+    draft: Literal["mtp"] | None = None,
     check: bool = True,
     progress: Step | None = None,
     writer: Writer | None = None,
@@ -90,6 +96,8 @@ def convert_vision_language_model(
         allow_unexpected: names of weights of a folder that the model has no place for; they are left out.
         compress: how small the weights of decoder, table of embeddings and vision tower become, as of
             `convert_language_model`; a budget is of each.
+        draft: `"mtp"` makes the function `draft` of the checkpoint's head that foresees tokens (multi-token
+            prediction), which takes the output `hidden` that `main` then has.
         check: whether the converted programs are compared with the model on an image and a few tokens, on the
             evaluator, and on the Core AI runtime where it is installed.
         progress: as of `convert_language_model`.
@@ -107,6 +115,11 @@ def convert_vision_language_model(
     place = Path(out)
     if place.exists():
         raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
+    if draft not in (None, HEAD) or (draft is not None and isinstance(folder_or_model, nn.Module)):
+        raise LanguageModelError(
+            f"draft= is {HEAD!r} or None here, and {HEAD!r} goes with the folder of a checkpoint; "
+            "Bundle.generate(draft=) takes the bundle of a smaller model"
+        )
     step: Step = progress or (lambda what: nullcontext())
     allowed = Allowed.of(allow_missing, allow_unexpected)
     source, identifier = None, None
@@ -126,7 +139,7 @@ def convert_vision_language_model(
     options = {
         "kind": VISION, "context": max_context, "dtype": dtype, "name": name, "check": check, "size": image_size,
         "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "settings": astuple(settings),
-        "compress": repr(request),
+        "compress": repr(request), "draft": draft,
     }  # fmt: skip
     again = source is not None and (tokenizer is None or tokenizer is False)
     with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
@@ -139,25 +152,40 @@ def convert_vision_language_model(
             with step("loading the model"):
                 model = loaded(_AUTO, _PURPOSE, source, dtype, False, allowed)
         name = name or str(model.config.model_type)
-        with implementations(model):
+        notes = [TILES] if settings.makes_tiles else []
+        if source is not None:
+            form, files = format_of(source, config), weight_files(source, config)
+            notes += notes_on_weights(model, names_in(files, form), takes_head=draft is not None)
+        for note in notes:
+            warnings.warn(note, ConversionWarning, stacklevel=2)
+        with ExitStack() as chosen:
+            chosen.enter_context(implementations(model))
             tower = tower_of(model, image_size or settings.size)
             context = context_of(model, max_context)
             if tower.token_count >= context:
                 raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
-            decoder = EmbeddingDecoder(tower)
+            decoder = EmbeddingDecoder(tower, hidden=draft is not None)
+            head = None
+            if draft is not None:
+                assert source is not None
+                found = load_head(text_part(model).model, files, form, dtype, str(source))
+                chosen.enter_context(implementations(found))
+                head = EmbeddedHead(found, tower)
             refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
             if refusal:
                 warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
-            programs = _programs(tower, decoder, context, step)
+            programs = _programs(tower, decoder, head, context, step)
             word = None if request is None else request.text
-            described = description(model, context, name, identifier, (refusal,) if refusal else (), compression=word)
+            functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
+            notes += [refusal] if refusal else []
+            described = description(model, context, name, identifier, notes, functions, word)
             described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
             described[TOWER] = keys = _image_keys(tower, settings, words)
             work.once("description", lambda: write_description(work.folder, described, with_placed_images(words, keys)))
             comparison = VisionComparison(decoder, DTYPES[dtype])
             if check:
                 with step("comparing the programs with the model"):
-                    work.once("comparison", lambda: comparison.check_programs(programs))
+                    work.once("comparison", lambda: comparison.check_programs(programs, head))
         if request is not None:
             with step("compressing the weights"):
                 programs = _compressed(programs, request, model.config.get_text_config().vocab_size)
@@ -220,7 +248,9 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
     }
 
 
-def _programs(tower: Tower, decoder: EmbeddingDecoder, context: int, step: Step) -> dict[str, AIProgram]:
+def _programs(
+    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Step
+) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
     name = type(tower.model).__name__
     tokens = torch.arange(_NEW)[None] % tower.model.config.get_text_config().vocab_size
@@ -229,13 +259,13 @@ def _programs(tower: Tower, decoder: EmbeddingDecoder, context: int, step: Step)
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
-        function = Function(MAIN, decoder)
-        asked = exported(function, context)
+        functions = [Function(MAIN, decoder), *([Function(DRAFT, head)] if head is not None else [])]
+        asked = [(function, exported(function, context)) for function in functions]
     with step("converting the programs"):
         return {
             TOWER: _converted(seen, PIXELS, FEATURES),
             EMBEDDING: _converted(table, TOKENS, EMBEDDINGS),
-            MAIN: dynamic_program([(function, asked)]),
+            MAIN: dynamic_program(asked),
         }
 
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.language.contract import EMBEDDED, KEYS, VALUES
-from patcomp.language.decoder import Decoder
+from patcomp.language.decoder import Decoder, NewTokens
+from patcomp.language.multi_token import HeadDecoder
+from patcomp.language.states import States
 from patcomp.language.vision.marks import MARKS, Marks, images_before
 from patcomp.language.vision.tower import Call, Tower, exchanged
 
@@ -43,35 +45,72 @@ class EmbeddingDecoder(Decoder):
 
     takes = EMBEDDED
 
-    def __init__(self, tower: Tower):
-        super().__init__(tower.model)
-        self.tower = tower
-        if tower.has_saved_positions:
-            states = tuple(
-                replace(state, rows=state.rows + 1) if state.name in (KEYS, VALUES) else state
-                for state in self.states.states
-            )
-            self.states = replace(self.states, states=states)
+    def __init__(self, tower: Tower, *, hidden: bool = False):
+        super().__init__(tower.model, hidden=hidden)
+        self.tower, self.states = tower, _counting(self.states, tower)
 
     def example(self, new: int) -> Tensor:
-        return torch.zeros(1, new, self.tower.hidden + self.tower.extra, dtype=self.tower.carried)
+        return _example(self.tower, new)
 
-    def _logits(self, new: Tensor, position_ids: Tensor, offset: Any, cache: Any, given: dict[str, Tensor]) -> Tensor:
-        tower = self.tower
-        places = position_ids.narrow(1, offset, new.shape[1])
-        sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
-        embeddings, *stacked = new.split(sizes, -1)
-        marks = Marks.of(stacked.pop()) if tower.is_marked else None
-        before = None
-        if tower.has_saved_positions:
-            assert marks is not None
-            before = _counted(marks.ends(tower.side), given[KEYS], offset, position_ids.shape[1])
+    def _logits(self, call: NewTokens) -> Tensor:
         kind = self.model.dtype
-        embeddings = embeddings.to(kind)
-        arguments = tower.arguments(Call(embeddings, places, offset, cache, marks, before))
-        arguments |= {"inputs_embeds": embeddings, "past_key_values": cache, "use_cache": True}
+        arguments, stacked = _read(self.tower, call, kind)
         with _stacked([each.to(kind) for each in stacked], self.model):
-            return self.model(**arguments).logits
+            return self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+
+
+class EmbeddedHead(HeadDecoder):
+    """The head of a vision-language model that foresees tokens, with its cache as arguments.
+
+        logits, hidden = decoder(inputs_embeds, position_ids, hidden, *states)
+
+    Positions and the further row of the caches are as of `EmbeddingDecoder`.
+
+    Args:
+        head: from `load_head`.
+        tower: of the model.
+    """
+
+    takes = EMBEDDED
+
+    def __init__(self, head: Any, tower: Tower):
+        super().__init__(head, tower.model.dtype)
+        self.tower, self.states = tower, _counting(self.states, tower)
+
+    def example(self, new: int) -> Tensor:
+        return _example(self.tower, new)
+
+    def _logits(self, call: NewTokens) -> Tensor:
+        arguments, _ = _read(self.tower, call, self.dtype)
+        arguments["inputs_embeds"] = self.joined(arguments["inputs_embeds"], *call.further)
+        logits: Tensor = self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        return logits
+
+
+def _counting(states: States, tower: Tower) -> States:
+    """States with a further row in the caches, if it counts images."""
+    if not tower.has_saved_positions:
+        return states
+    made = (replace(state, rows=state.rows + 1) if state.name in (KEYS, VALUES) else state for state in states.states)
+    return replace(states, states=tuple(made))
+
+
+def _example(tower: Tower, new: int) -> Tensor:
+    return torch.zeros(1, new, tower.hidden + tower.extra, dtype=tower.carried)
+
+
+def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
+    """The arguments of the model for rows of embeddings, and the features that ride behind them."""
+    sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
+    embeddings, *stacked = call.new.split(sizes, -1)
+    marks = Marks.of(stacked.pop()) if tower.is_marked else None
+    before = None
+    if tower.has_saved_positions:
+        assert marks is not None
+        before = _counted(marks.ends(tower.side), call.given[KEYS], call.offset, call.total)
+    embeddings = embeddings.to(kind)
+    arguments = tower.arguments(Call(embeddings, call.places, call.offset, call.cache, marks, before))
+    return {**arguments, "inputs_embeds": embeddings}, stacked
 
 
 def _counted(ends: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:

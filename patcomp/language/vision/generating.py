@@ -15,30 +15,29 @@ Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Runs a function without states on inputs by name."""
 
 
-def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, has_image: bool, shown: str = "") -> list[int]:
-    """A prompt with as many image tokens as an image has features.
+def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, shown: str = "") -> list[int]:
+    """A prompt with as many image tokens as images have features.
 
     Args:
-        tokens: of the prompt, with one image token, or already with all of them.
+        tokens: of the prompt, with one image token for each image, or already with all of them.
         vision: the block `vision` of `metadata.json`.
-        has_image: whether there is an image.
-        shown: what stands for the image in a text.
+        images: how many images there are.
+        shown: what stands for an image in a text.
 
     Raises:
-        LanguageModelError: the prompt has no place for the image, or a place and no image, or another number of them.
+        LanguageModelError: the prompt has no place for an image, or a place and no image, or another number of them.
     """
     image, count = int(vision["image_token_id"]), int(vision["image_token_count"])
     found = sum(token == image for token in tokens)
     name = f"{shown!r} (token {image})" if shown else str(image)
-    if not has_image and found:
+    if not images and found:
         raise LanguageModelError(f"the prompt has the image token {name}, and there is no image")
-    if not has_image:
+    if not images:
         return list(tokens)
-    if found not in (1, count):
-        raise LanguageModelError(
-            f"the prompt has the image token {name} {found} times; put it once where the image is to be"
-        )
-    return [each for token in tokens for each in [token] * (count if token == image and found == 1 else 1)]
+    if found not in (images, images * count):
+        places = "once where the image is to be" if images == 1 else f"{images} times, where the images are to be"
+        raise LanguageModelError(f"the prompt has the image token {name} {found} times; put it {places}")
+    return [each for token in tokens for each in [token] * (count if token == image and found == images else 1)]
 
 
 def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_token: int) -> Call:
@@ -47,20 +46,23 @@ def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_tok
     Args:
         embed: runs the function of the asset `embedding`.
         main: runs functions of the asset `main`.
-        features: of the image, (1, image tokens, width).
-        image_token: in the first call, the rows of this token are replaced by the features.
+        features: of the images, (1, image tokens, width).
+        image_token: in the first call, the rows of this token are replaced by the features; by the last ones, if the
+            call does not read the first token.
     """
 
     def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         tokens = np.asarray(inputs[TOKENS])
         embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
         if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
-            embeddings[0, tokens[0] == image_token] = features[0]
-        return main(name, {EMBEDDED: embeddings, POSITIONS: inputs[POSITIONS]}, states)
+            rows = tokens[0] == image_token
+            embeddings[0, rows] = features[0, -rows.sum() or len(features[0]) :]
+        others = {name: each for name, each in inputs.items() if name != TOKENS}
+        return main(name, {EMBEDDED: embeddings, **others}, states)
 
     return call
 
 
-def features_of(vision: Run, pixels: np.ndarray) -> np.ndarray:
-    """The features of an image, (1, image tokens, width)."""
-    return np.asarray(vision({PIXELS: pixels})[FEATURES])
+def features_of(vision: Run, *pixels: np.ndarray) -> np.ndarray:
+    """The features of images one behind the other, (1, image tokens, width)."""
+    return np.concatenate([np.asarray(vision({PIXELS: each})[FEATURES]) for each in pixels], 1)

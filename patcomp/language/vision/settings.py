@@ -17,6 +17,13 @@ STRETCH, CROP, PAD = "stretch", "center_crop", "pad"
 """What becomes of an image that is no square: `image_strategy` of a bundle."""
 _RESAMPLES = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 """Pillow's filters by number."""
+_TILES = ("do_image_splitting", "crop_to_patches", "do_pan_and_scan")
+"""The settings by which processors make several tiles of an image: Idefics3 and LFM2-VL, InternVL, Gemma 3."""
+TILES = (
+    "the image processor makes several tiles of a large image, and the bundle makes one image of the whole, which "
+    "shows less; give parts of it as several images"
+)
+"""A note about such a processor."""
 _FILES = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -31,6 +38,8 @@ class ImageSettings:
     resample: str
     size: int | None
     """The side of the square that the processor makes, or None if it makes images of any size."""
+    makes_tiles: bool
+    """Whether the processor also makes tiles of a large image, which a bundle does not."""
 
     @classmethod
     def of(cls, processor: Mapping[str, Any]) -> ImageSettings:
@@ -53,6 +62,7 @@ class ImageSettings:
         return cls(
             mean, std, 1.0 if math.isclose(rescale, 1.0) else rescale, _strategy(processor),
             _RESAMPLES.get(number, "bicubic") if isinstance(number, int) else str(number), _square(processor),
+            any(processor.get(key) for key in _TILES),
         )  # fmt: skip
 
 

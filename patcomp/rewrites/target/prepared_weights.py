@@ -77,12 +77,14 @@ def _prepared(graph: Operation, blobs: BlobStore) -> dict[Operation, frozenset[A
 
 
 def _read_as_they_are(module: IRModule, leaves: Container[Operation]) -> set[Attribute]:
-    """The weights that an op reads which is not computed from weights alone."""
+    """The large weights that an op reads which is not computed from weights alone."""
     return {
         op.properties["value"]
         for graph in module.graphs
         for op in ops_inside(graph)
-        if is_constant(op) and any(use.operation not in leaves for use in op.results[0].uses)
+        if is_constant(op)
+        and _bytes(op.result_types) > _SMALL  # the order of a transpose is a constant, too
+        and any(use.operation not in leaves for use in op.results[0].uses)
     }
 
 

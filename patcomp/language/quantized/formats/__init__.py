@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from patcomp.language.quantized.formats.auto_round import translated
 from patcomp.language.quantized.formats.awq import AWQ
 from patcomp.language.quantized.formats.base import Format
 from patcomp.language.quantized.formats.bitnet import BitNet
@@ -35,7 +36,7 @@ def format_of(folder: Path, config: Mapping[str, Any]) -> Format | None:
     Raises:
         LanguageModelError: as `Format.of`.
     """
-    given = {**config, **_described_elsewhere(folder, config)}
+    given = translated({**config, **_described_elsewhere(folder, config)})
     return next((found for each in FORMATS if (found := each.of(given)) is not None), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,17 +33,19 @@ class AWQ(PartsFormat):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found, kind = described_as(config, "awq"), "gemm"
-        if found is not None:
-            kind = str(found.get("version", "gemm")).lower()
-        elif (found := described_as(config, "auto-round")) is None or "awq" not in str(found.get("packing_format")):
+        if (found := described_as(config, "awq")) is None:
             return None
+        kind = str(found.get("version") or found.get("format") or "gemm").lower()
         if kind not in ("gemm", "gemv") or found.get("bits", 4) != 4:
             raise LanguageModelError(
                 f"the checkpoint is AWQ of the kind {kind} with {found.get('bits', 4)} bits; gemm and gemv with 4 are "
                 "read"
             )
         return cls(kind == "gemv", int(found.get("group_size", -1)))
+
+    @property
+    def group_sizes(self) -> Collection[int]:
+        return (self.group,) if self.group > 0 else ()
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,6 +16,11 @@ from patcomp.language.quantized.weight import Part, StoredWeight
 
 Weights = Mapping[str, Callable[[], Part]]
 """What reads each weight of a checkpoint, by the name that it has in a checkpoint of floats."""
+
+
+CACHE_NOTE = "the checkpoint's rounding of cached keys and values is left out"
+_CACHE = re.compile(r"\.self_attn\.(?:[kv]_proj\.)?[qkv]_(?:scale|zero_point)$")
+"""The scales by which keys and values would be rounded."""
 
 
 def described_as(config: Mapping[str, Any], method: str) -> Mapping[str, Any] | None:
@@ -109,7 +115,7 @@ class PartsFormat(Format):
         """
         tensors = Tensors(files)
         found: dict[str, Callable[[], Part]] = {}
-        left = dict.fromkeys(tensors)
+        left = dict.fromkeys(name for name in tensors if not _CACHE.search(name))
         for name, parts in self.places(tensors).items():
             for tensor in parts.values():
                 left.pop(tensor, None)
@@ -133,7 +139,24 @@ class PartsFormat(Format):
                 "damaged, or config.json describes another one"
             ) from error
         _check_blocks(path, made)
+        self._check_groups(path, made)
         return made
+
+    @property
+    def group_sizes(self) -> Collection[int]:
+        """The inputs of a group, as far as `config.json` says it: one of several sizes."""
+        return ()
+
+    def _check_groups(self, path: str, made: StoredWeight) -> None:
+        """Check that the groups of a weight have a size that is declared. A last group that is shorter would move the
+        bounds of all others, also where the inputs divide by the number of groups."""
+        inputs, count = made.shape[-1], 1 if made.scale is None else made.scale.shape[-1]
+        if count > 1 and self.group_sizes and inputs // count not in self.group_sizes:
+            sizes = " or ".join(map(str, sorted(self.group_sizes)))
+            raise LanguageModelError(
+                f"{path} has {inputs} inputs in {count} groups, and config.json says groups of {sizes}; groups of "
+                "different sizes are no blocks"
+            )
 
 
 def _check_blocks(path: str, weight: StoredWeight) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.bits import from_stream, nibbles, signed
 from patcomp.language.quantized.floats import e2m1_table, in_blocks, powers_of_two
-from patcomp.language.quantized.formats.base import PartsFormat, described_as
+from patcomp.language.quantized.formats.base import CACHE_NOTE, PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
 _FORMS = (
@@ -27,6 +27,12 @@ class CompressedTensors(PartsFormat):
 
     block: tuple[int, int] = (128, 128)
     notes: tuple[str, ...] = ()
+    groups: frozenset[int] = frozenset()
+    """The sizes of groups; none if some weights are in blocks."""
+
+    @property
+    def group_sizes(self) -> Collection[int]:
+        return self.groups
 
     name = "compressed-tensors"
     mark = "weight_scale"
@@ -54,7 +60,10 @@ class CompressedTensors(PartsFormat):
             f"the weights are those of the checkpoint; its rounding of activations to {each} bits is left out"
             for each in sorted(set(bits), key=str)
         )
-        return cls((int(block[0]), int(block[1])), notes)
+        notes = (*notes, CACHE_NOTE) if found.get("kv_cache_scheme") else notes
+        sizes = {int(group["weights"].get("group_size") or 0) for group in groups if group.get("weights")}
+        declared = frozenset() if any(blocks) else frozenset(size for size in sizes if size > 0)
+        return cls((int(block[0]), int(block[1])), notes, declared)
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         scale, zeros = tensors["weight_scale"], tensors.get("weight_zero_point")

@@ -14,15 +14,16 @@ from patcomp.language.quantized.bits import from_stream
 from patcomp.language.quantized.formats.base import PartsFormat, described_as
 from patcomp.language.quantized.weight import StoredWeight, integers
 
+_BITS = (2, 3, 4, 8)
+
 
 @dataclass(frozen=True)
 class GPTQ(PartsFormat):
     """Source: `gptqmodel.nn_modules.qlinear`; `qweight` (inputs / n, outputs), `qzeros` (groups, outputs / n).
 
-    AutoRound packs the same way.
+    The numbers of bits of a weight follow from its shapes, because layers of one checkpoint may differ in them.
     """
 
-    bits: int
     is_first_version: bool
     """Whether zero points are stored with 1 subtracted."""
 
@@ -32,29 +33,32 @@ class GPTQ(PartsFormat):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:
-        found = described_as(config, "gptq")
-        packing = "gptq"
-        if found is None and (found := described_as(config, "auto-round")) is not None:
-            packing = str(found.get("packing_format", "auto_round:auto_gptq"))
-        if found is None or "gptq" not in packing:
+        if (found := described_as(config, "gptq")) is None:
             return None
-        bits = found.get("bits")
-        if bits not in (2, 3, 4, 8):
-            raise LanguageModelError(f"the checkpoint is GPTQ of {bits} bits; 2, 3, 4 and 8 are read")
-        return cls(bits, found.get("checkpoint_format", "gptq") != "gptq_v2")
+        version = found.get("checkpoint_format") or found.get("format") or "gptq"
+        if version not in ("gptq", "gptq_v2") or found.get("bits") not in _BITS:
+            raise LanguageModelError(
+                f"the checkpoint is GPTQ of {found.get('bits')} bits in the format {version}; 2, 3, 4 and 8 bits in "
+                "the formats gptq and gptq_v2 are read"
+            )
+        return cls(version == "gptq")
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"].T
-        inputs, outputs = words.shape[0] * 32 // self.bits, words.shape[1]
-        if scales.shape[0] != outputs or inputs % scales.shape[1]:
-            raise LanguageModelError(
-                f"{path} has {inputs} inputs and {outputs} outputs, and scales of {scales.shape[1]} groups and "
-                f"{scales.shape[0]} outputs; the file is damaged, or config.json has other bits"
-            )
-        data = from_stream(words.T, self.bits, inputs)
-        shifted = from_stream(zeros, self.bits, outputs).T.to(torch.int16) + int(self.is_first_version)
+        outputs, count = scales.shape
+        bits = 32 * zeros.shape[1] // outputs
+        if bits not in _BITS or 32 * zeros.shape[1] % outputs or words.shape[1] != outputs:
+            raise ValueError("no number of bits goes with the shapes")
+        inputs = 32 * words.shape[0] // bits
         order, groups = None, tensors.get("g_idx")
         if groups is not None and bool((groups.diff() < 0).any()):
             order = groups.argsort(stable=True)
-            data = data[:, order]
-        return integers(data, self.bits, scales, shifted, order)
+            groups = groups[order]
+        even = torch.arange(inputs) * count // inputs
+        if inputs % count or (groups is not None and not torch.equal(groups.long(), even)):
+            raise LanguageModelError(
+                f"{path} has {inputs} inputs in {count} groups of different sizes, which are no blocks"
+            )
+        data = from_stream(words.T, bits, inputs)
+        shifted = from_stream(zeros, bits, outputs).T.to(torch.int16) + int(self.is_first_version)
+        return integers(data if order is None else data[:, order], bits, scales, shifted, order)

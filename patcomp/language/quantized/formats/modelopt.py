@@ -1,4 +1,4 @@
-"""ModelOpt of NVIDIA: float8 with one scale, and floats of 4 bits in blocks of 16 (NVFP4)."""
+"""ModelOpt of NVIDIA: float8 and int8 with scales of rows or one, int4 and floats of 4 bits (NVFP4) in blocks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.quantized.bits import nibbles
+from patcomp.language.quantized.bits import nibbles, signed
 from patcomp.language.quantized.floats import e2m1_table
-from patcomp.language.quantized.formats.base import PartsFormat, described_as
-from patcomp.language.quantized.weight import StoredWeight
+from patcomp.language.quantized.formats.base import CACHE_NOTE, PartsFormat, described_as
+from patcomp.language.quantized.weight import StoredWeight, integers
 
-_READ = ("FP8", "NVFP4", "NVFP4_AWQ", "MIXED_PRECISION")
+_READ = (
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "NVFP4_AWQ", "W8A16", "W8A8_SQ_PER_CHANNEL", "W4A16_AWQ",
+    "MIXED_PRECISION",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,16 +40,20 @@ class ModelOpt(PartsFormat):
         algorithm = found.get("quant_algo") or (found.get("quantization") or {}).get("quant_algo")
         if algorithm not in _READ:
             raise LanguageModelError(f"the checkpoint is ModelOpt's {algorithm}; {', '.join(_READ)} are read")
-        return cls()
+        cache = (found.get("kv_cache_scheme"), found.get("kv_cache_quant_algo"))
+        return cls((*cls.notes, CACHE_NOTE) if any(cache) else cls.notes)
 
     def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
         weight, scale = tensors["weight"], tensors["weight_scale"]
         if "pre_quant_scale" in tensors:
             raise LanguageModelError(f"{path} scales its inputs (pre_quant_scale), which is not read")
-        if weight.is_floating_point():
-            scale = scale.float()
-            return StoredWeight(
-                weight, 8, scale.reshape(1, 1) if scale.numel() == 1 else scale.reshape(len(weight), -1)
-            )
-        whole = tensors["weight_scale_2"].float().reshape(1, 1)
-        return StoredWeight(nibbles(weight), 4, StoredWeight(scale, 8, whole), table=e2m1_table())
+        if weight.dtype != torch.uint8:
+            scale = scale.float().reshape(1, 1) if scale.numel() == 1 else scale.float().reshape(len(weight), -1)
+            return StoredWeight(weight, 8, scale) if weight.is_floating_point() else integers(weight, 8, scale)
+        if scale.is_floating_point() and scale.dtype.itemsize == 1:
+            whole = tensors["weight_scale_2"].float().reshape(1, 1)
+            return StoredWeight(nibbles(weight), 4, StoredWeight(scale, 8, whole), table=e2m1_table())
+        if "weight_scale_2" in tensors:
+            raise LanguageModelError(f"{path} has 4-bit integers with two scales, which are not read")
+        # two neighbouring outputs in a byte, negative integers in two's complement
+        return integers(signed(nibbles(weight.T).T ^ 8, 4), 4, scale)

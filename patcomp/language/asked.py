@@ -1,0 +1,61 @@
+"""What a user asks of a conversion: prompts, texts, and the most tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patcomp.language.dynamic_form import TOTAL
+from patcomp.language.errors import LanguageModelError
+
+
+def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
+    """The tokens to compare program and model on; none for the built-in ones.
+
+    Raises:
+        LanguageModelError: the prompt is empty, longer than the context, or a text without a tokenizer.
+    """
+    if isinstance(check, bool):
+        return []
+    if isinstance(check, str) and tokenizer is None:
+        raise LanguageModelError("check= is a text, and the bundle has no tokenizer; give token ids")
+    prompt = [int(token) for token in (tokenizer(check)["input_ids"] if isinstance(check, str) else check)]
+    if not prompt or (context is not None and len(prompt) > context):
+        raise LanguageModelError(f"check= is a prompt of {len(prompt)} tokens; it must be of 1 to {context or 'all'}")
+    return prompt
+
+
+def tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
+    """The token ids of a text in a file, or those that are given.
+
+    Raises:
+        LanguageModelError: there is no such file, or no tokenizer.
+    """
+    if not isinstance(text, str | Path):
+        return [int(token) for token in text]
+    if tokenizer is None:
+        raise LanguageModelError("calibrate= is a text, and the bundle has no tokenizer; give token ids")
+    if not Path(text).is_file():
+        raise LanguageModelError(f"there is no text at {str(text)!r}")
+    found = tokenizer(Path(text).read_text(errors="replace"), add_special_tokens=False)
+    return [int(token) for token in found["input_ids"]]
+
+
+def context_of(model: Any, wanted: int | None) -> int:
+    """The most tokens of a bundle."""
+    own = own_context(model)
+    if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
+        raise LanguageModelError(
+            f"max_context is {wanted}; the model takes {TOTAL} to {own} tokens" if own else
+            f"max_context is {wanted}; it must be at least {TOTAL}"
+        )  # fmt: skip
+    if wanted is None and own is None:
+        raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
+    return wanted or int(own or 0)
+
+
+def own_context(model: Any) -> int | None:
+    """The most tokens that a model takes, as far as its configuration says it."""
+    config = model.config.get_text_config()
+    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)

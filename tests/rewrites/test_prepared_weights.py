@@ -1,0 +1,31 @@
+"""Weights are stored in the form in which they are read, unless an op reads them as they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from patcomp import TorchConverter
+
+
+class Tied(nn.Module):
+    """A table that is the head, too, another product, and a transpose of what is no weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(600, 512))
+        self.inner = nn.Parameter(torch.randn(520, 512))
+
+    def forward(self, tokens: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inner = nn.functional.linear(self.table[tokens], self.inner)
+        return inner, nn.functional.linear(self.table[tokens] * 2.0, self.table), x.t() @ x
+
+
+def test_the_order_of_a_transpose_is_no_weight() -> None:
+    """Another op reads an equal order, which does not keep a large weight from being stored transposed."""
+    inputs = torch.tensor([1, 2]), torch.randn(3, 4)
+    program = TorchConverter().add_exported_program(torch.export.export(Tied().eval(), inputs)).to_coreai(target="gpu")
+    text = str(program)
+    assert "tensor<512x520xf32>" in text
+    assert "transpose %p_inner" not in text
+    assert "transpose %p_table" in text
