@@ -84,6 +84,18 @@ def test_images_that_follow_others(pipelines: Pipelines) -> None:
         generate_image(bundle, "a", image=image[::2])
 
 
+def test_a_tokenizer_that_says_no_length(stable_diffusion_bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    bundle = tmp_path / "bundle"
+    shutil.copytree(stable_diffusion_bundle, bundle)
+    config = bundle / "tokenizer" / "tokenizer_config.json"
+    content = json.loads(config.read_text())
+    assert content.pop("model_max_length") == 77
+    config.write_text(json.dumps(content))
+    given, wanted = (generate_image(place, "b" * 90, steps=1) for place in (bundle, stable_diffusion_bundle))
+    np.testing.assert_array_equal(given, wanted)
+
+
 def test_the_command(patcomp: Command, stable_diffusion_bundle: Path, tmp_path: Path) -> None:
     pytest.importorskip("coreai")
     from PIL import Image

@@ -120,7 +120,11 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
             part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
         }  # fmt: skip
         for name, tokenizer in record["tokenizers"].items():
-            found[name] = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
+            made = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
+            asset = functions[name.replace("tokenizer", "text_encoder")].description
+            length = asset.input_descriptor(next(iter(asset.input_names))).shape[-1]
+            made.model_max_length = min(made.model_max_length, length)  # the folder need not say it
+            found[name] = made
         scheduler = record["scheduler"]
         found["scheduler"] = getattr(diffusers, scheduler["class"]).from_config(scheduler["config"])
         found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
