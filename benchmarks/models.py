@@ -33,7 +33,7 @@ def declare_torchvision_operators() -> None:
             return
         except (OSError, ImportError):
             continue
-    for name in ("nms", "qnms"):
+    for name in ("nms", "qnms") if not hasattr(torch.ops.torchvision, "nms") else ():
         torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 

@@ -18,11 +18,13 @@ from patcomp.commands import (
     comparison,
     compress,
     convert,
+    images,
     language,
     lint,
     opt,
     questions,
     rule,
+    speech,
     verdicts,
 )
 from patcomp.commands.common import UsageError, say
@@ -63,6 +65,8 @@ app.command()(convert.convert)
 app.command("convert-lm")(language.convert_lm)
 app.command("convert-vlm")(language.convert_vlm)
 app.command()(language.generate)
+app.command()(speech.transcribe)
+app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
 app.command()(assets.run)
 app.command()(comparison.verify)

@@ -8,24 +8,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zipfile import ZipFile
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def _setuptools() -> int:
-    try:
-        return int(version("setuptools").partition(".")[0])
-    except PackageNotFoundError:
-        return 0
-
-
-@pytest.mark.skipif(_setuptools() < 77, reason="needs setuptools 77")
 def test_wheel(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for package in ("patcomp", "patterns_catalog"):
@@ -47,6 +36,25 @@ def test_wheel(tmp_path: Path) -> None:
     shipped = {name for name in files if ".dist-info/" not in name}
     assert shipped == wanted
     assert any(name.endswith("licenses/LICENSE") for name in files)
+
+
+def test_a_script_beside_a_clone_that_is_called_patcomp(tmp_path: Path) -> None:
+    """An editable install of the clone is found before the folder is taken for a namespace package."""
+    clone, site = tmp_path / "patcomp", tmp_path / "site"
+    shutil.copytree(ROOT / "patcomp", clone / "patcomp", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "patterns_catalog", clone / "patterns_catalog", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    build = f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=clone, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    ZipFile(wheel).extractall(site)
+    script = tmp_path / "script.py"
+    script.write_text("from importlib.util import find_spec\nprint(find_spec('patcomp').origin)\n")
+    begin = f"import runpy, site, sys; site.addsitedir({str(site)!r}); sys.path.insert(0, {str(tmp_path)!r}); "
+    command = [sys.executable, "-S", "-c", f"{begin}runpy.run_path({str(script)!r})"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == str(clone / "patcomp" / "__init__.py"), done.stderr
 
 
 def _requirements(lines: list[str]) -> dict[str, str]:
@@ -84,6 +92,7 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
     optional = {
         "PIL",
         "coreai",
+        "diffusers",
         "huggingface-hub",
         "safetensors",
         "timm",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.errors import Problem
+from patcomp.bundle_folders.interfaces import Function, Interfaces, Tensor
+from patcomp.errors import AssetError, Problem
 
 
 def problem(message: str, advice: str = "convert the model again") -> Problem:
@@ -15,20 +16,14 @@ def problem(message: str, advice: str = "convert the model again") -> Problem:
     return Problem(message, advice=advice)
 
 
-def described(path: Path, function: str = "main") -> tuple[Any, list[Problem]]:
+def function_of(path: Path, name: str = "main") -> tuple[Any, list[Problem]]:
     """A function of an asset, or why it cannot be read."""
-    from patcomp.emit.asset import AssetError, load
-
     try:
-        asset = load(path)
+        return Interfaces.of(path).function(name), []
     except (FileNotFoundError, AssetError) as error:
         return None, [problem(str(error))]
-    try:
-        return asset.described(function), []
     except KeyError as error:
         return None, [problem(f"{path.name}: {error.args[0]}")]
-    finally:
-        asset.close()
 
 
 Sizes = tuple[int | str | None, ...]
@@ -45,7 +40,7 @@ class Interface:
     names_count: bool = True
     """Whether Swift takes values by name; otherwise by order."""
 
-    def problems(self, where: str, found: Any) -> list[Problem]:
+    def problems(self, where: str, found: Function) -> list[Problem]:
         """What is wrong with a function.
 
         Args:
@@ -53,8 +48,8 @@ class Interface:
             found: its description.
         """
         return [
-            *self._wrong(where, "input", self.inputs, list(found.input_names), found.input_descriptor),
-            *self._wrong(where, "output", self.outputs, list(found.output_names), found.output_descriptor),
+            *self._wrong(where, "input", self.inputs, found.inputs),
+            *self._wrong(where, "output", self.outputs, found.outputs),
         ]
 
     def _wrong(
@@ -62,29 +57,28 @@ class Interface:
         where: str,
         what: str,
         wanted: Mapping[str, tuple[Sizes, Sequence[str]]],
-        names: Sequence[str],
-        descriptor: Any,
+        found: Mapping[str, Tensor],
     ) -> Iterable[Problem]:
+        names = list(found)
         right = set(names) == set(wanted) if self.names_count else len(names) == len(wanted)
         if not right:
-            given = ", ".join(names) or "none"
-            yield problem(f"the {what}s of {where} are {given}; they must be {', '.join(wanted)}")
+            listed = ", ".join(names) or "none"
+            yield problem(f"the {what}s of {where} are {listed}; they must be {', '.join(wanted)}")
             return
         for place, (name, (sizes, types)) in enumerate(wanted.items()):
             own = name if self.names_count else names[place]
-            given = descriptor(own)
-            shape = tuple(None if size is None or size < 0 else size for size in given.shape)
-            fits = len(shape) == len(sizes) and all(
-                size in ("*", own_size) for size, own_size in zip(sizes, shape, strict=True)
+            given = found[own]
+            fits = len(given.shape) == len(sizes) and all(
+                size in ("*", own_size) for size, own_size in zip(sizes, given.shape, strict=True)
             )
-            if not fits or given.dtype.lower() not in types:
+            if not fits or given.dtype not in types:
                 wanted_sizes = " x ".join("?" if size is None else str(size) for size in sizes)
                 yield problem(
                     f"the {what} {own} of {where} is {shown(given)}, and must be {wanted_sizes} of {' or '.join(types)}"
                 )
 
 
-def shown(given: Any) -> str:
+def shown(given: Tensor) -> str:
     """The shape and type of an input or output."""
-    sizes = " x ".join("?" if size is None or size < 0 else str(size) for size in given.shape)
+    sizes = " x ".join("?" if size is None else str(size) for size in given.shape)
     return f"{sizes} of {given.dtype}"

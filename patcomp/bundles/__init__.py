@@ -2,10 +2,13 @@
 
 convert_bundle("stable-diffusion-v1-5", out="sd", compress="4bit")
 check_bundle("sd")  # what Apple's Swift package would refuse
+generate_image("sd", "a cat", seed=1)  # on this machine's Core AI runtime
 """
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.check import check_bundle
+from patcomp.bundles.diffusion.generation import generate_image
 from patcomp.bundles.folder_to_bundle import convert_bundle
+from patcomp.bundles.speech.transcribing import Transcription, transcribe
 
-__all__ = ["BundleError", "check_bundle", "convert_bundle"]
+__all__ = ["BundleError", "Transcription", "check_bundle", "convert_bundle", "generate_image", "transcribe"]

@@ -6,6 +6,7 @@ import datetime
 import gc
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,7 +20,7 @@ from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import VERSION, Component, Kind, kinds
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
-from patcomp.errors import PatcompError, reason_of
+from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.targets import Target
 from patcomp.tasks.entries import Entry
@@ -35,7 +36,7 @@ def convert_bundle(
     *,
     out: str | Path,
     kind: str | None = None,
-    dtype: Literal["float16", "bfloat16", "float32"] = "float16",
+    dtype: Literal["float16", "bfloat16", "float32"] | None = None,
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     compress: str | Path | Mapping[str, Any] | None = None,
     verify: bool = True,
@@ -50,7 +51,8 @@ def convert_bundle(
         folder: of a pipeline of diffusers (`model_index.json`), or of a checkpoint of transformers (`config.json`).
         out: the folder of the bundle, which must not exist.
         kind: of the bundle; by default what the folder holds.
-        dtype: the type of the weights. A kind may keep a component in float32.
+        dtype: the type of the weights; by default that of the kind: float16, or float32 for models of speech. A kind
+            may keep a component in float32.
         target: a device, as in `TorchConverter.to_coreai`; by default the one on which Swift runs the kind.
         compress: how small the weights become, as of `convert_language_model`; a budget is of each component.
         verify: whether each function is compared with PyTorch, on the evaluator, and on the Core AI runtime where it is
@@ -72,16 +74,18 @@ def convert_bundle(
         VerificationError: a component computes other numbers than PyTorch.
     """
     source, place = Path(folder), Path(out)
-    if dtype not in _DTYPES:
+    if dtype is not None and dtype not in _DTYPES:
         raise BundleError(f"dtype is one of {', '.join(_DTYPES)}, got {dtype!r}")
     if place.exists():
         raise BundleError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
-    chosen = kind_of(source, kind).of(source, dtype, options)
+    form = kind_of(source, kind)
+    weights = dtype or form.default_dtype
+    chosen = form.of(source, weights, options)
     request = None if compress is None else CompressionRequest.of(compress)
     step: Step = progress or (lambda what: nullcontext())
     components = chosen.components()
     is_plain = target is None or isinstance(target, str)
-    facts = {"kind": chosen.name, "dtype": dtype, "target": target, "compress": repr(request), "verify": verify,
+    facts = {"kind": chosen.name, "dtype": weights, "target": target, "compress": repr(request), "verify": verify,
              "name": name, "writer": writer, "options": options}  # fmt: skip
     with unfinished(place, request_of(source, facts) if is_plain else uuid4().hex) as work:
         for each in components:
@@ -158,9 +162,12 @@ def _write(
     with step(f"converting {role}"):
         converter = TorchConverter()
         for entry in entries:
-            converter.add_exported_program(
-                exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
-            )
+            with warnings.catch_warnings():
+                if entry.keeps_sizes:
+                    warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+                converter.add_exported_program(
+                    exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+                )
         program = converter.to_coreai(target=target)
     if verify:
         with step(f"verifying {role}"):

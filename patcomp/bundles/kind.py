@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.errors import Problem
+from patcomp.families import classes_in
 
 if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
@@ -54,6 +53,8 @@ class Kind(ABC):
     """What a folder of this kind holds, for messages."""
     target: ClassVar[str] = "gpu"
     """The device on which Swift runs it."""
+    default_dtype: ClassVar[str] = "float16"
+    """The type of the weights, unless the user chooses one."""
 
     folder: Path
     dtype: str
@@ -112,12 +113,4 @@ class Kind(ABC):
 @cache  # of the process, because the files of a folder do not change
 def kinds() -> Sequence[type[Kind]]:
     """The kinds of bundles, ordered by their files."""
-    package = import_module("patcomp.bundles.kinds")
-    modules = [import_module(f"{package.__name__}.{name}") for _, name, _ in iter_modules(package.__path__)]
-    return [
-        kind
-        for module in modules
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Kind) and kind.__module__ == module.__name__ and kind is not Kind
-        and "name" in vars(kind)
-    ]  # fmt: skip
+    return [kind for kind in classes_in("patcomp.bundles.kinds", Kind) if "name" in vars(kind)]  # type: ignore[type-abstract]

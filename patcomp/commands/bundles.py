@@ -54,14 +54,17 @@ def convert_to_bundle(
     declare_operators()  # transformers and diffusers import torchvision
     require_transformers("a bundle")
     from patcomp.bundles import check_bundle, convert_bundle
+    from patcomp.bundles.check import metadata_of
 
     place = output or Path(f"{Path(model)}-bundle")
     made = convert_bundle(
-        model, out=place, kind=kind, dtype=dtype or "float16", target=target, compress=compress, verify=check,
+        model, out=place, kind=kind, dtype=dtype, target=target, compress=compress, verify=check,
         progress=lambda what: working(what, not quiet), writer=writer, **settings_in(settings),
     )  # fmt: skip
     if not quiet:
         say(f"bundle: {made}")
+    for note in metadata_of(made).get("notes", ()):
+        say(f"note: {note}")
     for problem in check_bundle(made):
         say(f"warning: {problem}")
 
@@ -117,6 +120,8 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
         })  # fmt: skip
         return
     print(f"{folder}: {metadata.get('kind')}, {size_text(sum(each.bytes for each in found.values()))}")
+    for note in metadata.get("notes", ()):
+        print(f"note: {note}")
     print_table(["role", "asset", "size", "ops", "composites"], [_row(role, each) for role, each in found.items()])
     for role, each in found.items():
         for name, signature in each.functions.items():

@@ -112,7 +112,7 @@ def convert(
     ] = None,
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32"] | None,
-        typer.Option(help="The type of a bundle's weights; by default float16."),
+        typer.Option(help="The type of a bundle's weights; by default float16, for speech float32."),
     ] = None,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the components of a bundle with PyTorch.")
@@ -339,7 +339,10 @@ def _default_output(model: str) -> Path:
         return Path(f"{model.partition('/')[2]}.aimodel")
     if Path(model).is_dir():  # whose name may have a dot
         return Path(f"{Path(model)}.aimodel")
-    return Path(model.rpartition(".py:")[0] or model).with_suffix(".aimodel")
+    file, separator, function = model.rpartition(".py:")
+    if separator:  # the functions of a file have assets of their own
+        return Path(f"{file}-{function}.aimodel")
+    return Path(model).with_suffix(".aimodel")
 
 
 def _check_outputs(

@@ -10,12 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import ClassVar, Self
 
 import numpy as np
 
+from patcomp.families import classes_in
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, SSAValue, maker_of
 
@@ -163,14 +162,7 @@ class Scheme(ABC):
 @cache  # of the process, because the files of a folder do not change
 def kinds() -> Sequence[type[Scheme]]:
     """The kinds of schemes, ordered by their files."""
-    folder = import_module("patcomp.compression.schemes")
-    modules = [import_module(f"{folder.__name__}.{name}") for _, name, _ in iter_modules(folder.__path__)]
-    return [
-        kind
-        for module in modules
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Scheme) and kind.__module__ == module.__name__
-    ]
+    return classes_in("patcomp.compression.schemes", Scheme)  # type: ignore[type-abstract]
 
 
 @cache

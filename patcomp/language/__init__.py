@@ -12,6 +12,7 @@ from patcomp.language.bundle_check import check_bundle
 from patcomp.language.checkpoint_to_bundle import convert_language_model
 from patcomp.language.compressing import compress_bundle, measure_compression
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.open_lengths import open_lengths
 from patcomp.language.vision.checkpoint_to_bundle import convert_vision_language_model
 from patcomp.language.vision.towers import TOWERS
 
@@ -25,4 +26,5 @@ __all__ = [
     "convert_language_model",
     "convert_vision_language_model",
     "measure_compression",
+    "open_lengths",
 ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from patcomp.errors import Problem, reason_of
+from patcomp.bundle_folders.contract import problem
+from patcomp.bundle_folders.interfaces import Interfaces
+from patcomp.emit.asset import load
+from patcomp.errors import AssetError, Problem, reason_of
 from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VERSION, VISION
-from patcomp.language.dynamic_check import dynamic_problems, problem
+from patcomp.language.dynamic_check import dynamic_problems
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_check import is_static, static_problems
 from patcomp.language.vision.contract import vision_problems
@@ -89,19 +93,19 @@ def _table(folder: Path, described: Any) -> list[Problem]:
     return []
 
 
+def _static(path: Path, language: dict[str, Any]) -> list[Problem]:
+    """The problems of functions of fixed sizes, whose constraints the toolchain tells."""
+    with closing(load(path)) as asset:
+        return [problem(each) for each in static_problems(asset, language)]
+
+
 def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
     """The problems of an asset's functions."""
-    from patcomp.emit.asset import AssetError, load
-
     try:
-        asset = load(path)
+        asset = Interfaces.of(path)
     except (FileNotFoundError, AssetError) as error:
         return [problem(str(error))]
     try:
-        if is_static(asset.function_names):
-            return [problem(each) for each in static_problems(asset, language)]
-        return dynamic_problems(asset, language)
+        return _static(path, language) if is_static(list(asset.names)) else dynamic_problems(asset, language)
     except KeyError as error:
         return [problem(str(error.args[0]))]
-    finally:
-        asset.close()

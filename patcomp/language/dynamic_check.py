@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from patcomp.bundle_folders.contract import problem, shown
 from patcomp.errors import Problem
 from patcomp.language.contract import (
     DRAFT,
@@ -24,12 +25,12 @@ from patcomp.language.contract import (
 )
 
 if TYPE_CHECKING:
-    from patcomp.emit.asset import Asset
+    from patcomp.bundle_folders.interfaces import Interfaces
 
 _OWN_HOST = "run the bundle with Bundle.generate, or in a host of your own"
 
 
-def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]:
+def dynamic_problems(asset: Interfaces, language: Mapping[str, Any]) -> list[Problem]:
     """The problems of an asset's functions.
 
     Args:
@@ -39,22 +40,22 @@ def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]
     Raises:
         UnknownNameError: there is no `main`; it is a `KeyError`.
     """
-    names = asset.function_names
-    main = asset.described(MAIN)
+    names = asset.names
+    main = asset.function(MAIN)
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
     if has_chunks:
         problems.append(problem(ONE_TOKEN, _OWN_HOST))
     for name in (each for each in (MAIN, PREFILL, VERIFY, DRAFT) if each in names):
-        described = asset.described(name)
-        is_head = name == DRAFT and HIDDEN in described.input_names
+        described = asset.function(name)
+        is_head = name == DRAFT and HIDDEN in described.inputs
         outputs = [[LOGITS, HIDDEN]] if is_head else [[LOGITS], [LOGITS, HIDDEN]]
-        further = [each for each in (HIDDEN, PER_LAYER) if each in described.input_names]
+        further = [each for each in (HIDDEN, PER_LAYER) if each in described.inputs]
         if name == MAIN and PER_LAYER in further:
             problems.append(problem(OUTSIDE, _OWN_HOST))
         expected = [HIDDEN] if is_head else [PER_LAYER] if further and name != DRAFT else []
         found = interface_problems(name, described, [TOKENS, POSITIONS, *expected], *outputs)
-        if is_head and HIDDEN not in main.output_names:
+        if is_head and HIDDEN not in main.outputs:
             found.append(problem(f"{name} takes the hidden state of the model, and main does not return it"))
         if not found:
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
@@ -67,11 +68,7 @@ def dynamic_problems(asset: Asset, language: Mapping[str, Any]) -> list[Problem]
     return problems
 
 
-def problem(message: str, advice: str = "convert the model again") -> Problem:
-    return Problem(message, advice=advice)
-
-
-def _roles(given: Any, names: list[str]) -> list[Problem]:
+def _roles(given: Any, names: Sequence[str]) -> list[Problem]:
     """The problems of `function_map`, which may be left out."""
     if given is None:
         return []
@@ -95,8 +92,8 @@ def interface_problems(function: str, described: Any, inputs: list[str], *output
     """
     found = []
     for what, names, wanted in (
-        ("inputs", list(described.input_names), (inputs,)),
-        ("outputs", list(described.output_names), outputs),
+        ("inputs", list(described.inputs), (inputs,)),
+        ("outputs", list(described.outputs), outputs),
     ):
         if names not in wanted:
             given = ", ".join(names) or "none"
@@ -108,14 +105,14 @@ def _types(function: str, described: Any, vocabulary: Any, *, is_open: bool, is_
     """The problems of the inputs and of the logits."""
     problems = []
     of_which = "" if function == MAIN else f" of {function}"
-    tokens, positions = (described.input_descriptor(name) for name in (TOKENS, POSITIONS))
-    logits = described.output_descriptor(LOGITS)
+    tokens, positions = (described.inputs[name] for name in (TOKENS, POSITIONS))
+    logits = described.outputs[LOGITS]
     count = "?" if is_open else "1" if is_one else "a number of tokens"
     for name, given, wanted, fits in (
         (TOKENS, tokens, count, _is_open(tokens) if is_open else not _is_open(tokens)),
         (POSITIONS, positions, "?", _is_open(positions)),
     ):
-        if given.dtype.lower() != "int32" or [*given.shape][:1] != [1] or len(given.shape) != 2 or not fits:
+        if given.dtype != "int32" or [*given.shape][:1] != [1] or len(given.shape) != 2 or not fits:
             problems.append(problem(f"{name}{of_which} is {shown(given)}, and must be 1 x {wanted} of int32"))
     if is_one and not is_open and not _is_open(tokens) and tokens.shape[-1] != 1:
         problems.append(problem(f"{TOKENS} is {shown(tokens)}, and must be 1 x 1 of int32"))
@@ -125,7 +122,7 @@ def _types(function: str, described: Any, vocabulary: Any, *, is_open: bool, is_
 def logits_problems(logits: Any, of_which: str, vocabulary: Any) -> list[Problem]:
     """What is wrong with logits."""
     problems = []
-    if logits.dtype.lower() != "float16":
+    if logits.dtype != "float16":
         advice = "convert with dtype='float16'"
         problems.append(problem(f"{LOGITS}{of_which} are {logits.dtype}, and must be float16", advice))
     if len(logits.shape) != 3 or logits.shape[-1] != vocabulary:
@@ -139,13 +136,13 @@ def _is_open(given: Any) -> bool:
 
 
 def _all_states(described: Any) -> dict[str, str]:
-    return {name: shown(described.state_descriptor(name)) for name in described.state_names}
+    return {name: shown(described.states[name]) for name in described.states}
 
 
 def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
     """The problems of the states of `main`: two growing caches, and perhaps two more states."""
-    states = {name: described.state_descriptor(name) for name in described.state_names}
-    is_open = {name: [size is None or size < 0 for size in state.shape] for name, state in states.items()}
+    states = {name: described.states[name] for name in described.states}
+    is_open = {name: [size is None for size in state.shape] for name, state in states.items()}
     grows = {name: any(sizes) for name, sizes in is_open.items()}
     problems = []
     if refusal := engine_refusal(list(grows.values()), kind):
@@ -164,8 +161,3 @@ def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
     if len(growing) % 2:
         problems.append(problem("a cache of keys has no cache of values"))
     return problems
-
-
-def shown(described: Any) -> str:
-    sizes = " x ".join("?" if size is None or size < 0 else str(size) for size in described.shape)
-    return f"{sizes} of {described.dtype}"

@@ -26,20 +26,25 @@ _PLACES: Counter[tuple[Any, str]] = Counter()
 
 
 @contextmanager
-def open_lengths(model: nn.Module, cache: AskedCache) -> Iterator[None]:
+def open_lengths(model: nn.Module, cache: AskedCache | None = None) -> Iterator[None]:
     """Exchange the functions of recurrences in the modules of Python that define the parts of a model.
 
-    Only this thread sees the exchange: for other threads, the functions in the modules call transformers' own.
+        with open_lengths(model):
+            exported = torch.export.export(model, (tokens,), dynamic_shapes=shapes)
+
+    The program then has a composite for each recurrence, also of a fixed number of tokens, where transformers' own code
+    is unrolled; the model is not changed. Only this thread sees the exchange: for other threads, the functions in the
+    modules call transformers' own.
 
     Args:
         model: of transformers.
-        cache: that the model is called with.
+        cache: that the model is called with; None for a model that is called without, from its first token on.
     """
     forms: dict[str, Callable[..., Any]] = {
         "torch_chunk_gated_delta_rule": delta_rule,
         "chunk_kimi_delta_attention": delta_rule,
         "mamba2_chunk_scan": mamba2,
-        "mamba_selective_scan": partial(mamba, lambda: cache.asked),
+        "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked),
         "rwkv_linear_attention": wkv,
         "MiniMaxLightningAttention.forward": lightning,
         "DeepseekV32Indexer.forward": chosen_tokens,

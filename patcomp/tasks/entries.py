@@ -31,6 +31,8 @@ class Entry:
     """The dynamic dimensions of inputs."""
     states: tuple[str, ...] = ()
     """The names of the last inputs, which the module writes to."""
+    keeps_sizes: bool = False
+    """Whether the callers of a bundle keep the sizes that the export assumes: no more tokens than a cache holds."""
 
     @property
     def given(self) -> tuple[str, ...]:

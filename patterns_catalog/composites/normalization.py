@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from patcomp.authoring import Coreai
@@ -11,11 +12,27 @@ from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
 from patterns_catalog.sizes import Size, size_of, sizes_of, typed
 
+_LONG = 2**14
+"""So many elements are not added in one sum: the runtime's CPU adds them one by one in float32, and loses digits."""
+
+
+def _is_long(sizes: Sequence[int | None]) -> bool:
+    return None not in sizes and prod(size for size in sizes if size is not None) > _LONG
+
+
+def _mean(c: Coreai, x: Value, axes: list[int]) -> Value:
+    """The mean over axes, which stay; of many elements, the mean over one axis after the other."""
+    if not _is_long([x.shape[axis] for axis in axes]):
+        return c.reduce_mean(x, axes)
+    for axis in reversed(axes):
+        x = c.reduce_mean(x, [axis])
+    return x
+
 
 def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
     """x - mean and the mean of its square; the axes stay, with size 1."""
-    centered = c.broadcasting_sub(x, c.reduce_mean(x, axes))
-    return centered, c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
+    centered = c.broadcasting_sub(x, _mean(c, x, axes))
+    return centered, _mean(c, c.broadcasting_mul(centered, centered), axes)
 
 
 def compute_type(x: Value) -> str:
@@ -41,8 +58,10 @@ def group_norm(
 ) -> Value:
     "layer_norm over the channels of each group and all positions (Wu and He 2018, arXiv:1803.08494)"
     shape = sizes_of(c, x)
-    wide = c.reshape(c.cast(x, compute_type(x)), [shape[0], num_groups, num_channels // num_groups, -1])
-    centered, variance = _centered(c, wide, [2, 3])
+    images = x.shape[2:] if x.rank > 3 and _is_long(x.shape[2:]) else ()
+    grouped = [num_groups, -1, *images[-2:]] if images else [num_groups, num_channels // num_groups, -1]
+    wide = c.reshape(c.cast(x, compute_type(x)), [shape[0], *grouped])
+    centered, variance = _centered(c, wide, list(range(2, len(grouped) + 1)))
     normal = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, eps)))
     normal = c.reshape(normal, shape)
     per_channel = [num_channels, *([1] * (len(shape) - 2))]

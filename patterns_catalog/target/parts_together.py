@@ -111,6 +111,7 @@ def views_of_slices(op: OpView, c: Coreai) -> Value:
     whole, uses = _alike(op, op.input)
     op.expect(_cover_all(whole, uses), "there are gaps between the slices")
     shapes = [Value(use.operation.results[0]).shape for use in uses]
+    op.expect(len(shapes[0]) > 0, "a view is a single number")
     rank, width = len(shapes[0]), shapes[0][-1]
     for axis, wide in ((rank - 1, 1), (rank - 2, width)):
         sizes = [shape[axis] for shape in shapes if len(shape) == rank > axis >= 0]

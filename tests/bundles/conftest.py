@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,62 @@ def stable_diffusion_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stable_diffusion(tmp_path_factory.mktemp("pipelines"))
 
 
+Pipelines = Callable[[str], tuple[Path, Path]]
+
+
+@pytest.fixture(scope="session")
+def pipelines(
+    stable_diffusion_folder: Path, stable_diffusion_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Pipelines:
+    """The folder and the bundle, in float32, of a pipeline by the name of its function in `pipelines.py`."""
+    from patcomp.bundles import convert_bundle
+    from tests.bundles import pipelines as module
+
+    made = {"stable_diffusion": (stable_diffusion_folder, stable_diffusion_bundle)}
+
+    def get(name: str) -> tuple[Path, Path]:
+        if name not in made:
+            place = tmp_path_factory.mktemp(name)
+            folder: Path = getattr(module, name)(place)
+            options = {"image_size": 32} if name.startswith("flux") else {}
+            made[name] = folder, convert_bundle(folder, out=place / "bundle", dtype="float32", **options)
+        return made[name]
+
+    return get
+
+
 @pytest.fixture(scope="session")
 def stable_diffusion_bundle(stable_diffusion_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from patcomp.bundles import convert_bundle
 
     out = tmp_path_factory.mktemp("bundles") / "sd"
     return convert_bundle(stable_diffusion_folder, out=out, dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def whisper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.speech_models import whisper
+
+    return whisper(tmp_path_factory.mktemp("speech") / "whisper")
+
+
+@pytest.fixture(scope="session")
+def whisper_bundle(whisper_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    return convert_bundle(whisper_folder, out=tmp_path_factory.mktemp("bundles") / "whisper", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def parakeet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.speech_models import parakeet
+
+    return parakeet(tmp_path_factory.mktemp("speech") / "parakeet")
+
+
+@pytest.fixture(scope="session")
+def parakeet_bundle(parakeet_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    out = tmp_path_factory.mktemp("bundles") / "parakeet"
+    return convert_bundle(parakeet_folder, out=out, dtype="float32", frames=161, audio=True)

@@ -6,13 +6,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from patcomp.bundle_folders.interfaces import Function, Tensor
 from patcomp.bundles import BundleError, check_bundle, convert_bundle
 from patcomp.bundles.segmenter.contract import asset_problems, tokenizer_problems
 from patcomp.emit.asset import Asset
@@ -140,7 +140,7 @@ _TEXT: tuple[_Values, _Values] = (
 )  # fmt: skip
 
 
-def function(form: tuple[_Values, _Values], changes: dict[str, tuple[tuple[int, ...], str] | None]) -> Any:
+def function(form: tuple[_Values, _Values], changes: dict[str, tuple[tuple[int, ...], str] | None]) -> Function:
     """The description of a function in which some inputs or outputs are missing, or other ones."""
     ins, outs = (dict(each) for each in form)
     for name, value in changes.items():
@@ -150,13 +150,8 @@ def function(form: tuple[_Values, _Values], changes: dict[str, tuple[tuple[int, 
         else:
             where[name] = value
 
-    def descriptor(values: _Values) -> Callable[[str], Any]:
-        return lambda name: SimpleNamespace(shape=values[name][0], dtype=values[name][1])
-
-    return SimpleNamespace(
-        input_names=list(ins), output_names=list(outs), input_descriptor=descriptor(ins),
-        output_descriptor=descriptor(outs),
-    )  # fmt: skip
+    tensors = [{name: Tensor(*value) for name, value in each.items()} for each in (ins, outs)]
+    return Function(tensors[0], tensors[1], {})
 
 
 def test_the_forms_are_right() -> None:

@@ -47,6 +47,7 @@ def holds(condition: Any, case: dict[Any, int]) -> bool:
 
 # ---- proofs --------------------------------------------------------------------------------------
 
+HALF = FloorDiv(n, 2)
 PROVED = [
     sympy.Ge(n, 2), sympy.Gt(n, 1), sympy.Le(n, 7), sympy.Lt(n, 8), sympy.Ne(n, 1), sympy.Ne(n, 8), sympy.Ge(n * m, 0),
     sympy.Lt(m, n + 2), sympy.Ge(n - m, -1), sympy.Eq(2 * n, n + n, evaluate=False),
@@ -55,6 +56,9 @@ PROVED = [
     sympy.Ge(Mod(n, 3), 0), sympy.Le(Mod(n, 3), 2), sympy.Lt(Mod(n, 3), 3), sympy.Ge(-Mod(n, 4), -3),
     sympy.Ge(FloorDiv(n + 1, 2) + m, 1), sympy.Le(-FloorDiv(n, 3), 0), sympy.Ne(n, FloorDiv(m, 2)),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 3)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 3)), sympy.true,
+    sympy.Eq(Mod(4 + 4 * HALF, 1 + HALF), 0), sympy.Ne(Mod(sympy.Integer(1), 1 + HALF), 0),
+    sympy.Ne(Mod(1 + 2 * HALF, 1 + HALF), 0), sympy.Eq(Mod((1 + HALF) * (2 + 2 * HALF), (1 + HALF) ** 2), 0),
+    sympy.Ne(Mod(n + 1, n), 0),
 ]  # fmt: skip
 """Conditions that hold for all sizes, and that are proved."""
 NOT_PROVED = [
@@ -63,6 +67,8 @@ NOT_PROVED = [
     sympy.Ge(n / sympy.Integer(4), 1),
     sympy.Ge(FloorDiv(n, 2), 2), sympy.Le(FloorDiv(n, 2), 2), sympy.Le(Mod(n, 3), 1), sympy.Ge(Mod(n, 3), 1),
     sympy.And(sympy.Ge(n, 2), sympy.Le(m, 2)), sympy.Or(sympy.Ge(n, 5), sympy.Le(m, 2)), sympy.false, n,
+    sympy.Eq(Mod(1 + 2 * HALF, 1 + HALF), 0), sympy.Ne(Mod(4 + 4 * HALF, 1 + HALF), 0), sympy.Ne(Mod(n + 2, n), 0),
+    sympy.Ne(Mod(2 + 2 * HALF, 2 * HALF), 0), sympy.Eq(Mod(3 + 3 * HALF, 2 + 2 * HALF), 0),
 ]  # fmt: skip
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from patcomp.bundle_folders.interfaces import Function, Interfaces, Tensor
 from patcomp.language.contract import ONE_TOKEN
 from patcomp.language.dynamic_check import dynamic_problems
 
@@ -17,37 +17,30 @@ Described = dict[str, tuple[list[int], str]]
 
 
 def function(tokens: int = -1, *, logits: int = 96) -> dict[str, Described]:
-    cache = ([2, 1, 2, -1, 8], "Float16")
+    cache = ([2, 1, 2, -1, 8], "float16")
     return {
-        "input": {"input_ids": ([1, tokens], "Int32"), "position_ids": ([1, -1], "Int32")},
-        "output": {"logits": ([1, tokens, logits], "Float16")},
-        "state": {"keyCache": cache, "valueCache": cache, "convState": ([1, 1, 32, 3], "Float16")},
+        "input": {"input_ids": ([1, tokens], "int32"), "position_ids": ([1, -1], "int32")},
+        "output": {"logits": ([1, tokens, logits], "float16")},
+        "state": {"keyCache": cache, "valueCache": cache, "convState": ([1, 1, 32, 3], "float16")},
     }
 
 
-class FakeAsset:
-    """An asset whose functions are described by tables."""
+def interfaces(functions: dict[str, dict[str, Described]]) -> Interfaces:
+    def tensors(table: Described) -> dict[str, Tensor]:
+        return {name: Tensor(tuple(None if size < 0 else size for size in shape), kind)
+                for name, (shape, kind) in table.items()}  # fmt: skip
 
-    def __init__(self, functions: dict[str, dict[str, Described]]):
-        self.functions = functions
-        self.function_names = list(functions)
-
-    def described(self, name: str) -> Any:
-        tables = self.functions[name]
-
-        def descriptor(kind: str) -> Callable[[str], Any]:
-            return lambda name: SimpleNamespace(shape=tables[kind][name][0], dtype=tables[kind][name][1])
-
-        return SimpleNamespace(**{f"{kind}_names": list(tables[kind]) for kind in tables},
-                               **{f"{kind}_descriptor": descriptor(kind) for kind in tables})  # fmt: skip
+    return Interfaces({
+        name: Function(*(tensors(tables[kind]) for kind in ("input", "output", "state")))
+        for name, tables in functions.items()
+    })  # fmt: skip
 
 
 LANGUAGE: dict[str, Any] = {"vocab_size": 96, "function_map": {"main": ["main"]}}
 
 
 def messages(functions: dict[str, dict[str, Described]], **language: Any) -> list[str]:
-    asset: Any = FakeAsset(functions)
-    return [problem.message for problem in dynamic_problems(asset, {**LANGUAGE, **language})]
+    return [problem.message for problem in dynamic_problems(interfaces(functions), {**LANGUAGE, **language})]
 
 
 def renamed(kind: str, old: str, new: str) -> Callable[[dict[str, Described]], None]:
@@ -57,7 +50,7 @@ def renamed(kind: str, old: str, new: str) -> Callable[[dict[str, Described]], N
     return change
 
 
-def put(kind: str, name: str, shape: list[int], dtype: str = "Float16") -> Callable[[dict[str, Described]], None]:
+def put(kind: str, name: str, shape: list[int], dtype: str = "float16") -> Callable[[dict[str, Described]], None]:
     return lambda tables: tables[kind].update({name: (shape, dtype)})
 
 
@@ -69,11 +62,11 @@ DEPARTURES: dict[str, tuple[str, Callable[[dict[str, Described]], Any], str]] = 
     "inputs in another order": ("main", swapped, "the inputs of main are position_ids, input_ids; they must be"),
     "another input": ("main", put("input", "mask", [1, 4]), "the inputs of main are input_ids, position_ids, mask"),
     "another output": ("main", renamed("output", "logits", "scores"), "the outputs of main are scores; they must be"),
-    "one token without prefill": ("main", put("input", "input_ids", [1, 1], "Int32"), "and must be 1 x ? of int32"),
-    "two texts": ("main", put("input", "input_ids", [2, -1], "Int32"), "input_ids is 2 x ? of Int32, and must be 1"),
-    "wide tokens": ("main", put("input", "input_ids", [1, -1], "Int64"), "input_ids is 1 x ? of Int64, and must be"),
-    "fixed positions": ("main", put("input", "position_ids", [1, 8], "Int32"), "position_ids is 1 x 8 of Int32"),
-    "float32 logits": ("main", put("output", "logits", [1, -1, 96], "Float32"), "logits are Float32, and must be"),
+    "one token without prefill": ("main", put("input", "input_ids", [1, 1], "int32"), "and must be 1 x ? of int32"),
+    "two texts": ("main", put("input", "input_ids", [2, -1], "int32"), "input_ids is 2 x ? of int32, and must be 1"),
+    "wide tokens": ("main", put("input", "input_ids", [1, -1], "int64"), "input_ids is 1 x ? of int64, and must be"),
+    "fixed positions": ("main", put("input", "position_ids", [1, 8], "int32"), "position_ids is 1 x 8 of int32"),
+    "float32 logits": ("main", put("output", "logits", [1, -1, 96], "float32"), "logits are float32, and must be"),
     "another vocabulary": ("main", put("output", "logits", [1, -1, 95]), "their last size must be language.vocab"),
     "no values": ("main", lambda it: it["state"].pop("valueCache"), "Apple's engines take growing caches of keys and"),
     "five states": (
@@ -84,11 +77,11 @@ DEPARTURES: dict[str, tuple[str, Callable[[dict[str, Described]], Any], str]] = 
     "a window that is called a cache": (
         "main", renamed("state", "convState", "convCache"), "its size must be open, or its name another",
     ),
-    "an open chunk": ("prefill", put("input", "input_ids", [1, -1], "Int32"), "of prefill is 1 x ? of Int32, and must"),
+    "an open chunk": ("prefill", put("input", "input_ids", [1, -1], "int32"), "of prefill is 1 x ? of int32, and must"),
     "chunks with other states": ("prefill", put("state", "keyCache", [3, 1, 2, -1, 8]), "the states of prefill are"),
     "verification with another output": ("verify", renamed("output", "logits", "x"), "the outputs of verify are x"),
     "verification of other logits": ("verify", put("output", "logits", [1, 4, 9]), "logits of verify are 1 x 4 x 9 of"),
-    "a draft for one token": ("draft", put("input", "input_ids", [1, 1], "Int32"), "input_ids of draft is 1 x 1 of"),
+    "a draft for one token": ("draft", put("input", "input_ids", [1, 1], "int32"), "input_ids of draft is 1 x 1 of"),
 }  # fmt: skip
 
 

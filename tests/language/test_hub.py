@@ -68,6 +68,8 @@ def test_what_an_id_is(hub: list[dict[str, Any]], tmp_path: Path) -> None:
     assert not is_on_the_hub("missing/net.pt2")
     assert not is_on_the_hub("missing/file.py:net")
     assert _default_output("Qwen/Qwen2.5-0.5B") == Path("Qwen2.5-0.5B.aimodel")
+    assert _default_output("a.b/nets.py:mlp") == Path("a.b/nets-mlp.aimodel")
+    assert _default_output("net.pt2") == Path("net.aimodel")
     assert checkpoint_of("models").folder == Path("models")
     assert hub == []
     shutil.rmtree(tmp_path / "models")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from patcomp import TorchConverter
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, checking, convert_language_model
@@ -118,6 +119,32 @@ def test_functions_come_back() -> None:
         decoder(torch.tensor([[10**6]]), torch.arange(1)[None], *decoder.states.zeros(8))
     assert modeling_qwen3_5.torch_chunk_gated_delta_rule is before
     assert sys.modules[type(decoder.model).__module__] is modeling_qwen3_5
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("kind", "composite"), [
+    ("qwen3_5_text", "gated_delta_update"), ("kimi_linear", "kimi_delta_update"),
+    ("granitemoehybrid", "state_space_update"), ("mamba", "selective_scan_update"),
+])  # fmt: skip
+def test_a_program_of_torch_export_has_the_composite(kind: str, composite: str) -> None:
+    """Of a fixed number of tokens, where the model's own code is unrolled."""
+    model: Any = checkpoint(kind)
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.model(tokens, use_cache=False).logits
+
+    tokens = torch.tensor([PROMPT[:9]])
+    with open_lengths(model):
+        exported = torch.export.export(Logits(), (tokens,))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    assert program.composites[composite] > 0
+    wanted = model(tokens, use_cache=False).logits
+    torch.testing.assert_close(program.run(tokens), wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
 
 
 def test_other_threads_have_transformers_functions() -> None:

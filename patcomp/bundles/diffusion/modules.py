@@ -2,53 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
-class TextEncoder(nn.Module):
-    """CLIP's last hidden state: (1, length) to (1, length, width)."""
+class Model(nn.Module):
+    """A function of a model."""
 
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
+
+
+class TextEncoder(Model):
+    """The last hidden state of a text: (1, length) to (1, length, width)."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
         found: Tensor = self.model(input_ids).last_hidden_state
         return found
 
 
-class Unet(nn.Module):
-    """The noise of latents, of a negative and a positive prompt at once."""
+class PooledTextEncoder(Model):
+    """The vector of a text: (1, length) to (1, width)."""
 
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
-
-    def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Tensor:
-        found: Tensor = self.model(sample, timestep, encoder_hidden_states).sample
+    def forward(self, input_ids: Tensor) -> Tensor:
+        found: Tensor = self.model(input_ids).pooler_output
         return found
 
 
-class Decoder(nn.Module):
-    """The image of latents, from -1 to 1."""
+class PenultimateTextEncoder(Model):
+    """The last hidden state but one, on which Stable Diffusion XL and 3 condition, and the projected vector.
 
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
+    A model without projection has no second output.
+    """
+
+    def forward(self, input_ids: Tensor) -> tuple[Tensor, ...]:
+        found = self.model(input_ids, output_hidden_states=True)
+        hidden = found.hidden_states[-2]
+        return (hidden, found.text_embeds) if hasattr(found, "text_embeds") else (hidden,)
+
+
+class JoinedTextEncoder(Model):
+    """Hidden states of some layers side by side: (1, length) and its mask to (1, length, layers * width).
+
+    Args:
+        model: of transformers.
+        layers: which; 0 is the embedding.
+    """
+
+    def __init__(self, model: Any, layers: Sequence[int]):
+        super().__init__(model)
+        self.layers = tuple(layers)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        found = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, use_cache=False
+        ).hidden_states
+        return torch.cat([found[layer] for layer in self.layers], -1)
+
+
+class Denoiser(Model):
+    """What a model of diffusers computes of keyword arguments, given by position.
+
+    Args:
+        model: of diffusers.
+        names: of the arguments; `"added_cond_kwargs.time_ids"` is an entry of a dictionary.
+    """
+
+    def __init__(self, model: Any, names: Sequence[str]):
+        super().__init__(model)
+        self.names = tuple(names)
+
+    def forward(self, *values: Tensor) -> Tensor:
+        arguments: dict[str, Any] = {}
+        for name, value in zip(self.names, values, strict=True):
+            outer, _, inner = name.partition(".")
+            if inner:
+                arguments.setdefault(outer, {})[inner] = value
+            else:
+                arguments[outer] = value
+        found: Tensor = self.model(**arguments, return_dict=False)[0]
+        return found
+
+
+class Flux2Denoiser(Model):
+    """FLUX.2 with the tables of its rotary embedding as inputs, rows of the text first, as Swift makes them."""
+
+    def forward(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, timestep: Tensor, guidance: Tensor,
+        rotary_emb_cos: Tensor, rotary_emb_sin: Tensor,
+    ) -> Tensor:  # fmt: skip
+        length = encoder_hidden_states.shape[1]
+        # the model makes the tables of the image and of the text of these numbers, 1 and 0
+        ids = [torch.full((count, 1), side) for side, count in ((1, hidden_states.shape[1]), (0, length))]
+        image, text = slice(length, None), slice(0, length)
+        tables = [(rotary_emb_cos[part], rotary_emb_sin[part]) for part in (image, text)]
+        with _called_in_turn(self.model, "pos_embed", tables):
+            found: Tensor = self.model(
+                hidden_states=hidden_states, encoder_hidden_states=encoder_hidden_states, timestep=timestep,
+                guidance=guidance, img_ids=ids[0], txt_ids=ids[1], return_dict=False,
+            )[0]  # fmt: skip
+        return found
+
+
+@contextmanager
+def _called_in_turn(model: nn.Module, name: str, results: Sequence[Any]) -> Any:
+    """While a model runs, one of its modules returns these results, one a call."""
+    waiting = iter(results)
+    vars(model)[name] = lambda *arguments: next(waiting)  # an attribute hides the module of its name
+    try:
+        yield
+    finally:
+        del vars(model)[name]
+
+
+class Decoder(Model):
+    """The image of latents, from -1 to 1."""
 
     def forward(self, z: Tensor) -> Tensor:
         found: Tensor = self.model.decode(z).sample
         return found
 
 
-class Encoder(nn.Module):
+class Encoder(Model):
     """The mean of an image's latents. Swift's encoder for editing takes as many channels as the latents have."""
-
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
 
     def forward(self, image: Tensor) -> Tensor:
         found: Tensor = self.model.encode(image).latent_dist.mean

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.bundle_folders.contract import described, problem
+from patcomp.bundle_folders.contract import function_of, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.tokenizers import write_with_pairs
 from patcomp.bundles.kind import Component, Kind
@@ -81,10 +81,10 @@ class Segmenter(Kind):
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         if "main" not in metadata["assets"]:
             return [problem("assets.main is missing")]
-        found, wrong = described(bundle / metadata["assets"]["main"])
+        found, wrong = function_of(bundle / metadata["assets"]["main"])
         if wrong:
             return wrong
-        of_text = not any("point" in name for name in found.input_names)
+        of_text = not any("point" in name for name in found.inputs)
         return [*asset_problems(found), *(tokenizer_problems(bundle) if of_text else ())]
 
     @property

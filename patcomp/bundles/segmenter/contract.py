@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp.bundle_folders.interfaces import Function
 from patcomp.errors import Problem
 
 TEXT_OUTPUTS = ("pred_masks", "pred_boxes", "pred_logits", "presence_logits", "semantic_seg")
@@ -37,22 +37,22 @@ _POINTS_OUT: _Parts = {
 }
 
 
-def asset_problems(found: Any) -> list[Problem]:
+def asset_problems(found: Function) -> list[Problem]:
     """What Swift would refuse of the function of a segmenter.
 
     Args:
         found: its description.
     """
-    of_points = any("point" in name for name in found.input_names)
+    of_points = any("point" in name for name in found.inputs)
     ins, outs = (_POINTS_IN, _POINTS_OUT) if of_points else (_TEXT_IN, _TEXT_OUT)
-    given, lacking = _names(found.input_names, ins, "input")
-    made, lost = _names(found.output_names, outs, "output")
+    given, lacking = _names(found.inputs, ins, "input")
+    made, lost = _names(found.outputs, outs, "output")
     if lacking or lost:
         return lacking + lost
     return _shapes(found, given, made, of_points)
 
 
-def _names(names: Sequence[str], parts: _Parts, what: str) -> tuple[dict[str, str], list[Problem]]:
+def _names(names: Collection[str], parts: _Parts, what: str) -> tuple[dict[str, str], list[Problem]]:
     """The name of each value that Swift looks for, and what it would not find."""
     found = {role: [name for name in names if fits(name)] for role, fits in parts.items()}
     others = [name for name in names if not any(name in each for each in found.values())]
@@ -65,9 +65,9 @@ def _names(names: Sequence[str], parts: _Parts, what: str) -> tuple[dict[str, st
     return {role: each[0] for role, each in found.items() if each}, wrong
 
 
-def _shapes(found: Any, given: dict[str, str], made: dict[str, str], of_points: bool) -> list[Problem]:
-    def sizes(name: str, rank: int, output: bool = False) -> list[int]:
-        shape = (found.output_descriptor if output else found.input_descriptor)(name).shape
+def _shapes(found: Function, given: dict[str, str], made: dict[str, str], of_points: bool) -> list[Problem]:
+    def sizes(name: str, rank: int, output: bool = False) -> list[int | None]:
+        shape = (found.outputs if output else found.inputs)[name].shape
         return [*shape, *[0] * rank][:rank]
 
     if of_points:

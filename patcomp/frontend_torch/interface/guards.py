@@ -275,6 +275,8 @@ def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
         return (all if isinstance(condition, sympy.And) else any)(_always(part, ranges) for part in condition.args)
     if not isinstance(condition, sympy.core.relational.Relational):
         return False
+    if (known_remainder := _of_remainder(condition, ranges)) is not None:
+        return known_remainder
     difference = condition.rhs - condition.lhs
     at_least, at_most = _least(difference, ranges), -_least(-difference, ranges)
     step = 1 if difference.is_integer else sympy.Rational(1, 10**9)
@@ -288,6 +290,35 @@ def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
             sympy.Gt: lambda: at_most <= -step,
         }[condition.func]()
     )
+
+
+def _of_remainder(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool | None:
+    """Whether a remainder is zero, or is not; None for other conditions, and for remainders that are not found.
+
+    `q * b + r` has the remainder of `r`, which is 0 only for `r == 0` if `|r| < b`. Quotients in both are variables:
+    `(128 + 128 * (n // 8)) % (1 + n // 8) == 0`.
+    """
+    if condition.rhs != 0 or not isinstance(condition, sympy.Eq | sympy.Ne | sympy.Le):
+        return None
+    if not isinstance(condition.lhs, Mod | PythonMod):
+        return None
+    value, divisor = condition.lhs.args
+    quotients = sorted(divisor.atoms(FloorDiv), key=lambda part: -part.count_ops())
+    variables = {part: sympy.Dummy(integer=True) for part in quotients}
+    above, below = value.subs(variables), divisor.subs(variables)
+    found = below.free_symbols | above.free_symbols
+    if len(found) != 1 or not (above.is_polynomial() and below.is_polynomial()):
+        return None
+    (variable,) = found
+    factor, rest = sympy.div(above, below, variable)
+    whole = all(coefficient.is_Integer for coefficient in sympy.Poly(factor, variable).coeffs())
+    parts = [part for part, dummy in variables.items() if dummy == variable] or [variable]
+    lowest = _least(parts[0], ranges)
+    if not whole or not rest.is_Integer or not lowest.is_finite:
+        return None
+    if not abs(rest) < _least(below, {variable: (int(lowest), None)}):
+        return None
+    return bool((rest == 0) != isinstance(condition, sympy.Ne))
 
 
 _FEW = 4096
@@ -310,7 +341,7 @@ def _whole_quotients(conditions: Sequence[Any]) -> dict[sympy.Expr, sympy.Expr]:
         for condition in conditions
         if isinstance(condition, sympy.Eq | sympy.Le) and condition.rhs == 0 and isinstance(condition.lhs, Mod)
     )
-    return {FloorDiv(*remainder.args): remainder.args[0] / remainder.args[1] for remainder in remainders}
+    return {FloorDiv(*each.args): sympy.cancel(each.args[0] / each.args[1]) for each in remainders}
 
 
 def _least(size: Any, ranges: Mapping[sympy.Symbol, Range]) -> Any:

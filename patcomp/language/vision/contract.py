@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.contract import function_of, problem, shown
 from patcomp.errors import Problem
 from patcomp.language.contract import (
     EMBEDDED,
@@ -22,7 +23,7 @@ from patcomp.language.contract import (
     TOWER,
     VISION,
 )
-from patcomp.language.dynamic_check import interface_problems, logits_problems, problem, shown, state_problems
+from patcomp.language.dynamic_check import interface_problems, logits_problems, state_problems
 from patcomp.language.vision.settings import CROP, PAD, STRETCH
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
@@ -49,7 +50,7 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
     described: dict[str, Any] = {}
     for role, (inputs, outputs) in _INTERFACES.items():
         if isinstance(assets.get(role), str):
-            found, wrong = _described(folder / assets[role])
+            found, wrong = function_of(folder / assets[role])
             further = [[LOGITS, HIDDEN]] if role == MAIN else []
             wrong = wrong or interface_problems(f"the asset {role}", found, inputs, outputs, *further)
             problems += wrong
@@ -89,43 +90,26 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _described(path: Path) -> tuple[Any, list[Problem]]:
-    """The function `main` of an asset, or why it cannot be read."""
-    from patcomp.emit.asset import AssetError, load
-
-    try:
-        asset = load(path)
-    except (FileNotFoundError, AssetError) as error:
-        return None, [problem(str(error))]
-    try:
-        return asset.described(), []
-    except KeyError as error:
-        return None, [problem(f"{path.name}: {error.args[0]}")]
-    finally:
-        asset.close()
-
-
 def _sizes(described: Mapping[str, Any], language: dict[str, Any], vision: Mapping[str, Any]) -> list[Problem]:
     """The problems of types and sizes; the widths of features and embeddings must be equal."""
     tower, table, main = described[TOWER], described[EMBEDDING], described[MAIN]
     size, count = vision["image_size"], vision["image_token_count"]
-    features, width = tower.output_descriptor(FEATURES), main.input_descriptor(EMBEDDED).shape[-1]
+    features, width = tower.outputs[FEATURES], main.inputs[EMBEDDED].shape[-1]
     return [
-        *_size_problems(tower.input_descriptor(PIXELS), PIXELS, (1, 3, size, size), "float32"),
+        *_size_problems(tower.inputs[PIXELS], PIXELS, (1, 3, size, size), "float32"),
         *_size_problems(features, FEATURES, (1, count, width), "float16"),
-        *_size_problems(table.input_descriptor(TOKENS), TOKENS, (1, None), "int32"),
-        *_size_problems(table.output_descriptor(EMBEDDINGS), EMBEDDINGS, (1, None, width), "float16"),
-        *_size_problems(main.input_descriptor(EMBEDDED), EMBEDDED, (1, None, width), "float16"),
-        *_size_problems(main.input_descriptor(POSITIONS), POSITIONS, (1, None), "int32"),
-        *logits_problems(main.output_descriptor(LOGITS), "", language.get("vocab_size")),
+        *_size_problems(table.inputs[TOKENS], TOKENS, (1, None), "int32"),
+        *_size_problems(table.outputs[EMBEDDINGS], EMBEDDINGS, (1, None, width), "float16"),
+        *_size_problems(main.inputs[EMBEDDED], EMBEDDED, (1, None, width), "float16"),
+        *_size_problems(main.inputs[POSITIONS], POSITIONS, (1, None), "int32"),
+        *logits_problems(main.outputs[LOGITS], "", language.get("vocab_size")),
         *state_problems(main, VISION),
     ]
 
 
 def _size_problems(given: Any, name: str, shape: tuple[int | None, ...], dtype: str) -> list[Problem]:
     """What is wrong with the type or the shape of an input or output; None is any open size."""
-    sizes = tuple(None if size is None or size < 0 else size for size in given.shape)
-    if sizes == shape and given.dtype.lower() == dtype:
+    if given.shape == shape and given.dtype == dtype:
         return []
     wanted = " x ".join("?" if size is None else str(size) for size in shape)
     return [problem(f"{name} is {shown(given)}, and must be {wanted} of {dtype}")]

@@ -1,0 +1,147 @@
+"""Images from bundles: the pipeline of diffusers, with the bundle's assets in place of its models."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundles.check import metadata_of
+from patcomp.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
+from patcomp.bundles.diffusion.stand_ins import Autoencoder, Denoiser, Function, StandIn, TextEncoder
+from patcomp.bundles.diffusion.variants import variant_of
+from patcomp.emit.asset import load
+
+
+def generate_image(
+    bundle: str | Path,
+    prompt: str,
+    *,
+    negative_prompt: str | None = None,
+    steps: int | None = None,
+    guidance: float | None = None,
+    seed: int = 0,
+    tiled: bool = False,
+) -> np.ndarray:
+    """An image of a text, by a bundle's assets on this machine's Core AI runtime; for checks, not for speed.
+
+    The loop, the scheduler and the tokenizers are those of diffusers and transformers. An image is the one that the
+    pipeline of diffusers makes with `generator=torch.Generator().manual_seed(seed)`.
+
+    Args:
+        bundle: the folder of a bundle of the kind diffusion, or diffusion_for_other_hosts.
+        prompt: the text.
+        negative_prompt: what the image is to be unlike; only with guidance.
+        steps: of the scheduler; by default as many as `metadata.json` says.
+        guidance: how much the text counts; by default what `metadata.json` says, and 1 is none.
+        seed: of the noise.
+        tiled: whether the image is decoded in tiles, by the decoder for images of half the size; that is also done if
+            the bundle has no other decoder.
+
+    Returns:
+        (height, width, 3) of float32, from 0 to 1.
+
+    Raises:
+        BundleError: the folder is no such bundle, lacks a file, or an option does not fit it.
+        MissingToolchainError: `coreai-core` is not installed.
+    """
+    folder = Path(bundle)
+    metadata = metadata_of(folder)
+    kind = metadata.get("kind")
+    if kind not in ("diffusion", "diffusion_for_other_hosts"):
+        raise BundleError(f"{str(folder)!r} is of the kind {kind!r}; images are made by bundles of the kind diffusion")
+    wrong = contract_problems(folder, metadata, for_swift=kind == "diffusion") or record_problems(folder, metadata)
+    if wrong:
+        raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
+    if "diffusers" not in metadata:
+        raise BundleError(f"{str(folder)!r} cannot be used: {NO_RECORD}")
+    block, record = metadata["diffusion"], metadata["diffusers"]
+    for name, value, least in (("steps", steps, 1), ("guidance", guidance, 0)):
+        if value is not None and value < least:
+            raise BundleError(f"{name} is {value}, and must be at least {least}")
+    variant = variant_of(record["pipeline"])
+    assert variant is not None, "a problem says so before"
+    with _pipeline(folder, metadata, tiled) as pipeline:
+        guidance = float(block.get("default_guidance_scale", 1.0)) if guidance is None else guidance
+        options = {"prompt": prompt, "guidance_scale": guidance, "num_inference_steps": steps or block["default_steps"]}
+        if negative_prompt is not None:
+            if not variant.negative_prompt:
+                raise BundleError(f"{record['pipeline']} takes no negative prompt; leave it out")
+            if guidance <= 1:
+                raise BundleError(f"a negative prompt has no effect with the guidance {guidance}; choose more than 1")
+            options["negative_prompt"] = negative_prompt
+        made = pipeline(
+            **options, **variant.call(block), height=block["image_size"], width=block["image_size"], output_type="np",
+            generator=torch.Generator().manual_seed(seed),
+        )  # fmt: skip
+    image: np.ndarray = made.images[0]
+    return image
+
+
+@contextmanager
+def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterator[Any]:
+    """The pipeline of a bundle, until its assets are closed."""
+    import diffusers
+
+    record = metadata["diffusers"]
+    kind = getattr(diffusers, record["pipeline"], None)
+    if kind is None:
+        raise BundleError(f"the installed version of diffusers has no class {record['pipeline']}; install a newer one")
+    assets = {role: load(folder / file) for role, file in metadata["assets"].items()}
+    try:
+        functions = {role: Function(role, asset.described(), asset.run) for role, asset in assets.items()
+                     if not role.startswith("vae_encoder")}  # fmt: skip
+        found: dict[str, Any] = {
+            part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
+        }  # fmt: skip
+        for name, tokenizer in record["tokenizers"].items():
+            found[name] = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
+        scheduler = record["scheduler"]
+        found["scheduler"] = getattr(diffusers, scheduler["class"]).from_config(scheduler["config"])
+        found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
+        taken = inspect.signature(kind.__init__).parameters
+        lacking = [name for name, each in taken.items() if name != "self" and name not in found
+                   and each.default is inspect.Parameter.empty]  # fmt: skip
+        found |= dict.fromkeys(lacking)  # models that are left out
+        pipeline = kind(**{name: value for name, value in found.items() if name in taken})
+        pipeline.set_progress_bar_config(disable=True)
+        yield pipeline
+    finally:
+        for asset in assets.values():
+            asset.close()
+
+
+def _stand_in(
+    part: str, folder: Path, record: Mapping[str, Any], functions: Mapping[str, Function], tiled: bool
+) -> StandIn:
+    variant = variant_of(record["pipeline"])
+    assert variant is not None, "a problem says so before"
+    config = _config(record["models"][part])
+    if part.startswith("text_encoder"):
+        return TextEncoder(config, functions[part], variant.layers)
+    if part != "vae":
+        return Denoiser(config, functions[part], variant.inputs)
+    whole, half = functions.get("vae_decoder"), functions.get("vae_decoder_half")
+    chosen = half if tiled or whole is None else whole
+    if chosen is None:
+        raise BundleError("the bundle has no decoder for tiles; convert the pipeline with --set half=true")
+    return Autoencoder(config, chosen, variant.statistics(folder))
+
+
+def _config(model: Mapping[str, Any]) -> Any:
+    """The configuration of a model, with the defaults of its class for what the file does not say."""
+    kind = getattr(importlib.import_module(model["library"]), model["class"])
+    if model["library"] == "transformers":
+        return kind.config_class.from_dict(model["config"])
+    from diffusers.configuration_utils import FrozenDict
+
+    defaults = {name: each.default for name, each in inspect.signature(kind.__init__).parameters.items()
+                if each.default is not inspect.Parameter.empty}  # fmt: skip
+    return FrozenDict({**defaults, **model["config"]})

@@ -1,0 +1,25 @@
+"""The block `diffusers` of `metadata.json`, which Swift ignores: what diffusers needs to run a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from patcomp.bundles.diffusion.variant import Variant
+
+
+def record_of(variant: Variant) -> dict[str, Any]:
+    """The classes and configurations of a pipeline, of its scheduler, tokenizers and models."""
+    index = variant.index
+    return {
+        "pipeline": index["_class_name"],
+        "settings": {
+            name: value for name, value in index.items() if not name.startswith("_") and not isinstance(value, list)
+        },
+        "scheduler": {"class": index["scheduler"][1], "config": variant.config("scheduler")},
+        "tokenizers": {name: index[name][1] for name in variant.tokenizers()},
+        "models": {
+            part: {"library": index[part][0], "class": index[part][1], "config": variant.config(part)}
+            for part in (*variant.parts, "vae")
+        },
+    }

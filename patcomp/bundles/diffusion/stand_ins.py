@@ -1,0 +1,165 @@
+"""Modules that run the assets of a bundle where a pipeline of diffusers calls its models.
+
+The pipeline computes in float32; what crosses to an asset is cast to the asset's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundles.diffusion.tiles import decoded_in_tiles
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of an asset.
+
+    Attributes:
+        role: of the asset.
+        description: what the runtime says of the function.
+        call: runs it, on inputs by name.
+    """
+
+    role: str
+    description: Any
+    call: Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
+
+    def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """Run the function. Outputs are float32.
+
+        A batch of one is repeated for an asset that takes two, and the outputs are those of the first.
+
+        Raises:
+            BundleError: an input does not fit.
+        """
+        wanted = {name: self.description.input_descriptor(name) for name in self.description.input_names}
+        made = self.call({name: self._fitted(name, inputs[name], wanted[name]) for name in wanted})
+        count = inputs[next(iter(wanted))].shape[0]
+        return {name: torch.from_numpy(np.array(value)).float()[:count] for name, value in made.items()}
+
+    def _fitted(self, name: str, value: Tensor, wanted: Any) -> Tensor:
+        shape = tuple(wanted.shape)
+        if value.ndim == 0 or (value.shape[0] == 1 and shape[0] != 1):
+            value = value.expand(shape[0], *value.shape[1:])
+        if tuple(value.shape) != shape:
+            raise BundleError(
+                f"the input {name} of {self.role} is {' x '.join(map(str, shape))}, and the pipeline gives "
+                f"{' x '.join(map(str, value.shape))}; convert the pipeline again"
+            )
+        return value.to(getattr(torch, wanted.dtype.lower())).contiguous()
+
+
+class StandIn(nn.Module):
+    """What pipelines ask models about.
+
+    Args:
+        config: the model's configuration.
+    """
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.config = config
+        self.dtype, self.device = torch.float32, torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a text encoder gives: the first result, some hidden states by their layer, the vector of the text."""
+
+    first: Tensor
+    hidden_states: Mapping[int, Tensor] = field(default_factory=dict)
+    pooler_output: Tensor | None = None
+
+    def __getitem__(self, place: int) -> Tensor:
+        return (self.first,)[place]
+
+
+class TextEncoder(StandIn):
+    """A text encoder.
+
+    Args:
+        config: the model's configuration.
+        function: whose outputs say by their names what they are.
+        layers: of the hidden states, where these are several side by side.
+    """
+
+    def __init__(self, config: Any, function: Function, layers: tuple[int, ...] = ()):
+        super().__init__(config)
+        self.function, self.layers = function, layers
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Encoded:
+        given = {"input_ids": input_ids} if attention_mask is None else locals()
+        names = self.function.description.input_names
+        made = self.function(**{name: given[name] for name in names})
+        if "hidden_states" in made:
+            hidden = made["hidden_states"]
+            return Encoded(hidden, dict(zip(self.layers, hidden.chunk(len(self.layers), -1), strict=True)))
+        if "hidden_embeds" in made:
+            hidden = made["hidden_embeds"]
+            return Encoded(made.get("pooled_outputs", hidden), {-2: hidden})
+        first = next(iter(made.values()))
+        return Encoded(first, pooler_output=made.get("pooler_output"))
+
+
+class Denoiser(StandIn):
+    """The model that is called in each step.
+
+    Args:
+        config: the model's configuration.
+        function: of the asset.
+        inputs: those of the function, of the arguments of the model.
+    """
+
+    def __init__(self, config: Any, function: Function, inputs: Callable[[Mapping[str, Any], Any], Mapping[str, Any]]):
+        super().__init__(config)
+        self.function, self.inputs = function, inputs
+        width = getattr(config, "projection_class_embeddings_input_dim", None)
+        self.add_embedding = SimpleNamespace(linear_1=SimpleNamespace(in_features=width))  # a pipeline asks
+
+    def forward(self, *values: Tensor, **arguments: Any) -> tuple[Tensor]:
+        given = {**dict(zip(("sample", "timestep"), values, strict=False)), **arguments}
+        for name, inner in arguments.items():
+            if isinstance(inner, dict):
+                given |= {f"{name}.{key}": value for key, value in inner.items()}
+        (made,) = self.function(**self.inputs(given, self.config)).values()
+        return (made,)
+
+    @contextmanager
+    def cache_context(self, name: str) -> Iterator[None]:
+        """Where a pipeline would keep what is equal in two steps; an asset keeps nothing."""
+        yield
+
+
+class Autoencoder(StandIn):
+    """The half of an autoencoder that makes the image.
+
+    Args:
+        config: the model's configuration.
+        function: of the decoder, for the whole image or for tiles of it.
+        statistics: of the latents, where the pipeline scales by them.
+    """
+
+    def __init__(self, config: Any, function: Function, statistics: Mapping[str, Tensor]):
+        super().__init__(config)
+        self.function = function
+        self.bn = SimpleNamespace(**statistics)
+
+    def decode(self, z: Tensor, **options: Any) -> tuple[Tensor]:
+        """The image of latents, (1, channels, height, width), from -1 to 1."""
+        (name,) = self.function.description.input_names
+        tile = self.function.description.input_descriptor(name).shape[-1]
+
+        def decode(part: Tensor) -> Tensor:
+            (image,) = self.function(**{name: part}).values()
+            return image
+
+        return (decoded_in_tiles(z, tile, decode),)

@@ -1,0 +1,256 @@
+"""What pipelines of diffusers have in common: their folder, components and metadata."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.bundle_folders.contract import Interface
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundles.diffusion import modules
+from patcomp.bundles.kind import Component
+from patcomp.tasks.entries import Entry
+
+TOKENS = 77
+"""The length of CLIP's texts."""
+FILES = {
+    "text_encoder": "TextEncoder", "text_encoder_2": "TextEncoder2", "unet": "Unet", "transformer": "Transformer",
+    "vae_decoder": "VAEDecoder", "vae_encoder": "VAEEncoder",
+}  # fmt: skip
+"""The files of the roles, as Apple's Swift package names them, without `.aimodel`."""
+
+Make = Callable[[Any], tuple[nn.Module, Mapping[str, Tensor], tuple[str, ...]]]
+"""Of a loaded model: a function of it, example inputs by name, and the names of the outputs."""
+
+
+@dataclass(frozen=True)
+class Variant(ABC):
+    """A pipeline of diffusers, in a folder.
+
+    Attributes:
+        folder: with `model_index.json`.
+        dtype: of the weights.
+        image_size: the side of the image in pixels, if the user chooses it.
+        half: whether assets for images of half the size are added.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]]
+    """The classes of diffusers."""
+    type: ClassVar[str]
+    """The `type` of `metadata.json`; one that Swift has a pipeline for, or the assets are for other hosts."""
+    for_swift: ClassVar[bool] = False
+    parts: ClassVar[tuple[str, ...]]
+    """The folders of the models; each pipeline also has `vae`, `tokenizer` and `scheduler`."""
+    left_out: ClassVar[Mapping[str, str]] = {}
+    """Folders of models that become no asset, and what a note says about it."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Arguments of the denoiser by the inputs of the asset, where the names differ."""
+    vae_in_float32: ClassVar[bool] = False
+    layers: ClassVar[tuple[int, ...]] = ()
+    """Of the hidden states that the text encoder gives side by side."""
+    clip_tokenizers: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    """The folders of tokenizers of CLIP."""
+    negative_prompt: ClassVar[bool] = True
+    """Whether the pipeline takes a negative prompt."""
+    by_name: ClassVar[Mapping[str, str]] = {}
+    """The names by which Swift finds files, by role."""
+    sidecars: ClassVar[Sequence[str]] = ()
+    """Files that Swift reads beside the assets."""
+
+    folder: Path
+    dtype: str
+    image_size: int | None = None
+    half: bool = False
+
+    @abstractmethod
+    def components(self) -> Sequence[Component]:
+        """The parts, in the order in which they are converted."""
+
+    @abstractmethod
+    def block(self) -> Mapping[str, Any]:
+        """The block `diffusion` of `metadata.json`."""
+
+    @classmethod
+    @abstractmethod
+    def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
+        """What the functions of the roles take and give.
+
+        Args:
+            block: the block `diffusion` of `metadata.json`.
+        """
+
+    @classmethod
+    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Further arguments of the pipeline of diffusers, with which it computes what the assets do.
+
+        Args:
+            block: the block `diffusion` of `metadata.json`.
+        """
+        return {}
+
+    @classmethod
+    def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
+        """The inputs of the denoiser's asset, of the arguments that diffusers gives the model.
+
+        Args:
+            arguments: by name; an entry of a dictionary is `"added_cond_kwargs.time_ids"`, too.
+            config: of the model.
+        """
+        names = {argument: name for name, argument in cls.renamed.items()}
+        return {names.get(name, name): value for name, value in arguments.items() if isinstance(value, Tensor)}
+
+    @classmethod
+    def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
+        """What the files beside the assets hold, by which the pipeline scales latents."""
+        return {}
+
+    def write_files(self, bundle: Path) -> None:  # noqa: B027 (most variants have no such files)
+        """Write the files that the variant has beside assets and tokenizers."""
+
+    # ---- the folder ----------------------------------------------------------------------------------
+
+    @cached_property
+    def index(self) -> Mapping[str, Any]:
+        """The content of `model_index.json`."""
+        found: dict[str, Any] = json.loads((self.folder / "model_index.json").read_text())
+        return found
+
+    def config(self, part: str) -> dict[str, Any]:
+        """The configuration of a part.
+
+        Raises:
+            BundleError: it is missing, or no JSON.
+        """
+        file = self.folder / part / ("scheduler_config.json" if part == "scheduler" else "config.json")
+        try:
+            found: dict[str, Any] = json.loads(file.read_text())
+        except FileNotFoundError:
+            raise BundleError(f"there is no {str(file)!r}; give the whole pipeline, as diffusers saves it") from None
+        except ValueError as error:
+            raise BundleError(f"{str(file)!r} is not JSON: {error}") from None
+        return found
+
+    def tokenizers(self) -> list[str]:
+        """The folders of the tokenizers that the assets need."""
+        left = {f"tokenizer{part.removeprefix('text_encoder')}" for part in self.left_out}
+        return [name for name in self.index if name.startswith("tokenizer") and self.has(name) and name not in left]
+
+    def has(self, part: str) -> bool:
+        """Whether the pipeline has a part."""
+        entry = self.index.get(part)
+        return isinstance(entry, list) and entry[0] is not None
+
+    def notes(self) -> list[str]:
+        """What is left out, one sentence each."""
+        return [note for part, note in self.left_out.items() if self.has(part)]
+
+    # ---- sizes ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def factor(self) -> int:
+        """Pixels of an image for a latent, in each direction."""
+        return int(2 ** (len(self.config("vae")["block_out_channels"]) - 1))
+
+    @property
+    def multiple(self) -> int:
+        """What the side of an image is a multiple of."""
+        return self.factor
+
+    @cached_property
+    def size(self) -> int:
+        """The side of the image, in pixels."""
+        denoiser = "unet" if "unet" in self.parts else "transformer"
+        return self.image_size or int(self.config(denoiser)["sample_size"]) * self.factor
+
+    def check(self) -> None:
+        """Check what can be checked before a model is loaded.
+
+        Raises:
+            BundleError: a part is missing, or an option does not fit.
+        """
+        for part in (*self.parts, "vae", "tokenizer", "scheduler"):
+            if not (self.folder / part).is_dir():
+                raise BundleError(
+                    f"{str(self.folder)!r} has no folder {part}; give the whole pipeline, as diffusers saves it"
+                )
+        if not self.has("scheduler"):
+            raise BundleError(f"{str(self.folder / 'model_index.json')!r} names no scheduler")
+        if self.for_swift and self.dtype not in ("float16", "float32"):
+            raise BundleError(f"Swift fills inputs of float16 and float32, got the dtype {self.dtype}; choose float16")
+        multiple = self.multiple * (2 if self.half else 1)
+        size = self.image_size if self.image_size is not None else self.size
+        if isinstance(size, bool) or not isinstance(size, int) or size <= 0 or size % multiple:
+            raise BundleError(f"image_size is {size}, and must be a multiple of {multiple}, in pixels")
+
+    # ---- components ----------------------------------------------------------------------------------
+
+    def component(self, role: str, part: str, make: Make, file: str | None = None) -> Component:
+        """A component.
+
+        Args:
+            role: by which `metadata.json` names the asset.
+            part: the folder of the model.
+            make: the function of the model.
+            file: the name of the asset, without `.aimodel`; by default that of the role.
+        """
+        is_vae = part == "vae"
+
+        def entries() -> Sequence[Entry]:
+            from patcomp.bundles.loading import model_of
+
+            library, name = self.index[part]
+            dtype = "float32" if is_vae and self.vae_in_float32 else self.dtype
+            module, inputs, outputs = make(model_of(self.folder / part, library, name, dtype))
+            return [Entry("main", module.eval(), inputs, outputs)]
+
+        return Component(role, f"{file or FILES[role]}.aimodel", entries, compressed=not is_vae)
+
+    def autoencoder(self, channels: int) -> list[Component]:
+        """The two halves of the autoencoder, which are never compressed.
+
+        Args:
+            channels: of the latents.
+        """
+
+        def decoder(size: int) -> Make:
+            side = size // self.factor
+            return lambda model: (
+                modules.Decoder(model),
+                {"z": drawn(1, channels, side, side).to(model.dtype)},
+                ("image",),
+            )
+
+        def encoder(size: int) -> Make:
+            return lambda model: (
+                modules.Encoder(model), {"image": drawn(1, 3, size, size).to(model.dtype)}, ("latent_params",)
+            )  # fmt: skip
+
+        made = []
+        for role, make in (("vae_decoder", decoder), ("vae_encoder", encoder)):
+            made.append(self.component(role, "vae", make(self.size)))
+            if self.half:
+                made.append(self.component(f"{role}_half", "vae", make(self.size // 2), f"{FILES[role]}_half"))
+        return made
+
+
+def drawn(*sizes: int) -> Tensor:
+    """Random numbers, the same ones each time."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
+
+
+def text(model: Any, length: int) -> Tensor:
+    """An example text, (1, length) of int32; its last token is the one that ends a text."""
+    config = model.config
+    ids = torch.arange(length, dtype=torch.int32)[None] % config.vocab_size
+    if isinstance(end := getattr(config, "eos_token_id", None), int) and end < config.vocab_size:
+        ids[ids == end] = 0
+        ids[0, -1] = end
+    return ids

@@ -1,0 +1,244 @@
+"""The text of a recording, by the parts of a bundle on the Core AI runtime: for checks, not for speed.
+
+The loops are those of `generate` of transformers with the most probable token in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.interfaces import Interfaces
+from patcomp.bundles.check import metadata_of
+from patcomp.bundles.speech.folders import content_of, extractor_of, tokenizer_of
+from patcomp.bundles.speech.recordings import samples_of
+from patcomp.bundles.speech.transducer import PROCESSOR
+from patcomp.bundles.speech.whisper import FORCED, GENERATION
+from patcomp.emit.asset import Asset, load
+
+AUDIO = "audio"
+"""The function of an encoder that takes samples."""
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What was recognised."""
+
+    tokens: list[int]
+    """Without those before the text and behind it; of CTC one for each frame."""
+    text: str
+
+
+def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transcription:
+    """The text of a recording.
+
+    Args:
+        bundle: the folder of a bundle of a model that recognises speech.
+        recording: a WAVE file, or samples, (samples,) of floats from -1 to 1 at the rate of the model.
+
+    Raises:
+        BundleError: the folder is no such bundle, lacks a file, or the recording does not fit it.
+        MissingToolchainError: coreai-core is not installed.
+    """
+    folder = Path(bundle)
+    metadata = metadata_of(folder)
+    loop = _LOOPS.get(str(metadata.get("kind")))
+    if loop is None:
+        raise BundleError(
+            f"{str(folder)!r} is a bundle of the kind {metadata.get('kind')!r}, and not of a model that recognises "
+            f"speech: {', '.join(_LOOPS)}"
+        )
+    with ExitStack() as opened:
+        parts = {role: load(folder / file) for role, file in metadata["assets"].items()}
+        told = {role: Interfaces.of(folder / file) for role, file in metadata["assets"].items()}
+        for part in parts.values():
+            opened.callback(part.close)
+        processor = folder / PROCESSOR if (folder / PROCESSOR).is_dir() else folder
+        extractor = extractor_of(processor)
+        if isinstance(recording, str | Path):
+            recording = samples_of(recording, extractor.sampling_rate)
+        samples = np.asarray(recording, np.float32)
+        if samples.ndim != 1 or not samples.size:
+            raise BundleError(f"a recording is one row of samples, got an array of {list(samples.shape)}")
+        return loop(_Recogniser(folder, metadata, parts, told, extractor, tokenizer_of(processor)), samples)
+
+
+@dataclass(frozen=True)
+class _Recogniser:
+    """The parts of a bundle."""
+
+    folder: Path
+    metadata: Mapping[str, Any]
+    parts: Mapping[str, Asset]
+    interfaces: Mapping[str, Interfaces]
+    extractor: Any
+    tokenizer: Any
+
+    def call(self, role: str, inputs: Mapping[str, Any], states: Any = None, function: str = "main") -> Any:
+        """A call of a part, with numbers in the types that it takes."""
+        told = self.interfaces[role].function(function).inputs
+        typed = {name: np.asarray(value).astype(told[name].dtype) for name, value in inputs.items()}
+        return self.parts[role].run(typed, states, function)
+
+    def empty(self, role: str, capacity: int) -> dict[str, np.ndarray]:
+        """The states of a part before the first call; open sizes become the capacity."""
+        states = self.interfaces[role].function().states
+        return {
+            name: np.zeros([capacity if size is None else size for size in state.shape], state.dtype)
+            for name, state in states.items()
+        }
+
+    def size(self, role: str, name: str, axis: int, function: str = "main") -> int | None:
+        """A size of an input; None if it is open."""
+        return self.interfaces[role].function(function).inputs[name].shape[axis]
+
+    def takes_samples(self, role: str) -> bool:
+        return AUDIO in self.interfaces[role].names
+
+    def fitted(self, samples: np.ndarray, most: int | None) -> np.ndarray:
+        """Samples with silence behind them, if a part takes one length only.
+
+        Raises:
+            BundleError: they are too long.
+        """
+        if most is None:
+            return samples
+        if len(samples) > most:
+            seconds = [count / self.extractor.sampling_rate for count in (len(samples), most)]
+            raise BundleError(
+                f"the recording is {seconds[0]:.1f} s long, and the bundle takes {seconds[1]:.1f} s; cut it into parts"
+            )
+        return np.pad(samples, (0, most - len(samples)))
+
+
+# ---- encoders with a decoder ---------------------------------------------------------------------------
+
+
+def _by_tokens(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """Whisper, Moonshine: one token after the other, until the end token."""
+    told = content_of(model.folder / GENERATION)
+    prefix = [token for _, token in told[FORCED]]
+    capacity = len(prefix) + told["max_new_tokens"]
+    never, never_first = told.get("suppress_tokens") or [], told.get("begin_suppress_tokens") or []
+    states, made = model.empty("decoder", capacity), list[int]()
+    encoded, places = _encoded(model, samples), 0
+    waiting, most = prefix, told["max_new_tokens"]
+    while len(made) < most:
+        for token in waiting:
+            places += 1
+            inputs = {"input_ids": [[token]], "position_ids": [range(places)], "encoder_hidden_states": encoded}
+            logits = model.call("decoder", inputs, states)["logits"][0, -1].astype(np.float32)
+        logits[[*never, *([] if made else never_first)]] = -np.inf
+        waiting = [int(logits.argmax())]
+        if waiting[0] == told["eos_token_id"]:
+            break
+        made += waiting
+    return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True))
+
+
+def _encoded(model: _Recogniser, samples: np.ndarray) -> np.ndarray:
+    """The encoder's output."""
+    if model.takes_samples("encoder"):
+        samples = model.fitted(samples, model.size("encoder", AUDIO, 1, AUDIO))
+        made = model.call("encoder", {AUDIO: samples[None]}, function=AUDIO)
+    else:
+        model.fitted(samples, getattr(model.extractor, "n_samples", None))
+        made = model.call("encoder", _features(model, samples, ("input_features", "input_values")))
+    return np.asarray(made["encoder_hidden_states"])
+
+
+def _features(model: _Recogniser, samples: np.ndarray, names: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    """What the extractor of transformers makes of samples; of these names."""
+    rate = model.extractor.sampling_rate
+    made = model.extractor(samples, sampling_rate=rate, return_tensors="np", **options)
+    return {name: np.asarray(made[name]) for name in names if name in made}
+
+
+# ---- spectra with a mask -------------------------------------------------------------------------------
+
+
+def _from_spectrum(model: _Recogniser, role: str, output: str, samples: np.ndarray) -> tuple[np.ndarray, int]:
+    """The frames that an encoder of Parakeet makes, and how many of them are of the recording."""
+    hop = model.extractor.hop_length
+    if model.takes_samples(role):
+        padded = model.fitted(samples, model.size(role, AUDIO, 1, AUDIO))
+        made = model.call(role, {AUDIO: padded[None], "audio_length": [len(samples)]}, function=AUDIO)
+        frames = len(samples) // hop
+    else:
+        taken = model.size(role, "input_features", 1)
+        most = None if taken is None else (taken - 1) * hop
+        model.fitted(samples, most)
+        padding = {} if most is None else {"padding": "max_length", "max_length": most}
+        inputs = _features(model, samples, ("input_features", "attention_mask"), **padding)
+        made, frames = model.call(role, inputs), int(inputs["attention_mask"].sum())
+    factor = model.metadata["config"]["encoder"]["subsampling_factor"]
+    while factor > 1:  # convolutions that halve
+        frames, factor = (frames - 1) // 2 + 1, factor // 2
+    return np.asarray(made[output])[0], frames
+
+
+def _by_frames_and_durations(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """A transducer: the joint network says the next token of a frame, and how many frames to go on."""
+    config = model.metadata["config"]
+    words, blank, durations = config["vocab_size"], config["blank_token_id"], config.get("durations")
+    encoded, count = _from_spectrum(model, "encoder", "encoder_hidden_states", samples)
+    shape = (config["num_decoder_layers"], 1, config["decoder_hidden_size"])
+    hidden = cell = np.zeros(shape, np.float32)
+    token, frame, here, made, output = blank, 0, 0, list[int](), None
+    for _ in range(config["max_symbols_per_step"] * len(encoded) - 1):
+        if output is None or token != blank:
+            inputs = {"input_ids": [[token]], "hidden_state": hidden, "cell_state": cell}
+            step = model.call("decoder_step", inputs)
+            output, hidden, cell = (step[name] for name in ("decoder_output", "new_hidden_state", "new_cell_state"))
+        inputs = {"decoder_hidden_states": output, "encoder_hidden_states": encoded[None, frame : frame + 1]}
+        logits = model.call("joint", inputs)["logits"][0, 0]
+        token = int(logits[:words].argmax())
+        if token != blank:
+            made.append(token)
+        if durations is not None:
+            forward = int(logits[words:].argmax()) or int(token == blank)
+        else:
+            here = 0 if token == blank else here + 1
+            forward = int(token == blank or here >= config["max_symbols_per_step"])
+            here = 0 if forward else here
+        frame += forward
+        if frame >= count:
+            break
+    return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True, group_tokens=False))
+
+
+def _by_frames(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """CTC: the most probable token of each frame; the tokenizer joins equal ones and leaves blanks out."""
+    config = model.metadata["config"]
+    if "subsampling_factor" in config.get("encoder", {}):
+        logits, count = _from_spectrum(model, "main", "logits", samples)
+    else:
+        if model.takes_samples("main"):
+            made = model.call("main", {AUDIO: samples[None]}, function=AUDIO)
+        else:
+            names = tuple(model.interfaces["main"].function().inputs)
+            made = model.call("main", _features(model, samples, names))
+        logits = np.asarray(made["logits"])[0]
+        count = len(logits)
+    tokens = logits.argmax(1)
+    tokens[count:] = config["blank_token_id"]
+    return Transcription(tokens.tolist(), model.tokenizer.decode(tokens.tolist(), skip_special_tokens=True))
+
+
+def _of_swift(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """The two forms of Apple's Swift package."""
+    is_transducer = "decoder_step" in model.parts
+    return (_by_frames_and_durations if is_transducer else _by_tokens)(model, samples)
+
+
+_LOOPS: Mapping[str, Callable[[_Recogniser, np.ndarray], Transcription]] = {
+    "speech_recognizer": _of_swift, "speech_transducer": _by_frames_and_durations, "speech_ctc": _by_frames,
+    "speech_seq2seq": _by_tokens,
+}  # fmt: skip
+"""By the kind of the bundle."""

@@ -1,0 +1,44 @@
+"""`patcomp generate-image`: an image of a text, by the bundle of a pipeline of diffusers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from patcomp.commands.common import UsageError, require_transformers, say
+from patcomp.commands.progress import working
+
+
+def generate_image(
+    bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
+    prompt: Annotated[str, typer.Option(help="The text of the image.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of the image, .png.")],
+    negative_prompt: Annotated[str | None, typer.Option(help="What the image is to be unlike.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the scheduler; by default the bundle's.")] = None,
+    guidance: Annotated[
+        float | None, typer.Option(help="How much the text counts, 1 is not at all; by default the bundle's.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
+) -> None:
+    """Make an image of a text by diffusers' scheduler and this machine's Core AI runtime; for checks, not for speed."""
+    if output.suffix != ".png":
+        raise UsageError(f"--output is a file .png, got {str(output)!r}")
+    if not output.parent.is_dir():
+        raise UsageError(f"--output: there is no folder {str(output.parent)!r}")
+    from patcomp.commands.torchvision import declare_operators
+
+    declare_operators()  # diffusers imports torchvision
+    require_transformers("an image")
+    from PIL import Image
+
+    from patcomp.bundles import generate_image as generated
+
+    with working(f"running {bundle}", True):
+        made = generated(
+            bundle, prompt, negative_prompt=negative_prompt, steps=steps, guidance=guidance, seed=seed, tiled=tiled
+        )
+    Image.fromarray((made * 255).round().astype("uint8")).save(output)
+    say(f"image: {output}")
