@@ -94,15 +94,17 @@ def whole(model: Any, folder: Path) -> list[Entry]:
 
 def image(model: Any, folder: Path) -> Tensor:
     """An example image of the size that a model takes."""
-    config = getattr(model.config, "vision_config", model.config)
-    size = getattr(config, "image_size", None)
+    config = getattr(model.config, "vision_config", None) or model.config
+    inner = getattr(config, "backbone_config", None) or config
+    size = getattr(config, "image_size", None) or getattr(inner, "image_size", None)
     if size is None and (folder / "preprocessor_config.json").is_file():
         found = json.loads((folder / "preprocessor_config.json").read_text())
         size = found.get("crop_size") or found.get("size")
     if isinstance(size, dict):
         size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
     height, width = size if isinstance(size, list | tuple) else [size or 224] * 2
-    made = torch.linspace(-1, 1, getattr(config, "num_channels", 3) * height * width)
+    channels = getattr(inner, "num_channels", None) or getattr(config, "num_channels", None) or 3
+    made = torch.linspace(-1, 1, channels * height * width)
     return made.reshape(1, -1, height, width).to(model.dtype)
 
 
@@ -113,40 +115,3 @@ def texts(model: Any, length: int) -> dict[str, Tensor]:
         "input_ids": torch.arange(length)[None] % config.vocab_size,
         "attention_mask": torch.ones(1, length, dtype=torch.int64),
     }
-
-
-# ---- two towers --------------------------------------------------------------------------------------
-
-
-class ImageTower(nn.Module):
-    """The normalised embeddings of images."""
-
-    def __init__(self, model: Any):
-        super().__init__()
-        self.tower, self.projection = model.vision_model, model.visual_projection
-
-    def forward(self, pixel_values: Tensor) -> Tensor:
-        made: Tensor = self.projection(self.tower(pixel_values=pixel_values).pooler_output)
-        return made / made.norm(dim=-1, keepdim=True)
-
-
-class TextTower(nn.Module):
-    """The normalised embeddings of texts."""
-
-    def __init__(self, model: Any):
-        super().__init__()
-        self.tower, self.projection = model.text_model, model.text_projection
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        pooled = self.tower(input_ids=input_ids, attention_mask=attention_mask).pooler_output
-        made: Tensor = self.projection(pooled)
-        return made / made.norm(dim=-1, keepdim=True)
-
-
-def two_towers(model: Any, folder: Path) -> list[Entry]:
-    """CLIP: a function for images and one for texts, whose embeddings are compared by their product."""
-    length = model.config.text_config.max_position_embeddings
-    return [
-        Entry("image", ImageTower(model), {"pixel_values": image(model, folder)}, ("image_embeds",)),
-        Entry("text", TextTower(model), texts(model, length), ("text_embeds",)),
-    ]

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.tasks.entries import Entry, two_towers, whole
+from patcomp.tasks.entries import Entry, whole
+from patcomp.tasks.pictures import detection, video
+from patcomp.tasks.towers import two_towers
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,24 @@ def _rerank(model: Any, folder: Path) -> list[Entry]:
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole),
+    Task("object detection", "AutoModelForObjectDetection", ("ForObjectDetection",), detection),
+    Task(
+        "universal segmentation",
+        "AutoModelForUniversalSegmentation",
+        ("ForUniversalSegmentation", "ForInstanceSegmentation"),
+        whole,
+    ),
+    Task("image segmentation", "AutoModelForImageSegmentation", ("DetrForSegmentation",), whole),
+    Task("depth estimation", "AutoModelForDepthEstimation", ("ForDepthEstimation",), whole),
+    Task("pose estimation", "AutoModelForPoseEstimation", ("ForPoseEstimation",), whole),
+    Task("keypoint detection", "AutoModelForKeypointDetection", ("ForKeypointDetection",), whole),
+    Task("image matting", "AutoModelForImageMatting", ("ForImageMatting",), whole),
+    Task("super resolution", "AutoModelForImageToImage", ("ForImageSuperResolution",), whole),
+    Task("video classification", "AutoModelForVideoClassification", ("ForVideoClassification",), video),
     Task("text classification", "AutoModelForSequenceClassification", ("ForSequenceClassification",), whole),
     Task("token classification", "AutoModelForTokenClassification", ("ForTokenClassification",), whole),
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole),
-    Task("two towers", "AutoModel", ("CLIPModel",), two_towers),
+    Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
     Task("feature extraction", "AutoModel", ("Model",), whole),

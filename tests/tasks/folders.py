@@ -26,6 +26,32 @@ _SEQUENCES: dict[str, Any] = {
     "decoder_start_token_id": 1,
 }  # fmt: skip
 
+_RESNET: dict[str, Any] = {
+    "model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1],
+    "layer_type": "basic", "out_features": ["stage4"],
+}  # fmt: skip
+_DETR: dict[str, Any] = {
+    "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "backbone_config": _RESNET,
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_queries": 10, "image_size": 64,
+}  # fmt: skip
+_SEVERAL = {**_RESNET, "out_features": ["stage2", "stage3", "stage4"]}
+_RT_DETR: dict[str, Any] = {
+    "encoder_hidden_dim": 32, "encoder_in_channels": [16, 16, 16], "encoder_layers": 1, "encoder_ffn_dim": 48,
+    "encoder_attention_heads": 4, "d_model": 32, "num_queries": 10, "decoder_in_channels": [32, 32, 32],
+    "decoder_ffn_dim": 48, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_n_points": 2,
+    "num_denoising": 0, "image_size": 64,
+}  # fmt: skip
+_DINO: dict[str, Any] = {
+    **_IMAGE, "model_type": "dinov2", "num_hidden_layers": 4, "out_indices": [1, 2, 3, 4],
+    "reshape_hidden_states": False, "apply_layernorm": True,
+}  # fmt: skip
+_HGNET: dict[str, Any] = {
+    "model_type": "hgnet_v2", "stem_channels": [3, 8, 16], "hidden_sizes": [16] * 4, "depths": [1] * 4,
+    "stage_in_channels": [16] * 4, "stage_mid_channels": [8] * 4, "stage_out_channels": [16] * 4,
+    "stage_num_blocks": [1] * 4, "stage_numb_of_layers": [1] * 4, "out_features": ["stage2", "stage3", "stage4"],
+}  # fmt: skip
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ViTForImageClassification": ("vit", _IMAGE),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
@@ -35,6 +61,53 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [16, 32],
          "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2],
          "decoder_hidden_size": 16, "image_size": 64},
+    ),
+    "YolosForObjectDetection": ("yolos", {**_IMAGE, "image_size": [32, 48], "num_detection_tokens": 10}),
+    "DetrForObjectDetection": ("detr", _DETR),
+    "ConditionalDetrForObjectDetection": ("conditional_detr", _DETR),
+    "DeformableDetrForObjectDetection": (
+        "deformable_detr", {**_DETR, "decoder_layers": 2, "image_size": [64, 96], "backbone_config": _SEVERAL}),
+    "TableTransformerForObjectDetection": ("table-transformer", _DETR),
+    "RTDetrForObjectDetection": (
+        "rt_detr", {**_RT_DETR, "backbone_config": {**_SEVERAL, "model_type": "rt_detr_resnet"}}),
+    "RTDetrV2ForObjectDetection": (
+        "rt_detr_v2", {**_RT_DETR, "backbone_config": {**_SEVERAL, "model_type": "rt_detr_resnet"}}),
+    "DFineForObjectDetection": ("d_fine", {**_RT_DETR, "backbone_config": _HGNET}),
+    "DetrForSegmentation": (
+        "detr", {**_DETR, "d_model": 64, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
+                 "backbone_config": {**_RESNET, "out_features": ["stage1", "stage2", "stage3", "stage4"]}}),
+    "DepthAnythingForDepthEstimation": (
+        "depth_anything", {"backbone_config": _DINO, "reassemble_hidden_size": 32, "patch_size": 8,
+                           "neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16, "head_hidden_size": 8}),
+    "VitPoseForPoseEstimation": (
+        "vitpose", {"backbone_config": {**_IMAGE, "model_type": "vitpose_backbone", "image_size": [32, 24],
+                                        "patch_size": [8, 8], "out_indices": [2]}}),
+    "SuperPointForKeypointDetection": (
+        "superpoint", {"encoder_hidden_sizes": [8, 8, 16, 16], "decoder_hidden_size": 16,
+                       "descriptor_decoder_dim": 16, "image_size": 64}),
+    "VitMatteForImageMatting": (
+        "vitmatte", {"backbone_config": {**_IMAGE, "model_type": "vitdet", "image_size": 64, "patch_size": 16,
+                                         "num_channels": 4, "out_features": ["stage2"]},
+                     "hidden_size": 32, "fusion_hidden_sizes": [16, 16, 8, 8]}),
+    "Swin2SRForImageSuperResolution": (
+        "swin2sr", {"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4,
+                    "upscale": 2}),
+    "VideoMAEForVideoClassification": ("videomae", {**_IMAGE, "num_frames": 4}),
+    "VJEPA2ForVideoClassification": (
+        "vjepa2", {"patch_size": 8, "crop_size": 32, "frames_per_clip": 4, "hidden_size": 48, "num_attention_heads": 4,
+                   "num_hidden_layers": 2, "pred_hidden_size": 48, "pred_num_attention_heads": 4,
+                   "pred_num_hidden_layers": 1}),
+    "DINOv3ViTModel": ("dinov3_vit", {**_IMAGE, "num_register_tokens": 2}),
+    "SiglipModel": (
+        "siglip",
+        {"vision_config": _IMAGE, "text_config": {**_TEXT, "max_position_embeddings": 20, "projection_size": 32}},
+    ),
+    "ClapModel": (
+        "clap",
+        {"projection_dim": 24, "text_config": {**_TEXT, "pad_token_id": 1, "max_position_embeddings": 22},
+         "audio_config": {"spec_size": 128, "hidden_size": 128, "num_mel_bins": 32, "patch_size": 4,
+                          "patch_stride": [4, 4], "patch_embeds_hidden_size": 16, "depths": [1, 1, 1, 1],
+                          "num_attention_heads": [2, 2, 2, 2], "window_size": 4}},
     ),
     "BertModel": ("bert", _TEXT),
     "BertForSequenceClassification": ("bert", _TEXT),
@@ -64,6 +137,7 @@ def folder(path: Path, name: str) -> Any:
     model = getattr(transformers, name)(config).eval()
     for parameter in model.parameters():
         if parameter.ndim > 1:
-            torch.nn.init.normal_(parameter, 0, max(parameter.shape[-1], 8) ** -0.5)
+            summed = parameter[0].numel() if parameter.ndim == 4 else parameter.shape[-1]
+            torch.nn.init.normal_(parameter, 0, max(summed, 8) ** -0.5)
     model.save_pretrained(path)
     return model

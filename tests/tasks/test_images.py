@@ -122,3 +122,26 @@ def test_bad_inputs(name: str, tmp_path: Path) -> None:
     with pytest.raises(PatcompError, match=message) as caught:
         convert_folder(tmp_path, image=size)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_boxes_in_a_photo(tmp_path: Path, native: Native) -> None:
+    """From the bytes of a photo to boxes: those of upstream's processor, model and post-processing."""
+    from transformers import DetrImageProcessor
+
+    model = folder(tmp_path, "DetrForObjectDetection")
+    processor = DetrImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
+    processor.save_pretrained(tmp_path)
+    program = convert_folder(tmp_path, image=(50, 90))
+    image = photo(50, 90)
+    with torch.no_grad():
+        output = model(pixel_values=processor(images=image, return_tensors="pt")["pixel_values"])
+    (wanted,) = processor.post_process_object_detection(output, threshold=0.2, target_sizes=[(50, 90)])
+    assert len(wanted["boxes"])
+    for found in runs(program, native, "main", {"image": pixels_of(image)}):
+        assert found.keys() == {"logits", "pred_boxes"}
+        made = type(output)(**found)
+        (boxes,) = processor.post_process_object_detection(made, threshold=0.2, target_sizes=[(50, 90)])
+        assert torch.equal(boxes["labels"], wanted["labels"])
+        torch.testing.assert_close(boxes["boxes"], wanted["boxes"], atol=1e-3, rtol=0)
+        torch.testing.assert_close(boxes["scores"], wanted["scores"], atol=1e-5, rtol=0)
