@@ -104,6 +104,10 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
     Raises:
         BundleError: its metadata cannot be read.
     """
+    from patcomp.commands.torchvision import declare_operators
+
+    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
+    require_transformers("the kinds of bundles")
     from patcomp.bundles.check import check_bundle, metadata_of
     from patcomp.emit.inspection import inspect_asset
     from patcomp.emit.units import size_text

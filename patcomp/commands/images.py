@@ -21,6 +21,7 @@ def generate_image(
         float | None, typer.Option(help="How much the text counts, 1 is not at all; by default the bundle's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    image: Annotated[Path | None, typer.Option(help="An image for a ControlNet; read by Pillow.")] = None,
     tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
 ) -> None:
     """Make an image of a text by diffusers' scheduler and this machine's Core AI runtime; for checks, not for speed."""
@@ -32,13 +33,24 @@ def generate_image(
 
     declare_operators()  # diffusers imports torchvision
     require_transformers("an image")
+    import numpy as np
     from PIL import Image
 
     from patcomp.bundles import generate_image as generated
 
+    if image is not None and not image.is_file():
+        raise UsageError(f"--image: there is no file {str(image)!r}")
+    given = None if image is None else np.asarray(Image.open(image).convert("RGB"), np.float32) / 255
     with working(f"running {bundle}", True):
         made = generated(
-            bundle, prompt, negative_prompt=negative_prompt, steps=steps, guidance=guidance, seed=seed, tiled=tiled
+            bundle,
+            prompt,
+            negative_prompt=negative_prompt,
+            steps=steps,
+            guidance=guidance,
+            seed=seed,
+            tiled=tiled,
+            image=given,
         )
     Image.fromarray((made * 255).round().astype("uint8")).save(output)
     say(f"image: {output}")

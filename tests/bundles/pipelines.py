@@ -52,6 +52,23 @@ def stable_diffusion(folder: Path) -> Path:
     return folder / "stable-diffusion"
 
 
+def stable_diffusion_controlnet(folder: Path) -> Path:
+    """Stable Diffusion 1 with a ControlNet whose weights are not zero."""
+    from diffusers import ControlNetModel, StableDiffusionControlNetPipeline, StableDiffusionPipeline
+
+    plain = StableDiffusionPipeline.from_pretrained(stable_diffusion(folder), low_cpu_mem_usage=False)
+    network = ControlNetModel.from_unet(plain.unet, conditioning_embedding_out_channels=(8, 8, 8, 8))
+    torch.manual_seed(1)
+    for module in (network.controlnet_down_blocks, network.controlnet_mid_block, network.controlnet_cond_embedding):
+        for weight in module.parameters():
+            torch.nn.init.normal_(weight, std=0.5)
+    pipeline = StableDiffusionControlNetPipeline(
+        **plain.components | {"controlnet": network}, requires_safety_checker=False
+    )
+    pipeline.save_pretrained(folder / "controlnet")
+    return folder / "controlnet"
+
+
 def stable_diffusion_3(folder: Path) -> Path:
     """Stable Diffusion 3 with images of 32 x 32, and a T5 that diffusers leaves out, too."""
     from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Pipeline

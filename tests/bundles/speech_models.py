@@ -30,7 +30,7 @@ def write_wave(file: Path, samples: np.ndarray, rate: int = RATE) -> Path:
     return file
 
 
-def _drawn(model: Any) -> Any:
+def drawn_model(model: Any) -> Any:
     """A model whose outputs vary."""
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def _drawn(model: Any) -> Any:
     return model.eval()
 
 
-def _save(folder: Path, *parts: Any) -> Path:
+def save(folder: Path, *parts: Any) -> Path:
     for part in parts:
         part.save_pretrained(folder)
     return folder
@@ -62,7 +62,7 @@ def whisper(folder: Path, bins: int = 128) -> Path:
     tokens = {"pad_token_id": ids[end], "bos_token_id": ids[end], "eos_token_id": ids[end],
               "decoder_start_token_id": ids[start]}  # fmt: skip
     torch.manual_seed(0)
-    model = _drawn(transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(
+    model = drawn_model(transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(
         vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=1,
         decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, num_mel_bins=bins, **tokens,
     )))  # fmt: skip
@@ -75,7 +75,7 @@ def whisper(folder: Path, bins: int = 128) -> Path:
         no_timestamps_token_id=ids[silent], suppress_tokens=[3, 5], begin_suppress_tokens=[220, ids[end]],
         return_timestamps=False,
     )  # fmt: skip
-    return _save(folder, model, transformers.WhisperFeatureExtractor(feature_size=bins), tokenizer)
+    return save(folder, model, transformers.WhisperFeatureExtractor(feature_size=bins), tokenizer)
 
 
 def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
@@ -94,7 +94,7 @@ def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
     own = {} if is_ctc else {"decoder_hidden_size": 24, "num_decoder_layers": 2, "blank_token_id": count - 1}
     kind = getattr(transformers, name)
     torch.manual_seed(0)
-    model = _drawn(kind(kind.config_class(
+    model = drawn_model(kind(kind.config_class(
         vocab_size=count, encoder_config=encoder, pad_token_id=count - 1 if is_ctc else 1, **own
     )))  # fmt: skip
     if not is_ctc:
@@ -102,7 +102,7 @@ def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
     if name == "ParakeetForTDT":
         with torch.no_grad():  # `generate` takes the most probable of tokens and durations together as the token
             model.joint.head.bias[count:] -= 20
-    return _save(folder, model, transformers.ParakeetFeatureExtractor(feature_size=128), tokenizer)
+    return save(folder, model, transformers.ParakeetFeatureExtractor(feature_size=128), tokenizer)
 
 
 _CONVOLUTIONS = {"conv_dim": (16,) * 3, "conv_kernel": (10, 3, 2), "conv_stride": (5, 4, 4)}
@@ -128,7 +128,7 @@ def ctc(folder: Path, name: str) -> Path:
     kind, positions = getattr(transformers, name), {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
     shared = {} if "Bert" in name else {**_CONVOLUTIONS, **positions}
     torch.manual_seed(0)
-    model = _drawn(kind(kind.config_class(
+    model = drawn_model(kind(kind.config_class(
         vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
         pad_token_id=0, **shared, **CTC[name],
     )))  # fmt: skip
@@ -136,7 +136,7 @@ def ctc(folder: Path, name: str) -> Path:
         transformers.SeamlessM4TFeatureExtractor() if "Bert" in name
         else transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
     )  # fmt: skip
-    return _save(folder, model, transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")), extractor)
+    return save(folder, model, transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")), extractor)
 
 
 def moonshine(folder: Path) -> Path:
@@ -148,10 +148,10 @@ def moonshine(folder: Path) -> Path:
     pieces.decoder = decoders.Fuse()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, bos_token="<s>", eos_token="</s>")
     torch.manual_seed(0)
-    model = _drawn(transformers.MoonshineForConditionalGeneration(transformers.MoonshineConfig(
+    model = drawn_model(transformers.MoonshineForConditionalGeneration(transformers.MoonshineConfig(
         vocab_size=len(words), hidden_size=32, intermediate_size=48, encoder_num_hidden_layers=1,
         decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4,
         max_position_embeddings=64,
     )))  # fmt: skip
     model.generation_config.max_length = 13
-    return _save(folder, model, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)
+    return save(folder, model, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)

@@ -68,6 +68,34 @@ def test_images_without_guidance(stable_diffusion_folder: Path, stable_diffusion
     assert signal_to_noise(generate_image(stable_diffusion_bundle, "b", seed=4, guidance=1, steps=2), wanted) > 100
 
 
+@pytest.mark.slow
+def test_images_that_follow_others(pipelines: Pipelines) -> None:
+    pytest.importorskip("coreai")
+    folder, bundle = pipelines("stable_diffusion_controlnet")
+    image = np.random.default_rng(0).random((64, 64, 3), dtype=np.float32)
+    given = torch.from_numpy(image).permute(2, 0, 1)[None]
+    wanted = image_of_diffusers(folder, "a", 64, seed=1, guidance_scale=4.0, num_inference_steps=2, image=given)
+    made, other = (generate_image(bundle, "a", seed=1, guidance=4, steps=2, image=each) for each in (image, 1 - image))
+    assert signal_to_noise(made, wanted) > 100
+    assert signal_to_noise(other, wanted) < 60
+    with pytest.raises(BundleError, match="takes an image of 64 x 64 pixels, which its ControlNet follows"):
+        generate_image(bundle, "a")
+    with pytest.raises(BundleError, match="the image is 32 x 64 x 3, and must be 64 x 64 x 3"):
+        generate_image(bundle, "a", image=image[::2])
+
+
+def test_a_tokenizer_that_says_no_length(stable_diffusion_bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    bundle = tmp_path / "bundle"
+    shutil.copytree(stable_diffusion_bundle, bundle)
+    config = bundle / "tokenizer" / "tokenizer_config.json"
+    content = json.loads(config.read_text())
+    assert content.pop("model_max_length") == 77
+    config.write_text(json.dumps(content))
+    given, wanted = (generate_image(place, "b" * 90, steps=1) for place in (bundle, stable_diffusion_bundle))
+    np.testing.assert_array_equal(given, wanted)
+
+
 def test_the_command(patcomp: Command, stable_diffusion_bundle: Path, tmp_path: Path) -> None:
     pytest.importorskip("coreai")
     from PIL import Image
@@ -84,6 +112,7 @@ BAD_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "a guidance below zero": ({"guidance": -1}, "guidance is -1, and must be at least 0"),
     "a negative prompt in vain": ({"guidance": 1, "negative_prompt": "b"}, "has no effect with the guidance 1"),
     "tiles without a decoder": ({"tiled": True}, "no decoder for tiles; convert the pipeline with --set half=true"),
+    "an image in vain": ({"image": np.zeros((64, 64, 3))}, "StableDiffusionPipeline takes no image; leave it out"),
     "an empty folder": ({"bundle": "empty"}, "there is no metadata.json"),
     "another kind": ({"metadata": {"kind": "llm"}}, "is of the kind 'llm'"),
     "no record": ({"metadata": {"diffusers": None}}, "has no block diffusers"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,12 @@ def test_the_command(patcomp: Command, parakeet_bundle: Path, tmp_path: Path) ->
     refused = patcomp("transcribe", str(parakeet_bundle), str(slow))
     assert refused.code != 0
     assert "has 8000 samples a second, and the model takes 16000; `ffmpeg -i slow.wav -ar 16000" in refused.err
+
+
+@pytest.mark.slow
+def test_a_bundle_is_inspected_in_a_fresh_process(whisper_bundle: Path) -> None:
+    """Nothing has declared torchvision's operators there."""
+    command = [sys.executable, "-m", "patcomp", "inspect", str(whisper_bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "decoder, function main" in done.stdout

@@ -40,7 +40,7 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     if variant is None:
         return [problem(f"diffusion.type is {block.get('type')!r}, and must be one of {', '.join(types)}")]
     found = [*_block_problems(block), *_file_problems(bundle, variant)]
-    roles = [part for part in variant.parts if not _is_there(part, assets)]
+    roles = [part for part in variant.assets or variant.parts if not _is_there(part, assets)]
     found += [problem(f"assets.{role} is missing") for role in roles]
     if not {"vae_decoder", "vae_decoder_half"} & set(assets):
         found.append(problem("assets.vae_decoder is missing"))

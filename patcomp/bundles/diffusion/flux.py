@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn, text
+from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn, tables_like, text
 from patcomp.bundles.kind import Component
 
 _CHANNELS, _PATCH = 16, 2
 
 
 class Flux(Variant):
-    """FLUX.1 dev and schnell; the sizes of the image are those of the inputs, as diffusers gives them."""
+    """FLUX.1 dev and schnell; the tables of its rotary embedding are inputs, as of FLUX.2."""
 
     pipelines = ("FluxPipeline",)
     type = "flux"
@@ -62,12 +63,11 @@ class Flux(Variant):
             "encoder_hidden_states": drawn(1, length, config.joint_attention_dim).to(model.dtype),
             "pooled_projections": drawn(1, config.pooled_projection_dim).to(model.dtype),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
-            "img_ids": torch.arange(3 * count).reshape(count, 3).float() % 7,
-            "txt_ids": torch.zeros(length, 3),
+            **tables_like(length + count, config.axes_dims_rope),
         }
         if self._has_guidance:
             inputs["guidance"] = torch.full((1,), 3.5)
-        return modules.Denoiser(model, tuple(inputs)), inputs, ("output",)
+        return modules.FluxDenoiser(model), inputs, ("output",)
 
     def block(self) -> Mapping[str, Any]:
         vae = self.config("vae")
@@ -81,6 +81,8 @@ class Flux(Variant):
             "default_guidance_scale": 3.5 if self._has_guidance else 0.0,
             "default_steps": 28 if self._has_guidance else 4,
             "guidance_embeds": self._has_guidance,
+            "rope_axes_dims": list(self.config("transformer")["axes_dims_rope"]),
+            "rope_theta": 10000,
         }
 
     @classmethod
@@ -88,16 +90,24 @@ class Flux(Variant):
         return {"max_sequence_length": 512 if block["guidance_embeds"] else 256}
 
     @classmethod
+    def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
+        from diffusers.models.transformers.transformer_flux import FluxPosEmbed
+
+        embed = FluxPosEmbed(theta=10000, axes_dim=config.axes_dims_rope)
+        cos, sin = embed(torch.cat([arguments["txt_ids"], arguments["img_ids"]]))
+        return {**super().inputs(arguments, config), "rotary_emb_cos": cos, "rotary_emb_sin": sin}
+
+    @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels, has_guidance = int(block.get("image_size", 1024)), bool(block.get("guidance_embeds"))
         count, channels = (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2
         length = 512 if has_guidance else 256
         latents: tuple[Sizes, Sequence[str]] = ((1, count, channels), FLOATS)
-        ids = ("float32",)
+        table: tuple[Sizes, Sequence[str]] = ((length + count, sum(block["rope_axes_dims"])), ("float32",))
         inputs = {
             "hidden_states": latents, "encoder_hidden_states": ((1, length, "*"), FLOATS),
-            "pooled_projections": ((1, "*"), FLOATS), "timestep": ((1,), FLOATS), "img_ids": ((count, 3), ids),
-            "txt_ids": ((length, 3), ids), **({"guidance": ((1,), FLOATS)} if has_guidance else {}),
+            "pooled_projections": ((1, "*"), FLOATS), "timestep": ((1,), FLOATS), "rotary_emb_cos": table,
+            "rotary_emb_sin": table, **({"guidance": ((1,), FLOATS)} if has_guidance else {}),
         }  # fmt: skip
         return {
             "text_encoder": Interface({"input_ids": ((1, TOKENS), ("int32",))}, {"pooler_output": ((1, "*"), FLOATS)}),

@@ -14,7 +14,7 @@ from patcomp.bundle_folders.contract import FLOATS, Interface
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp.bundles.diffusion.variant import Make, Variant, drawn, text
+from patcomp.bundles.diffusion.variant import Make, Variant, drawn, tables_like, text
 from patcomp.bundles.kind import Component
 
 LENGTH = 512
@@ -86,8 +86,7 @@ class Flux2Klein(Variant):
                 "timestep": torch.full((1,), 0.5, dtype=model.dtype),
                 "guidance": torch.full((1,), 4.0, dtype=model.dtype),
             }
-            angles = drawn(LENGTH + count, sum(config.axes_dims_rope) // 2).repeat_interleave(2, dim=1)
-            tables = {"rotary_emb_cos": angles.cos(), "rotary_emb_sin": angles.sin()}
+            tables = tables_like(LENGTH + count, config.axes_dims_rope)
             return modules.Flux2Denoiser(model), {**inputs, **tables}, ("output",)
 
         return make

@@ -15,7 +15,8 @@ import torch
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.check import metadata_of
 from patcomp.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
-from patcomp.bundles.diffusion.stand_ins import Autoencoder, Denoiser, Function, StandIn, TextEncoder
+from patcomp.bundles.diffusion.stand_ins import Autoencoder, Denoiser, Function, StandIn, TextEncoder, control_net
+from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import variant_of
 from patcomp.emit.asset import load
 
@@ -29,6 +30,7 @@ def generate_image(
     guidance: float | None = None,
     seed: int = 0,
     tiled: bool = False,
+    image: np.ndarray | None = None,
 ) -> np.ndarray:
     """An image of a text, by a bundle's assets on this machine's Core AI runtime; for checks, not for speed.
 
@@ -44,6 +46,7 @@ def generate_image(
         seed: of the noise.
         tiled: whether the image is decoded in tiles, by the decoder for images of half the size; that is also done if
             the bundle has no other decoder.
+        image: that a ControlNet follows, of the size of the bundle's images: (size, size, 3), from 0 to 1.
 
     Returns:
         (height, width, 3) of float32, from 0 to 1.
@@ -68,6 +71,7 @@ def generate_image(
             raise BundleError(f"{name} is {value}, and must be at least {least}")
     variant = variant_of(record["pipeline"])
     assert variant is not None, "a problem says so before"
+    further = {**variant.call(block), **_image(variant, image, block["image_size"], record["pipeline"])}
     with _pipeline(folder, metadata, tiled) as pipeline:
         guidance = float(block.get("default_guidance_scale", 1.0)) if guidance is None else guidance
         options = {"prompt": prompt, "guidance_scale": guidance, "num_inference_steps": steps or block["default_steps"]}
@@ -78,11 +82,25 @@ def generate_image(
                 raise BundleError(f"a negative prompt has no effect with the guidance {guidance}; choose more than 1")
             options["negative_prompt"] = negative_prompt
         made = pipeline(
-            **options, **variant.call(block), height=block["image_size"], width=block["image_size"], output_type="np",
+            **options, **further, height=block["image_size"], width=block["image_size"], output_type="np",
             generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
-    image: np.ndarray = made.images[0]
-    return image
+    found: np.ndarray = made.images[0]
+    return found
+
+
+def _image(variant: type[Variant], image: np.ndarray | None, size: int, pipeline: str) -> dict[str, Any]:
+    """The argument of a pipeline that takes an image."""
+    if not variant.takes_image:
+        if image is not None:
+            raise BundleError(f"{pipeline} takes no image; leave it out")
+        return {}
+    if image is None:
+        raise BundleError(f"{pipeline} takes an image of {size} x {size} pixels, which its ControlNet follows")
+    if image.shape != (size, size, 3):
+        shown = " x ".join(map(str, image.shape))
+        raise BundleError(f"the image is {shown}, and must be {size} x {size} x 3")
+    return {"image": torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)[None]}
 
 
 @contextmanager
@@ -102,7 +120,11 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
             part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
         }  # fmt: skip
         for name, tokenizer in record["tokenizers"].items():
-            found[name] = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
+            made = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
+            asset = functions[name.replace("tokenizer", "text_encoder")].description
+            length = asset.input_descriptor(next(iter(asset.input_names))).shape[-1]
+            made.model_max_length = min(made.model_max_length, length)  # the folder need not say it
+            found[name] = made
         scheduler = record["scheduler"]
         found["scheduler"] = getattr(diffusers, scheduler["class"]).from_config(scheduler["config"])
         found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
@@ -126,6 +148,8 @@ def _stand_in(
     config = _config(record["models"][part])
     if part.startswith("text_encoder"):
         return TextEncoder(config, functions[part], variant.layers)
+    if part == "controlnet":
+        return control_net(config)
     if part != "vae":
         return Denoiser(config, functions[part], variant.inputs)
     whole, half = functions.get("vae_decoder"), functions.get("vae_decoder_half")

@@ -89,6 +89,47 @@ class Denoiser(Model):
         return found
 
 
+class ControlledUnet(Model):
+    """A UNet with what a ControlNet adds to it.
+
+    Args:
+        model: the UNet.
+        network: the ControlNet.
+    """
+
+    def __init__(self, model: Any, network: Any):
+        super().__init__(model)
+        self.network = network
+
+    def forward(
+        self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor, controlnet_cond: Tensor,
+        conditioning_scale: Tensor,
+    ) -> Tensor:  # fmt: skip
+        given = (sample, timestep, encoder_hidden_states)
+        down, middle = self.network(*given, controlnet_cond, conditioning_scale, return_dict=False)
+        found: Tensor = self.model(
+            *given, down_block_additional_residuals=down, mid_block_additional_residual=middle, return_dict=False
+        )[0]
+        return found
+
+
+class FluxDenoiser(Model):
+    """FLUX.1 with the tables of its rotary embedding as inputs, rows of the text first, as of FLUX.2."""
+
+    def forward(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, pooled_projections: Tensor, timestep: Tensor,
+        rotary_emb_cos: Tensor, rotary_emb_sin: Tensor, guidance: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        ids = torch.zeros(1, 1)  # the model makes the tables of them
+        with _called_in_turn(self.model, "pos_embed", [(rotary_emb_cos, rotary_emb_sin)]):
+            found: Tensor = self.model(
+                hidden_states=hidden_states, encoder_hidden_states=encoder_hidden_states,
+                pooled_projections=pooled_projections, timestep=timestep, guidance=guidance, img_ids=ids, txt_ids=ids,
+                return_dict=False,
+            )[0]  # fmt: skip
+        return found
+
+
 class Flux2Denoiser(Model):
     """FLUX.2 with the tables of its rotary embedding as inputs, rows of the text first, as Swift makes them."""
 

@@ -66,7 +66,7 @@ class StandIn(nn.Module):
     """
 
     def __init__(self, config: Any):
-        super().__init__()
+        nn.Module.__init__(self)  # not that of a model of diffusers, beside which a subclass names this one
         self.config = config
         self.dtype, self.device = torch.float32, torch.device("cpu")
 
@@ -128,7 +128,7 @@ class Denoiser(StandIn):
     def forward(self, *values: Tensor, **arguments: Any) -> tuple[Tensor]:
         given = {**dict(zip(("sample", "timestep"), values, strict=False)), **arguments}
         for name, inner in arguments.items():
-            if isinstance(inner, dict):
+            if isinstance(inner, dict):  # a pipeline has dictionaries of tensors
                 given |= {f"{name}.{key}": value for key, value in inner.items()}
         (made,) = self.function(**self.inputs(given, self.config)).values()
         return (made,)
@@ -137,6 +137,29 @@ class Denoiser(StandIn):
     def cache_context(self, name: str) -> Iterator[None]:
         """Where a pipeline would keep what is equal in two steps; an asset keeps nothing."""
         yield
+
+
+def control_net(config: Any) -> StandIn:
+    """What passes an image and its weight on to a denoiser whose asset has the ControlNet inside.
+
+    Args:
+        config: of the ControlNet.
+    """
+    from diffusers import ControlNetModel
+
+    class ControlNet(StandIn, ControlNetModel):  # type: ignore[misc]
+        """Pipelines ask for the class."""
+
+        config: Any = None  # properties of a model of diffusers otherwise
+        dtype: Any = None
+        device: Any = None
+
+        def forward(
+            self, *values: Any, controlnet_cond: Tensor, conditioning_scale: float, **options: Any
+        ) -> tuple[tuple[Tensor, Tensor], None]:
+            return (controlnet_cond, torch.tensor([conditioning_scale])), None
+
+    return ControlNet(config)
 
 
 class Autoencoder(StandIn):

@@ -58,6 +58,10 @@ class Variant(ABC):
     """Of the hidden states that the text encoder gives side by side."""
     clip_tokenizers: ClassVar[tuple[str, ...]] = ("tokenizer",)
     """The folders of tokenizers of CLIP."""
+    assets: ClassVar[tuple[str, ...]] = ()
+    """The roles of the assets that the parts become; by default each becomes one."""
+    takes_image: ClassVar[bool] = False
+    """Whether the pipeline takes an image beside the text."""
     negative_prompt: ClassVar[bool] = True
     """Whether the pipeline takes a negative prompt."""
     by_name: ClassVar[Mapping[str, str]] = {}
@@ -244,6 +248,12 @@ class Variant(ABC):
 def drawn(*sizes: int) -> Tensor:
     """Random numbers, the same ones each time."""
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
+
+
+def tables_like(rows: int, widths: Sequence[int]) -> dict[str, Tensor]:
+    """Example tables of a rotary embedding, (rows, sum of the widths), whose columns come in pairs."""
+    angles = drawn(rows, sum(widths) // 2).repeat_interleave(2, dim=1)
+    return {"rotary_emb_cos": angles.cos(), "rotary_emb_sin": angles.sin()}
 
 
 def text(model: Any, length: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Models that speak: their parts as modules."""
