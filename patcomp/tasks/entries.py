@@ -75,6 +75,11 @@ class Texts(Outputs):
 
 def whole(model: Any, folder: Path) -> list[Entry]:
     """A model that takes an image or a text, with all tensors of its output."""
+    if hasattr(model, "prompt_encoder"):  # without points its masks would be of nothing
+        raise PatcompError(
+            f"{type(model).__name__} answers points, and becomes a bundle; give -o a name without .aimodel, or call "
+            "convert_bundle"
+        )
     kind, wrapper = model.main_input_name, Images if model.main_input_name == "pixel_values" else Texts
     dynamic: dict[str, dict[int, Any]] = {}
     if kind == "pixel_values":

@@ -23,12 +23,11 @@ class FromImage(nn.Module):
     Args:
         model: takes what the processor makes.
         processor: of transformers, with the backend torchvision.
-        dtype: of the model's input.
     """
 
-    def __init__(self, model: nn.Module, processor: Any, dtype: torch.dtype):
+    def __init__(self, model: nn.Module, processor: Any):
         super().__init__()
-        self.model, self.processor, self.dtype = model, processor, dtype
+        self.model, self.processor = model, processor
 
     def pixels(self, image: Tensor) -> Tensor:
         """The input of the model."""
@@ -36,7 +35,8 @@ class FromImage(nn.Module):
             images=image.permute(2, 0, 1), input_data_format="channels_first", return_tensors="pt"
         )  # fmt: skip
         found: Tensor = made[_PIXELS]
-        return found.to(self.dtype)
+        weights = (each.dtype for each in self.model.parameters() if each.is_floating_point())
+        return found.to(next(weights, torch.float32))
 
     def forward(self, image: Tensor) -> Any:
         return self.model(self.pixels(image))
@@ -70,7 +70,7 @@ def _from_image(entry: Entry, processor: Any, size: tuple[int, int]) -> Entry:
             f"the function {entry.name!r} takes {', '.join(entry.inputs)} (pixels {shape}), and only one image of "
             "three channels can be given as bytes; leave the size of an image out"
         )
-    module = FromImage(entry.module, processor, pixels.dtype).eval()
+    module = FromImage(entry.module, processor).eval()
     image = torch.randint(0, 256, (*size, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     try:
         with torch.no_grad():  # this also computes the constants that processors keep, which export must not trace

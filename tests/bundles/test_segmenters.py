@@ -17,6 +17,8 @@ from patcomp.bundles import BundleError, check_bundle, convert_bundle
 from patcomp.bundles.segmenter.contract import asset_problems, tokenizer_problems
 from patcomp.emit.asset import Asset
 from patcomp.emit.reading import opened
+from patcomp.errors import PatcompError
+from patcomp.tasks import convert_folder
 from tests.bundles import segmenters
 
 
@@ -72,6 +74,11 @@ def test_points(sam: tuple[Any, Path, Path]) -> None:
     assert json.loads((bundle / "metadata.json").read_text())["kind"] == "segmenter"
     points = [[10, 20], [40, 8], [0, 0], [0, 0]]
     check_points(model, AutoImageProcessor.from_pretrained(folder), bundle, points, [1, 0, -1, -1])
+
+
+def test_an_asset_would_have_no_points(sam: tuple[Any, Path, Path]) -> None:
+    with pytest.raises(PatcompError, match="SamModel answers points, and becomes a bundle"):
+        convert_folder(sam[1])
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any]]] = {
     "two edges": ("DetrImageProcessor", {"size": {"shortest_edge": 32, "longest_edge": 40}}),
     "padded": ("SamImageProcessor", {"size": {"longest_edge": 32}, "pad_size": {"height": 32, "width": 32}}),
     "divisible": ("Mask2FormerImageProcessor", {"size": {"shortest_edge": 40, "longest_edge": 64}}),
+    "padded to a square": ("Owlv2ImageProcessor", {"size": {"height": 32, "width": 32}}),
     "only rescaled": ("ViTImageProcessor", {"do_resize": False, "do_normalize": False}),
 }  # fmt: skip
 
