@@ -67,7 +67,10 @@ def unfinished(place: Path, request: str) -> Iterator[Unfinished]:
 
 def request_of(source: Path, options: dict[str, Any]) -> str:
     """What determines the bundle of a checkpoint: its files, the options, and the versions of the libraries."""
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
+    files = [
+        (str(path.relative_to(source)), path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(source.rglob("*")) if path.is_file()
+    ]  # fmt: skip
     versions = {name: version(name) for name in ("patcomp", "torch", "transformers")}
     facts = json.dumps([str(source.resolve()), files, options, versions], default=str, sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()

@@ -22,9 +22,11 @@ from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
 from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.folders import LANGUAGE_MODELS
 from patcomp.targets import Target
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.folder_to_program import exported
+from patcomp.tasks.table import task_of
 
 Step = Callable[[str], AbstractContextManager[Any]]
 """Shows what is being done: called with a sentence, it gives what surrounds the work."""
@@ -114,15 +116,29 @@ def kind_of(folder: Path, name: str | None = None) -> type[Kind]:
     if name is not None:
         found = next((each for each in kinds() if each.name == name), None)
         if found is None:
-            raise BundleError(f"there is no kind {name!r}; the kinds are {', '.join(each.name for each in kinds())}")
+            others = "; `patcomp convert-lm` and `convert-vlm` make those of the kinds llm and vlm"
+            raise BundleError(
+                f"there is no kind {name!r}; the kinds are {', '.join(each.name for each in kinds())}{others}"
+            )
         return found
     config = _config_of(folder)
     found = next((each for each in kinds() if each.fits(folder, config)), None)
     if found is None:
         what = config.get("_class_name") or ", ".join(config.get("architectures") or ()) or "no class that it names"
-        held = "; ".join(f"{each.name} ({each.holds})" for each in kinds())
-        raise BundleError(f"{str(folder)!r} holds {what}, which becomes no bundle; bundles are of the kinds {held}")
+        raise BundleError(f"{str(folder)!r} holds {what}, {_not_here(what, config)}")
     return found
+
+
+def _not_here(architecture: str, config: Mapping[str, Any]) -> str:
+    """What is said of a folder of no kind."""
+    if architecture.endswith(LANGUAGE_MODELS):
+        return "a language model, of which `patcomp convert-lm` makes a bundle"
+    if "vision_config" in config and architecture.endswith("ForConditionalGeneration"):
+        return "a model of images and text, of which `patcomp convert-vlm` makes a bundle"
+    if task_of(architecture) is not None:
+        return "which becomes one asset; name the output NAME.aimodel"
+    held = "; ".join(f"{each.name} ({each.holds})" for each in kinds())
+    return f"which becomes no bundle; bundles are of the kinds {held}"
 
 
 def _config_of(folder: Path) -> Mapping[str, Any]:

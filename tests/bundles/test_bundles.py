@@ -40,6 +40,28 @@ def test_a_conversion_that_was_killed_goes_on(
     assert (tmp_path / "out").is_dir()
 
 
+def test_a_conversion_begins_again_for_other_weights(
+    stable_diffusion_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of weights in a folder of the folder."""
+    seen: list[str] = []
+
+    def write(component: Any, *others: Any) -> None:
+        seen.append(component.role)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "folder"
+    shutil.copytree(stable_diffusion_folder, folder)
+    monkeypatch.setattr(converting, "_write", write)
+    with pytest.raises(KeyboardInterrupt):
+        convert_bundle(folder, out=tmp_path / "out")
+    (weights,) = (folder / "text_encoder").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes())
+    convert_bundle(folder, out=tmp_path / "out")
+    assert seen[:3] == ["text_encoder", "unet", "text_encoder"]
+
+
 def _edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def edit(bundle: Path) -> None:
         file = bundle / "metadata.json"
@@ -88,6 +110,15 @@ def _without(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+def _config(architectures: list[str], **config: Any) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"architectures": architectures, **config}))
+
+    return write
+
+
 BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "nothing": (lambda f: shutil.rmtree(f), {}, "there is no folder"),
     "no index": (_without("model_index.json"), {}, "has no model_index.json and no config.json"),
@@ -95,6 +126,11 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "another pipeline": (
         lambda f: (f / "model_index.json").write_text('{"_class_name": "PaintPipeline"}'), {},
         "holds PaintPipeline, which becomes no bundle"),
+    "a language model": (_config(["LlamaForCausalLM"]), {}, "of which `patcomp convert-lm` makes a bundle"),
+    "a model of images and text": (
+        _config(["LlavaForConditionalGeneration"], vision_config={}), {}, "of which `patcomp convert-vlm` makes"),
+    "a classifier": (
+        _config(["ViTForImageClassification"]), {}, "becomes one asset; name the output NAME.aimodel"),
     "no scheduler": (_without("scheduler"), {}, "has no folder scheduler"),
     "no weights": (_without("unet/diffusion_pytorch_model.safetensors"), {}, "diffusers cannot load UNet2DCondition"),
     "an unknown kind": (lambda f: None, {"kind": "painter"}, "there is no kind 'painter'; the kinds are"),
