@@ -105,7 +105,7 @@ def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved["b_twice"], [0, 2, 4, 6])
     done = patcomp("run", f"{assets}/picks.aimodel", "--size", "x:0=7")
     assert "2x4xbfloat16" in done.out
-    assert "random inputs with seed 0" in done.err
+    assert "random inputs, with seed 0" in done.err
 
 
 def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) -> None:

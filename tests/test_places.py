@@ -200,20 +200,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from patcomp.compression.scheme import Scheme
+from patcomp.compression.scheme import Scheme, Stored
 from patcomp.ir import coreai
 
 
 @dataclass(frozen=True)
-class Half:
+class Half(Stored):
     values: np.ndarray
 
     @property
     def size(self):
         return self.values.nbytes
 
-    def floats(self):
-        return self.values.astype(np.float32)
+    @property
+    def shape(self):
+        return self.values.shape
+
+    def parts(self):
+        yield slice(None), self.values.astype(np.float32)
+
+    def reshaped(self, shape):
+        return Half(self.values.reshape(shape))
 
     def unpacked(self, element, key):
         return coreai.cast(coreai.constant(self.values, "f16", name=key), element)
