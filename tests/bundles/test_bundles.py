@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from patcomp.bundles import BundleError, check_bundle, convert_bundle
+from patcomp.bundles import check_bundle, convert_bundle
 from patcomp.bundles import folder_to_bundle as converting
+from tests.bundles.refusals import assert_refused
 from tests.helpers.command import Command
 
 
@@ -143,14 +144,7 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_inputs(name: str, stable_diffusion_folder: Path, tmp_path: Path) -> None:
     change, options, message = BAD[name]
-    folder = tmp_path / "folder"
-    shutil.copytree(stable_diffusion_folder, folder)
-    change(folder)
-    with pytest.raises(BundleError) as caught:
-        convert_bundle(folder, out=tmp_path / "out", **options)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+    assert_refused(stable_diffusion_folder, change, options, message, tmp_path)
 
 
 def test_the_command(

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from patcomp.bundles import BundleError, check_bundle, convert_bundle
+from patcomp.bundles import check_bundle
 from tests.bundles.conftest import Pipelines
+from tests.bundles.refusals import assert_refused
 
 Change = Callable[[Path], object]
 
@@ -176,11 +177,4 @@ BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BAD_FOLDERS)
 def test_bad_folders(name: str, stable_diffusion_folder: Path, tmp_path: Path) -> None:
     change, options, message = BAD_FOLDERS[name]
-    folder = tmp_path / "folder"
-    shutil.copytree(stable_diffusion_folder, folder)
-    change(folder)
-    with pytest.raises(BundleError) as caught:
-        convert_bundle(folder, out=tmp_path / "out", **options)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+    assert_refused(stable_diffusion_folder, change, options, message, tmp_path)

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from patcomp.bundle_folders.interfaces import Function, Tensor
-from patcomp.bundles import BundleError, check_bundle, convert_bundle
+from patcomp.bundles import check_bundle, convert_bundle
 from patcomp.bundles.segmenter.contract import asset_problems, tokenizer_problems
 from patcomp.emit.asset import Asset
 from patcomp.emit.reading import opened
 from patcomp.errors import PatcompError
 from patcomp.tasks import convert_folder
 from tests.bundles import segmenters
+from tests.bundles.refusals import assert_refused
 
 
 @pytest.fixture(scope="module")
@@ -248,11 +249,4 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_inputs(name: str, sam: tuple[Any, Path, Path], tmp_path: Path) -> None:
     change, options, message = BAD[name]
-    folder = tmp_path / "folder"
-    shutil.copytree(sam[1], folder)
-    change(folder)
-    with pytest.raises(BundleError) as caught:
-        convert_bundle(folder, out=tmp_path / "out", **options)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+    assert_refused(sam[1], change, options, message, tmp_path)
