@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundles.kind import VERSION, Kind, kinds
 from patcomp.errors import Problem
 
@@ -48,13 +48,7 @@ def metadata_of(folder: Path) -> dict[str, Any]:
     file = folder / "metadata.json"
     if not file.is_file():
         raise BundleError(f"{str(folder)!r} is not a bundle: there is no metadata.json")
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise BundleError(f"{str(file)!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise BundleError(f"{str(file)!r} is not an object")
-    return found
+    return object_in(file)
 
 
 def _kind_called(name: object) -> type[Kind] | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import gc
 import json
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +14,7 @@ from uuid import uuid4
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import compilation, object_in
 from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import VERSION, Component, Kind, kinds
 from patcomp.compression import CompressionRequest
@@ -144,13 +143,7 @@ def _not_here(architecture: str, config: Mapping[str, Any]) -> str:
 def _config_of(folder: Path) -> Mapping[str, Any]:
     for name in ("model_index.json", "config.json"):
         if (folder / name).is_file():
-            try:
-                found = json.loads((folder / name).read_text())
-            except ValueError as error:
-                raise BundleError(f"{str(folder / name)!r} is not JSON: {error}") from None
-            if not isinstance(found, dict):
-                raise BundleError(f"{str(folder / name)!r} must hold a JSON object")
-            return found
+            return object_in(folder / name)
     raise BundleError(
         f"{str(folder)!r} has no model_index.json and no config.json; give the folder of a pipeline as diffusers saves "
         "it, or of a checkpoint as transformers saves it"
@@ -206,10 +199,6 @@ def _verify(program: AIProgram, entry: Entry) -> None:
 
 def _description(kind: Kind, components: Any, name: str, request: CompressionRequest | None) -> dict[str, Any]:
     """The content of `metadata.json`."""
-    seconds = os.environ.get("SOURCE_DATE_EPOCH")
-    now = (
-        datetime.datetime.fromtimestamp(int(seconds), datetime.UTC) if seconds else datetime.datetime.now(datetime.UTC)
-    )
     return {
         "metadata_version": VERSION,
         "kind": kind.name,
@@ -217,5 +206,5 @@ def _description(kind: Kind, components: Any, name: str, request: CompressionReq
         "assets": {component.role: component.file for component in components},
         **kind.metadata(),
         "compression": None if request is None else request.text,
-        "compilation": {"date": now.isoformat(), "targets": []},
+        "compilation": compilation(),
     }

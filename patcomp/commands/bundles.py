@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp.commands.common import UsageError, print_json, require_transformers, say
+from patcomp.commands.common import UsageError, given_options, print_json, require_transformers, say
 from patcomp.commands.progress import working
 from patcomp.commands.tables import print_table
 
@@ -88,10 +88,7 @@ def settings_in(settings: list[str] | None) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context) -> None:
-    sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
-    given = [each.opts[0] for each in context.command.params
-             if each.name not in _OPTIONS and getattr(sources[each.name], "name", "") == "COMMANDLINE"]  # fmt: skip
-    if given:
+    if given := given_options(context, _OPTIONS):
         raise UsageError(
             f"{', '.join(given)} is for a single asset, and this conversion makes a bundle; name the output "
             "NAME.aimodel for an asset, or leave the option out"

@@ -52,6 +52,15 @@ class UsageError(PatcompError, ValueError):
     """The command line is wrong; the command ends with exit code 2."""
 
 
+def given_options(context: typer.Context, known: Sequence[str]) -> list[str]:
+    """The options on the command line, `--text`, but for those of some parameters."""
+    sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
+    return [
+        each.opts[0] for each in context.command.params
+        if each.name not in known and getattr(sources[each.name], "name", "") == "COMMANDLINE"
+    ]  # fmt: skip
+
+
 ANSWER_IS_NO = 3
 """The exit code of a command whose answer is no: numbers or programs differ, or a rule is wrong."""
 

@@ -27,6 +27,7 @@ from patcomp.commands.common import (
     RandomNumbers,
     UsageError,
     Writer,
+    given_options,
     load_catalogs,
     print_json,
     say,
@@ -245,13 +246,7 @@ def _check_alone(context: typer.Context) -> None:
     Raises:
         UsageError: some are.
     """
-    own = ("batch", "jobs", "junit", "json", "quiet")
-    sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
-    given = [
-        each.opts[0] for each in context.command.params
-        if each.name not in own and getattr(sources[each.name], "name", "") == "COMMANDLINE"
-    ]  # fmt: skip
-    if given:
+    if given := given_options(context, ("batch", "jobs", "junit", "json", "quiet")):
         raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
 
 

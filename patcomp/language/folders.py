@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.formats import format_of
@@ -79,12 +80,9 @@ def _read_object(file: Path) -> dict[str, Any]:
         LanguageModelError: it holds something else.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise LanguageModelError(f"{str(file)!r} is not JSON: {reason_of(error)}") from None
-    if not isinstance(found, dict):
-        raise LanguageModelError(f"{str(file)!r} must hold a JSON object, and holds a {type(found).__name__}")
-    return found
+        return object_in(file)
+    except BundleError as error:
+        raise LanguageModelError(str(error)) from None
 
 
 # ---- weights ----------------------------------------------------------------------------------------

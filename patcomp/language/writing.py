@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from patcomp.bundle_folders.json_files import compilation
 from patcomp.errors import reason_of
 from patcomp.language.contract import LANGUAGE, MAIN, VERSION
 from patcomp.language.errors import LanguageModelError
@@ -119,9 +118,6 @@ def description(
         compression: the word for how small the weights are; None for floats.
     """
     identifier = identifier or name
-    seconds = os.environ.get("SOURCE_DATE_EPOCH")
-    utc = datetime.UTC
-    now = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
     return {
         "metadata_version": VERSION,
         "kind": LANGUAGE,
@@ -136,6 +132,6 @@ def description(
         },
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": compression,
-        "compilation": {"date": now.isoformat(), "targets": []},
+        "compilation": compilation(),
         **({"notes": [*notes]} if notes else {}),
     }

@@ -27,14 +27,8 @@ class Flux(Variant):
         "image_encoder": "image_encoder: left out; it is for images as prompts (IP-Adapter)"
     }
     negative_prompt = False
-
-    @property
-    def multiple(self) -> int:
-        return self.factor * _PATCH
-
-    @property
-    def size(self) -> int:
-        return self.image_size or 1024
+    patch = _PATCH
+    usual_size = 1024
 
     def components(self) -> Sequence[Component]:
         return [

@@ -35,20 +35,14 @@ class Flux2Klein(Variant):
     parts = ("text_encoder", "transformer")
     layers = LAYERS
     negative_prompt = False
+    patch = _PATCH
+    usual_size = 1024
     clip_tokenizers = ()
     sidecars = tuple(SIDECARS)
     by_name: ClassVar[Mapping[str, str]] = {
         "transformer": "Transformer", "transformer_512": "Transformer_512", "vae_decoder": "VAEDecoder",
         "vae_decoder_half": "VAEDecoder_half", "vae_encoder": "VAEEncoder", "vae_encoder_half": "VAEEncoder_half",
     }  # fmt: skip
-
-    @property
-    def multiple(self) -> int:
-        return self.factor * _PATCH
-
-    @property
-    def size(self) -> int:
-        return self.image_size or 1024
 
     def check(self) -> None:
         super().check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from patcomp.bundle_folders.contract import Interface
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.kind import Component
 from patcomp.tasks.entries import Entry
@@ -53,6 +53,10 @@ class Variant(ABC):
     """Folders of models that become no asset, and what a note says about it."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Arguments of the denoiser by the inputs of the asset, where the names differ."""
+    patch: ClassVar[int] = 1
+    """The latents along the side of what the denoiser takes as one."""
+    usual_size: ClassVar[int | None] = None
+    """The side of the image in pixels, where the configuration does not say it."""
     vae_in_float32: ClassVar[bool] = False
     layers: ClassVar[tuple[int, ...]] = ()
     """Of the hidden states that the text encoder gives side by side."""
@@ -124,8 +128,7 @@ class Variant(ABC):
     @cached_property
     def index(self) -> Mapping[str, Any]:
         """The content of `model_index.json`."""
-        found: dict[str, Any] = json.loads((self.folder / "model_index.json").read_text())
-        return found
+        return object_in(self.folder / "model_index.json")
 
     def config(self, part: str) -> dict[str, Any]:
         """The configuration of a part.
@@ -135,12 +138,9 @@ class Variant(ABC):
         """
         file = self.folder / part / ("scheduler_config.json" if part == "scheduler" else "config.json")
         try:
-            found: dict[str, Any] = json.loads(file.read_text())
+            return object_in(file)
         except FileNotFoundError:
             raise BundleError(f"there is no {str(file)!r}; give the whole pipeline, as diffusers saves it") from None
-        except ValueError as error:
-            raise BundleError(f"{str(file)!r} is not JSON: {error}") from None
-        return found
 
     def tokenizers(self) -> list[str]:
         """The folders of the tokenizers that the assets need."""
@@ -166,13 +166,13 @@ class Variant(ABC):
     @property
     def multiple(self) -> int:
         """What the side of an image is a multiple of."""
-        return self.factor
+        return self.factor * self.patch
 
     @cached_property
     def size(self) -> int:
         """The side of the image, in pixels."""
         denoiser = "unet" if "unet" in self.parts else "transformer"
-        return self.image_size or int(self.config(denoiser)["sample_size"]) * self.factor
+        return self.image_size or self.usual_size or int(self.config(denoiser)["sample_size"]) * self.factor
 
     def check(self) -> None:
         """Check what can be checked before a model is loaded.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp.bundles.diffusion.record import record_of
 from patcomp.bundles.diffusion.tokenizer_files import write_tokenizer
@@ -70,7 +70,7 @@ class Diffusion(Kind):
     def variant(self) -> Variant:
         """The pipeline of the folder."""
         file = self.folder / "model_index.json"
-        name = json.loads(file.read_text()).get("_class_name") if file.is_file() else "no pipeline"
+        name = object_in(file).get("_class_name") if file.is_file() else "no pipeline"
         found = variant_of(name)
         if found is None or found.for_swift != self.for_swift:
             raise BundleError(f"{str(self.folder)!r} holds {name}; bundles of the kind {self.name} hold {self.holds}")

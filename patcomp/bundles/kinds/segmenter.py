@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.bundle_folders.contract import function_of, problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundle_folders.tokenizers import write_with_pairs
 from patcomp.bundles.kind import Component, Kind
 from patcomp.bundles.segmenter.contract import (
@@ -97,14 +97,9 @@ class Segmenter(Kind):
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            return object_in(self.folder / name)
         except FileNotFoundError:
             raise BundleError(f"{str(self.folder)!r} has no {name}") from None
-        except ValueError as error:
-            raise BundleError(f"{str(self.folder / name)!r} is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise BundleError(f"{str(self.folder / name)!r} is not an object")
-        return found
 
     def _normalisation(self) -> tuple[list[float], list[float]]:
         """Mean and deviation of the image processor, whose settings have their own file or are in the processor's."""

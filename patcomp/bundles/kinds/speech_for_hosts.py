@@ -13,6 +13,7 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.kind import Component, Kind
 from patcomp.bundles.speech import transducer, whisper
 from patcomp.bundles.speech.folders import check_processor, class_of, content_of, extractor_of, write_processor
+from patcomp.bundles.speech.form import OfForm
 from patcomp.errors import Problem
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ _FEWEST_SAMPLES, _EXAMPLE_SAMPLES = 2000, 12000
 
 
 @dataclass(frozen=True)
-class SpeechTransducer(Kind):
+class SpeechTransducer(OfForm):
     """Parakeet RNN-T: the parts of Parakeet TDT, without durations.
 
     Attributes:
@@ -138,24 +139,13 @@ class SpeechTransducer(Kind):
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
         return class_of(config) == transducer.RNNT
 
-    def components(self) -> Sequence[Component]:
-        if type(self.audio) is not bool:
-            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
-        return self._form.components()
-
-    def metadata(self) -> Mapping[str, Any]:
-        return self._form.metadata()
-
-    def write_files(self, bundle: Path) -> None:
-        self._form.write_files(bundle)
-
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         names = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
         return _problems(bundle, metadata, ("encoder", "decoder_step", "joint"), names)
 
     @property
-    def _form(self) -> transducer.Transducer:
+    def form(self) -> transducer.Transducer:
         return transducer.Transducer(self.folder, self.dtype, transducer.RNNT, self.audio, self.frames, None)
 
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
 from patcomp.bundles.speech import transducer, whisper
 from patcomp.bundles.speech.folders import class_of, content_of
+from patcomp.bundles.speech.form import OfForm
 from patcomp.errors import Problem
 
 
 @dataclass(frozen=True)
-class SpeechRecognizer(Kind):
+class SpeechRecognizer(OfForm):
     """Whisper and Parakeet TDT.
 
     Attributes:
@@ -41,15 +41,6 @@ class SpeechRecognizer(Kind):
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
         return class_of(config) in (whisper.CLASS, transducer.TDT)
 
-    def components(self) -> Sequence[Component]:
-        return self._form.components()
-
-    def metadata(self) -> Mapping[str, Any]:
-        return self._form.metadata()
-
-    def write_files(self, bundle: Path) -> None:
-        self._form.write_files(bundle)
-
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config = metadata.get("config")
@@ -60,14 +51,12 @@ class SpeechRecognizer(Kind):
         return whisper.problems(bundle, metadata)
 
     @property
-    def _form(self) -> whisper.Whisper | transducer.Transducer:
+    def form(self) -> whisper.Whisper | transducer.Transducer:
         """The form of the model of the folder.
 
         Raises:
             BundleError: an option is for the other model.
         """
-        if type(self.audio) is not bool:
-            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
         name = class_of(content_of(self.folder / "config.json"))
         options = {each: getattr(self, each) for each in ("language", "task", "frames", "streaming")}
         own, other = ("language", "task"), ("frames", "streaming")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.errors import reason_of
 
 
@@ -17,15 +17,7 @@ def content_of(file: Path) -> dict[str, Any]:
     Raises:
         BundleError: it holds something else.
     """
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BundleError(f"{str(file)!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise BundleError(f"{str(file)!r} must hold a JSON object")
-    return found
+    return object_in(file) if file.is_file() else {}
 
 
 def class_of(config: Mapping[str, Any]) -> str:

@@ -1,0 +1,38 @@
+"""A kind of bundle whose components and files are those of a model's form."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.speech import transducer, whisper
+
+
+class OfForm(Kind):
+    """Whisper, or one of Parakeet's transducers, with an option for samples."""
+
+    audio: bool
+
+    @property
+    @abstractmethod
+    def form(self) -> whisper.Whisper | transducer.Transducer:
+        """The form of the model of the folder.
+
+        Raises:
+            BundleError: an option does not fit the model.
+        """
+
+    def components(self) -> Sequence[Component]:
+        if type(self.audio) is not bool:
+            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
+        return self.form.components()
+
+    def metadata(self) -> Mapping[str, Any]:
+        return self.form.metadata()
+
+    def write_files(self, bundle: Path) -> None:
+        self.form.write_files(bundle)
