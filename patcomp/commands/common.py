@@ -147,9 +147,28 @@ def sizes_in(texts: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
+_spinners: list[Console] = []
+"""The console on which a spinner turns now; only this console can write above it."""
+
+
+@contextmanager
+def spinning(console: Console) -> Iterator[None]:
+    """While a spinner turns on a console, messages are written above it."""
+    _spinners.append(console)
+    try:
+        yield
+    finally:
+        _spinners.remove(console)
+
+
+def error_console() -> Console:
+    """The console of standard error, for messages, because standard output is for the command's data."""
+    return _spinners[-1] if _spinners else Console(stderr=True)
+
+
 def say(message: str) -> None:
-    """Print a message on standard error, because standard output is for the command's data."""
-    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+    """Print a message on standard error."""
+    error_console().print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def quiet() -> None:
