@@ -98,7 +98,7 @@ Writer = Annotated[
     typer.Option(
         "--writer",
         help="What writes the asset, python or coreai; by default coreai-core where it is installed, and python for "
-        "1 GiB of weights and more.",
+        "256 MiB of weights and more.",
     ),
 ]
 

@@ -36,7 +36,7 @@ from patcomp.ir.weights import stored_weights
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
 
-LARGE_WEIGHTS = 1 << 30
+LARGE_WEIGHTS = 1 << 28
 """The bytes of weights from which on patcomp writes by default: coreai-core reads the whole file that it has written
 into memory, to hash it."""
 
@@ -341,7 +341,7 @@ def save_asset(
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
         writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed and the weights
-            are smaller than 1 GiB.
+            are smaller than 256 MiB.
         progress: is called with the bytes of the program that are written so far, and with all of them; only
             while patcomp writes, because coreai-core does not tell how far it is.
 
