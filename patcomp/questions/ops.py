@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
@@ -14,7 +15,7 @@ from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
 from patcomp.patterns.context import PLAIN, Context
 from patcomp.patterns.driver import Scope
-from patcomp.patterns.match import Failure
+from patcomp.patterns.match import Failure, Phase
 
 
 def name_of(op: Operation) -> str:
@@ -88,7 +89,22 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """How close a rule came to a match in a program."""
+
+    text: str
+    """Where it came closest, and what was missing there."""
+    came_close: bool = False
+    """Whether almost all of its ops matched: three of four, or all, and then a condition was false."""
+
+
 def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
+    """The text of `closest_attempt`."""
+    return closest_attempt(rule, scope, context).text
+
+
+def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
     """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:
@@ -122,13 +138,13 @@ def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})"
+        return Attempt(f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})")
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""
-        return f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}"
+        return Attempt(f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}")
     if best is None:
-        return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
+        return Attempt(f"{rule.name}: there is no {' or '.join(rule.ops)} to start from")
     root, failure = best
     at = ""
     if failure.op is not None:
@@ -136,9 +152,9 @@ def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
     places = {name_of(op): describe(op) for op in (root, failure.op) if op is not None}
-    return "\n".join(
-        [
-            f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
-            *(f"  {name} is from {place}" for name, place in places.items()),
-        ]
-    )
+    lines = [
+        f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
+        *(f"  {name} is from {place}" for name, place in places.items()),
+    ]
+    is_whole = failure.phase is not Phase.STRUCTURE
+    return Attempt("\n".join(lines), rule.size > 1 and (is_whole or 4 * failure.matched >= 3 * rule.size))
