@@ -30,7 +30,7 @@ from patcomp.commands import (
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.emit.runtime_lines import own_standard_error
-from patcomp.errors import ConversionWarning, PatcompError
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -130,5 +130,7 @@ def _sentence(error: Exception) -> str:
             PermissionError: "you have no permission for {}",
         }
         return told.get(type(error), f"{{}}: {error.strerror}").format(error.filename)
+    if isinstance(error, UnsupportedError):
+        return error.without_code()
     # str() would quote that of a KeyError
     return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
