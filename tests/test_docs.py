@@ -19,7 +19,7 @@ import pytest
 from tests.helpers import warm
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!http)([^)#]+)")
@@ -108,16 +108,18 @@ def test_catalog_page_is_current() -> None:
     from patterns_catalog import all_rules
 
     expected = catalog_page(list(all_rules())) + "\n"
-    command = "patcomp catalog list --markdown > docs/catalog.md"
-    assert (ROOT / "docs/catalog.md").read_text() == expected, f"update it: {command}"
+    command = "patcomp catalog list --markdown > docs/generated/catalog.md"
+    assert (ROOT / "docs/generated/catalog.md").read_text() == expected, f"update it: {command}"
 
 
 def test_composites_page_is_current() -> None:
     from patcomp.commands.composites_page import composites_page
     from patterns_catalog import default_rules
 
-    command = "patcomp catalog composites --markdown > docs/composites.md"
-    assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"update it: {command}"
+    command = "patcomp catalog composites --markdown > docs/generated/composites.md"
+    assert (ROOT / "docs/generated/composites.md").read_text() == composites_page(default_rules()) + "\n", (
+        f"update it: {command}"
+    )
 
 
 def test_pages_of_authoring_functions_and_pattern_ops_are_current() -> None:
@@ -125,12 +127,14 @@ def test_pages_of_authoring_functions_and_pattern_ops_are_current() -> None:
     from patcomp.commands.matched_page import matched_page
     from patterns_catalog import default_rules
 
-    command = "patcomp catalog functions --markdown > docs/authoring-functions.md"
+    command = "patcomp catalog functions --markdown > docs/generated/authoring-functions.md"
     page = functions_page()
-    assert (ROOT / "docs/authoring-functions.md").read_text() == page + "\n", f"update it: {command}"
+    assert (ROOT / "docs/generated/authoring-functions.md").read_text() == page + "\n", f"update it: {command}"
     assert page.count("* no example") == 1  # c.target_spec, which rules do not build
-    command = "patcomp catalog pattern-ops --markdown > docs/pattern-ops.md"
-    assert (ROOT / "docs/pattern-ops.md").read_text() == matched_page(default_rules()) + "\n", f"update it: {command}"
+    command = "patcomp catalog pattern-ops --markdown > docs/generated/pattern-ops.md"
+    assert (ROOT / "docs/generated/pattern-ops.md").read_text() == matched_page(default_rules()) + "\n", (
+        f"update it: {command}"
+    )
 
 
 def test_recovering_rules_are_found_for_every_composite() -> None:
