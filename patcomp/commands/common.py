@@ -96,7 +96,9 @@ AllowUnexpected = Annotated[
 Writer = Annotated[
     Literal["python", "coreai"] | None,
     typer.Option(
-        "--writer", help="What writes the asset, python or coreai; by default coreai-core where it is installed."
+        "--writer",
+        help="What writes the asset, python or coreai; by default coreai-core where it is installed, and python for "
+        "256 MiB of weights and more.",
     ),
 ]
 
