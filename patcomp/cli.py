@@ -26,6 +26,7 @@ from patcomp.commands import (
     rule,
     speech,
     verdicts,
+    watch,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.errors import ConversionWarning, PatcompError
@@ -88,6 +89,7 @@ catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
 catalog_app.command("verdicts")(verdicts.list_verdicts)
 rule_app.command("new")(rule.new_rule)
 rule_app.command("test")(rule.check_rules)
+rule_app.command("watch")(watch.watch_rules)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def audit(
     program: Annotated[
-        str, typer.Argument(help="An asset, a text (MLIR), or a model, which is converted for the target.")
+        str, typer.Argument(help="An asset, a text (MLIR), a report, or a model, which is converted for the target.")
     ],
     target: Annotated[str, typer.Option(help="cpu, gpu, neural_engine, or one of a catalog.")],
     without: Annotated[
@@ -80,7 +80,7 @@ def _run(
     """The audit of a model that is converted for the target, and run."""
     from patcomp import TorchConverter
 
-    if Path(name).is_dir() or name.endswith(".mlir"):
+    if Path(name).is_dir() or name.endswith((".mlir", ".html")):
         raise UsageError(f"--run takes a model, which has example inputs; {name} is a program")
     source = load_source(name, modules, trusted=trusted)
     converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs").add_exported_program(source.exported)

@@ -16,6 +16,7 @@ from patcomp.commands.common import ANSWER_IS_NO, AsJson, Catalogs, Modules, Usa
 from patcomp.commands.exporting import ExportOptions, Source
 from patcomp.commands.models import Model, Train, Trusted, check_no_folder, convert_model, load_source
 from patcomp.commands.tables import wide_console
+from patcomp.emit.replacement import check_writable
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def diff(
     first: Annotated[
         str,
         typer.Argument(
-            help="An asset, a text (MLIR, a stage dump for instance), or a model, which is converted.",
+            help="An asset, a text (MLIR, such as a stage dump), a report (.html), or a model, which is converted.",
             show_default=False,
         ),
     ],
@@ -148,6 +149,9 @@ def diff(
     modules: Modules = None,
     catalog: Catalogs = None,
     trusted: Trusted = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write both programs side by side to this file, to look at in a browser.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Show the ops and weights in which two programs differ; names of values do not count.
@@ -155,15 +159,39 @@ def diff(
     The exit code is 3 if they differ.
     """
     from patcomp.ir.difference import difference
+    from patcomp.ir.weights import stored_weights
 
+    if html is not None:
+        check_page(html)
     (one, its_values), (other, other_values) = (program_of(name, modules, catalog, trusted) for name in (first, second))
+    for name, module, values in ((first, one, its_values), (second, other, other_values)):
+        if not values and any(stored_weights(module)):
+            say(f"note: the values of weights are not compared, because {name} has none")
     found = difference(one, other, (its_values, other_values))
+    if html is not None:
+        from patcomp.report import difference_page
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(difference_page((first, second), (one, other), (its_values, other_values)), encoding="utf-8")
+        say(f"report: {html}")
     if json:
         print_json({"same": not found, **asdict(found)})
     else:
         print(found)
     if found:
         sys.exit(ANSWER_IS_NO)
+
+
+def check_page(html: Path) -> None:
+    """Check, before work that may take long, that the file of `--html` can be written.
+
+    Raises:
+        UsageError: it is a folder.
+        OSError: it cannot be written.
+    """
+    if html.is_dir():
+        raise UsageError(f"--html {html} is a folder; name a file")
+    check_writable(html)
 
 
 Hashed = tuple["IRModule", dict[str, str]]
@@ -185,7 +213,7 @@ def program_of(
     target: Target | None = None,
     fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> Hashed:
-    """The program of an asset, of a text, or of a model, which is converted for a target with some sizes fixed.
+    """The program of an asset, a text, a report, or a model, which is converted for a target with some sizes fixed.
 
     Raises:
         UsageError: sizes are given for a program that is converted already.
@@ -195,7 +223,7 @@ def program_of(
 
     path = Path(name)
     check_no_folder(path)
-    if fixed and (path.is_dir() or path.suffix == ".mlir"):
+    if fixed and (path.is_dir() or path.suffix in (".mlir", ".html")):
         raise UsageError(f"--fix goes with a model, whose sizes are fixed when it is converted; {name} is converted")
     if path.is_dir():
         return read_asset(path, values=True)
@@ -203,4 +231,8 @@ def program_of(
         from patcomp.commands.opt import parse_file
 
         return parse_file(name), {}
+    if path.suffix == ".html":
+        from patcomp.report import program_in
+
+        return program_in(path), {}
     return _hashed(convert_model(name, modules, catalogs, trusted=trusted, target=target, fixed=fixed).module)

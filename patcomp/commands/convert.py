@@ -33,7 +33,7 @@ from patcomp.commands.common import (
     say,
     sizes_in,
 )
-from patcomp.commands.comparison import half_type
+from patcomp.commands.comparison import check_page, half_type
 from patcomp.commands.exporting import ExportOptions
 from patcomp.commands.models import OptionalModel, Train, Trusted, is_on_the_hub, load_sources
 from patcomp.commands.progress import working
@@ -365,9 +365,7 @@ def _check_outputs(
             raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
         check_writable(text)
     if html is not None:
-        if html.is_dir():
-            raise UsageError(f"--html {html} is a folder; name a file")
-        check_writable(html)
+        check_page(html)
     if dump_stages is not None:
         if dump_stages.exists() and not dump_stages.is_dir():
             raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")
