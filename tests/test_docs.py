@@ -13,9 +13,12 @@ import shlex
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from patcomp.cli import app
 from tests.helpers import warm
 
 ROOT = Path(__file__).parents[1]
@@ -149,10 +152,6 @@ def test_recovering_rules_are_found_for_every_composite() -> None:
 
 
 def test_commands_in_the_pages_exist() -> None:
-    from typer.main import get_command
-
-    from patcomp.cli import app
-
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]
     for page in PAGES:
         used = set(re.findall(r"`patcomp ([a-z][a-z-]*)", page.read_text()))
@@ -175,3 +174,19 @@ def test_the_page_of_proofs_refutes_a_wrong_identity_and_proves_the_mended_one(t
         done = warm.run(tmp_path, "-m", *shlex.split(command))
         assert done.returncode == returned, done.stdout
         assert all(line in done.stdout for line in lines.splitlines()), done.stdout
+
+
+def test_the_readme_links_every_page() -> None:
+    linked = set(re.findall(r"\]\(([\w/.-]+\.md)\)", (ROOT / "README.md").read_text()))
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES} - {"README.md"}
+    assert linked == pages | {"benchmarks/README.md"}
+
+
+def test_the_guide_and_the_page_of_the_command_line_name_every_command() -> None:
+    found: Any = get_command(app)
+    groups = {name for name, command in found.commands.items() if hasattr(command, "commands")}
+    names = {f"{group} {name}" for group in groups for name in found.commands[group].commands}
+    names |= set(found.commands) - groups
+    for page in ("guide", "command-line"):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        assert names - set(re.findall(rf"patcomp ((?:(?:{'|'.join(groups)}) )?[a-z-]+)", text)) == set()
