@@ -1,32 +1,27 @@
-// The sizes and places of the boxes. dagre lays out one level of the tree at a time, and only what is expanded.
+// The sizes and places of the boxes and the ways of the edges. dagre lays out one level of the tree at a time, and only
+// what is expanded. In it, the ports of a box are one node above and one below the entries.
 
-const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+const PORT = 14; // the least distance between two ports
 
-/** The two lines of a node's box. */
-function lines(node) {
-  if (node.kind === "op") {
-    const second = [node.op.value && `%${node.op.value}`, node.op.type && node.op.type.replace("tensor", "")];
-    const short = node.op.name.replace(/^coreai\.(decomposable\.)?/, "");
-    const name = node.op.calls ? `${short} @${node.op.calls}` : short;
-    return [shorten(name, 34), shorten(second.filter(Boolean).join("  "), 40)];
-  }
-  if (node.kind === "argument") return [shorten(node.label, 34), shorten(node.type, 40)];
-  return [shorten(node.label, 40), `${node.count} ${node.count === 1 ? "op" : "ops"}`];
+/** The ports of one side of a box: where each value crosses the border. */
+function portsAt(width, sources, middleOf) {
+  const wanted = [...sources.keys()].map((source) => [source, middleOf(source)]).sort((a, b) => a[1] - b[1]);
+  const places = new Map();
+  let least = PORT / 2;
+  wanted.forEach(([source, x], index) => {
+    const most = width - PORT / 2 - PORT * (wanted.length - 1 - index);
+    places.set(source, Math.max(least, Math.min(x, most)));
+    least = places.get(source) + PORT;
+  });
+  return places;
 }
 
-/** The size of the box of a node that is not expanded. */
-function closedSize(node) {
-  const [first, second] = lines(node);
-  const sign = node.items.length || node.fill ? 24 : 0; // the sign + is left of the text
-  return { width: Math.max(60, 7.1 * first.length + 20 + 2 * sign, 6.2 * second.length + 20), height: second ? 38 : 26 };
-}
-
-/** Lay out an expanded node: its size and edges, and the `spot` of each item, a box from the node's corner. The result is
- * kept until `forget`. */
+/** Lay out an expanded node: its size, ports and edges, and the `spot` of each item, a box from the node's corner. The
+ * result is kept until `forget`. */
 function layOut(node) {
   if (node.layout) return node.layout;
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ ranksep: 26, nodesep: 16, marginx: 14, marginy: 14, ranker: "longest-path" });
+  graph.setGraph({ ranksep: 26, nodesep: 18, marginx: 14, marginy: 12, ranker: "longest-path" });
   graph.setDefaultEdgeLabel(() => ({}));
   const ids = new Map(node.items.map((item, index) => [item, String(index)]));
   for (const [item, id] of ids) {
@@ -34,26 +29,96 @@ function layOut(node) {
     graph.setNode(id, { width, height });
   }
   for (const [from, targets] of node.edges) {
-    for (const to of targets.keys()) {
-      if (ids.has(from) && ids.has(to)) graph.setEdge(ids.get(from), ids.get(to));
-    }
+    for (const to of targets.keys()) if (ids.has(from) && ids.has(to)) graph.setEdge(ids.get(from), ids.get(to));
   }
+  addPorts(graph, node, ids);
   dagre.layout(graph);
   const inner = graph.graph();
-  const width = Math.max(inner.width, 8 * shorten(node.label, 60).length + 50);
-  const dx = (width - inner.width) / 2, dy = 22; // the title is above
+  const middle = (item) => graph.node(ids.get(item)).x;
+  const mean = (items) => items.reduce((sum, item) => sum + middle(item), 0) / items.length;
+  const width = Math.max(inner.width, 7.4 * shorten(titleOf(node), 60).length + 50);
+  const dx = (width - inner.width) / 2, dy = graph.hasNode("in") ? -8 : 20; // the title is above
   for (const [item, id] of ids) {
     const { x, y, width, height } = graph.node(id);
     item.spot = { x: x - width / 2 + dx, y: y - height / 2 + dy, width, height };
   }
-  const edges = graph.edges().map((edge) => {
-    const points = graph.edge(edge).points.map(({ x, y }) => ({ x: x + dx, y: y + dy }));
-    const xs = points.map(({ x }) => x), ys = points.map(({ y }) => y);
-    const x = Math.min(...xs), y = Math.min(...ys);
-    return { points, x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
-  });
-  node.layout = { width, height: inner.height + 24, edges };
+  const height = inner.height + dy - (graph.hasNode("out") ? 16 : 0);
+  const ins = portsAt(width, node.ins, (source) => mean([...node.ins.get(source)]) + dx);
+  const outs = portsAt(width, node.outs, (source) => mean([...node.outs.get(source)]) + dx);
+  node.layout = { width, height, ins, outs, edges: [] };
+  const way = (from, to) => graph.edge(from, to).points.map(({ x, y }) => ({ x: x + dx, y: y + dy }));
+  const add = (from, to, source, points) => {
+    const isPort = !to || (to.expanded && to.isGroup && layOut(to).ins.has(source));
+    node.layout.edges.push(edgeAlong({ from, to, source, isPort }, points));
+  };
+  for (const [from, targets] of node.edges) {
+    for (const [to, sources] of ids.has(from) ? targets : []) {
+      for (const source of ids.has(to) ? sources : []) {
+        const points = way(ids.get(from), ids.get(to));
+        points[0] = leaving(from, source, points[0]);
+        points[points.length - 1] = reaching(to, source, points[points.length - 1]);
+        add(from, to, source, points);
+      }
+    }
+  }
+  for (const [source, readers] of node.parent ? node.ins : []) {
+    for (const to of readers) {
+      const points = way("in", ids.get(to));
+      points[0] = { x: ins.get(source), y: 0 };
+      points[points.length - 1] = reaching(to, source, points[points.length - 1]);
+      add(null, to, source, points);
+    }
+  }
+  for (const [source, makers] of node.parent ? node.outs : []) {
+    for (const from of makers) {
+      const points = way(ids.get(from), "out");
+      points[0] = leaving(from, source, points[0]);
+      points[points.length - 1] = { x: outs.get(source), y: height };
+      add(from, null, source, points);
+    }
+  }
   return node.layout;
+}
+
+/** The nodes of the ports, which are above and below all items: edges without weight lead to items without others. */
+function addPorts(graph, node, ids) {
+  if (!node.parent) return;
+  const size = (ports) => ({ width: PORT * ports.size, height: 1 });
+  if (node.ins.size) {
+    graph.setNode("in", size(node.ins));
+    for (const readers of node.ins.values()) for (const to of readers) graph.setEdge("in", ids.get(to));
+    for (const id of ids.values()) if (!graph.inEdges(id).length) graph.setEdge("in", id, { weight: 0 });
+  }
+  if (node.outs.size) {
+    graph.setNode("out", size(node.outs));
+    for (const makers of node.outs.values()) for (const from of makers) graph.setEdge(ids.get(from), "out");
+    for (const id of ids.values()) if (!graph.outEdges(id).length) graph.setEdge(id, "out", { weight: 0 });
+  }
+}
+
+/** Where an edge leaves an item: at the port of an open box. */
+function leaving(item, source, otherwise) {
+  const x = item.expanded && item.isGroup ? layOut(item).outs.get(source) : undefined;
+  return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y + item.spot.height };
+}
+
+/** Where an edge reaches an item: at the port of an open box; an op of several operands has them in their order,
+ * unless the order does not matter. */
+function reaching(item, source, otherwise) {
+  if (item.expanded && item.isGroup) {
+    const x = layOut(item).ins.get(source);
+    return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y };
+  }
+  if (item.sources.size < 2 || DATA.commutative.includes(item.op.name)) return otherwise;
+  const position = [...item.sources].indexOf(source);
+  if (position < 0) return otherwise;
+  return { x: item.spot.x + (item.spot.width * (position + 1)) / (item.sources.size + 1), y: item.spot.y };
+}
+
+function edgeAlong(edge, points) {
+  const xs = points.map(({ x }) => x), ys = points.map(({ y }) => y);
+  const x = Math.min(...xs), y = Math.min(...ys);
+  return { ...edge, points, x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
 }
 
 /** Lay out a node and what is around it again. */
@@ -65,7 +130,7 @@ function forget(node) {
 function placeOf(node) {
   let x = 0, y = 0;
   for (let at = node; at.parent; at = at.parent) {
-    if (!at.parent.expanded) return null;
+    if (!at.parent.expanded || !at.spot) return null;
     x += at.spot.x;
     y += at.spot.y;
   }

@@ -131,7 +131,7 @@ def test_the_command(patcomp: Command, tmp_path: Path) -> None:
     assert (tmp_path / "resnet-1.5.aimodel").is_dir()
     done = patcomp("convert", str(tmp_path / "resnet-1.5"), "--dynamic", "pixel_values:0=batch", "--strict")
     assert done.code == 2
-    assert "a folder, whose task decides --dynamic, --strict; leave it out" in done.err
+    assert "is the folder of a model, whose task decides --dynamic, --strict; leave it out" in done.err
 
 
 @pytest.mark.slow
