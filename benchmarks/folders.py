@@ -41,7 +41,7 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.bundles import pipelines, segmenters, speech_models, streaming_models
+    from tests.bundles import pipelines, segmenters, speaking_models, speech_models, streaming_models
     from tests.tasks.folders import MODELS, folder
 
     models = [Source(name, partial(folder, name=name)) for name in MODELS]
@@ -53,6 +53,7 @@ def sources() -> tuple[list[Source], list[Source]]:
         *(Source(name, getattr(segmenters, name)) for name in ("sam", "sam2", "sam3")),
         *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet")),
         *(Source(name, getattr(streaming_models, name)) for name in ("mimi", "pocket", "vibe_voice", "nemotron")),
+        *(Source(name, getattr(speaking_models, name)) for name in ("speech_t5", "bark")),
     ]  # fmt: skip
     return models, bundles
 

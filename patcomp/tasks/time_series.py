@@ -6,8 +6,7 @@ Student's t for example, in the scale of the model: `loc` and `scale` take them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from transformers.models.autoformer import modeling_autoformer
 
 from patcomp.errors import PatcompError
 from patcomp.tasks.entries import Entry
+from patcomp.tasks.replacing import no_mask, replaced
 
 PARAMETERS = "params"
 """The beginning of the names of a distribution's parameters."""
@@ -73,7 +73,7 @@ class TimesFm(Series):
         values, padding, *frequency = inputs.values()
         ahead = padding.new_zeros(1, self.model.config.horizon_length)
         padded = (values, torch.cat([padding, ahead], 1), *(each.unsqueeze(0) for each in frequency))
-        with _replaced(vars(self.model), "_preprocess", lambda *given, **options: padded):
+        with replaced(vars(self.model), _preprocess=lambda *given, **options: padded):
             return self.model([values.squeeze(0)], *([[0]] if frequency else []))
 
 
@@ -86,16 +86,12 @@ class Lagged(Series):
 
 
 class Autoformer(Series):
-    """Autoformer, whose decoder begins with the seasons of the past: values of the future count nothing.
-
-    While a model is exported, transformers makes a mask of its encoder's attention that it makes at no other time, and
-    that the model does not take.
-    """
+    """Autoformer, whose decoder begins with the seasons of the past: values of the future count nothing."""
 
     def result(self, inputs: Mapping[str, Tensor]) -> Any:
         past = inputs["past_values"]
         future = past.new_zeros(1, self.model.config.prediction_length, *past.shape[2:])
-        with _replaced(vars(modeling_autoformer), "create_bidirectional_mask", lambda **options: None):
+        with replaced(vars(modeling_autoformer), create_bidirectional_mask=no_mask):
             made = self.model.model(**inputs, future_values=future)
         parameters = self.model.output_params(made.last_hidden_state + made.trend)
         return {PARAMETERS: parameters, "loc": made.loc, "scale": made.scale}
@@ -109,20 +105,6 @@ class Chronos(Series):
         most = getattr(self.model.chronos_config, "max_output_patches", None)
         ahead = {} if most is None else {"num_output_patches": most}
         return self.model(torch.where(observed, values, torch.nan), **ahead)
-
-
-@contextmanager
-def _replaced(names: dict[str, Any], name: str, value: Any) -> Iterator[None]:
-    """Another function in the place of that of a module or an object."""
-    had, before = name in names, names.get(name)
-    names[name] = value
-    try:
-        yield
-    finally:
-        if had:
-            names[name] = before
-        else:
-            del names[name]
 
 
 def times_fm(model: Any, folder: Path) -> list[Entry]:
