@@ -27,6 +27,7 @@ from patcomp.commands import (
     speech,
     verdicts,
     verification,
+    watch,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.emit.runtime_lines import own_standard_error
@@ -90,6 +91,7 @@ catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
 catalog_app.command("verdicts")(verdicts.list_verdicts)
 rule_app.command("new")(rule.new_rule)
 rule_app.command("test")(rule.check_rules)
+rule_app.command("watch")(watch.watch_rules)
 
 
 _INTERRUPTED = 130

@@ -318,3 +318,17 @@ def import_modules(names: Sequence[str] | None) -> None:
     """
     for name in names or ():
         _imported(name, f"--import {name}")
+
+
+def check_page(html: Path) -> None:
+    """Check, before work that may take long, that the file of `--html` can be written.
+
+    Raises:
+        UsageError: it is a folder.
+        OSError: it cannot be written.
+    """
+    from patcomp.emit.replacement import check_writable
+
+    if html.is_dir():
+        raise UsageError(f"--html {html} is a folder; name a file")
+    check_writable(html)

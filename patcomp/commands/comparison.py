@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, print_json
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say
 from patcomp.commands.models import Anything, ModelOptions, takes_models
 from patcomp.commands.programs import Hashed, program_of
 from patcomp.commands.progress import working
@@ -19,6 +20,9 @@ from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 def diff(
     first: Anything,
     second: Annotated[str, typer.Argument(help="The same.", show_default=False)],
+    html: Annotated[
+        Path | None, typer.Option(help="Write both programs side by side to this file, to look at in a browser.")
+    ] = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
@@ -28,7 +32,10 @@ def diff(
     The exit code is 3 if they differ.
     """
     from patcomp.ir.difference import difference
+    from patcomp.ir.weights import stored_weights
 
+    if html is not None:
+        check_page(html)
     named = {name: subject_of(name, "diff", (*MODELS, *CONVERTED)) for name in (first, second)}
     has_model = any(found in MODELS for found in named.values())
 
@@ -39,6 +46,15 @@ def diff(
     with working(f"comparing {first} and {second}"):
         (one, its_values), (other, other_values) = read(first), read(second)
         found = difference(one, other, (its_values, other_values))
+    for name, module, values in ((first, one, its_values), (second, other, other_values)):
+        if not values and any(stored_weights(module)):
+            say(f"note: the values of weights are not compared, because {name} has none")
+    if html is not None:
+        from patcomp.report import difference_page
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(difference_page((first, second), (one, other), (its_values, other_values)), encoding="utf-8")
+        say(f"report: {html}")
     if json:
         print_json({"same": not found, **asdict(found)})
     else:

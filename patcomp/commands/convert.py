@@ -22,6 +22,7 @@ from patcomp.commands.common import (
     RandomNumbers,
     UsageError,
     Writer,
+    check_page,
     error_console,
     given_options,
     load_catalogs,
@@ -341,9 +342,7 @@ def check_outputs(
             raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
         check_writable(text)
     if html is not None:
-        if html.is_dir():
-            raise UsageError(f"--html {html} is a folder; name a file")
-        check_writable(html)
+        check_page(html)
     if dump_stages is not None:
         if dump_stages.exists() and not dump_stages.is_dir():
             raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")

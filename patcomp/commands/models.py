@@ -49,7 +49,8 @@ Model = Annotated[str, typer.Argument(help="A model, as for convert.", show_defa
 Anything = Annotated[
     str,
     typer.Argument(
-        help="A model, as for convert, which is converted; an asset, or a bundle that has one; or a text (MLIR).",
+        help="A model, as for convert, which is converted; an asset, or a bundle that has one; a text (MLIR); or a "
+        "report.",
         show_default=False,
     ),
 ]

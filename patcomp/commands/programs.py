@@ -1,8 +1,9 @@
-"""The program of whatever the user names: an asset, a text, or a model, which is converted."""
+"""The program of whatever the user names: an asset, a text, a report, or a model, which is converted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def program_of(
     target: Target | None = None,
     fixed: Mapping[str, int] = MappingProxyType({}),
 ) -> Hashed:
-    """The program of an asset, of the only asset of a bundle, of a text, or of a model, which is converted.
+    """The program of an asset, of the only asset of a bundle, of a text, a report, or a model, which is converted.
 
     Args:
         name: as the user wrote it.
@@ -56,6 +57,10 @@ def program_of(
         from patcomp.commands.opt import parse_file
 
         return parse_file(name), {}
+    if found is Subject.REPORT:
+        from patcomp.report import program_in
+
+        return program_in(Path(name)), {}
     from patcomp.emit.reading import read_asset
 
     return read_asset(asset_in(name, found, command), values=True)

@@ -22,10 +22,11 @@ class Subject(StrEnum):
     BUNDLE = "a bundle"
     ASSET = "an asset"
     TEXT = "the text of a program"
+    REPORT = "a report"
 
 
 MODELS = (Subject.PROGRAM, Subject.FUNCTION, Subject.FOLDER, Subject.NAME)
-CONVERTED = (Subject.ASSET, Subject.BUNDLE, Subject.TEXT)
+CONVERTED = (Subject.ASSET, Subject.BUNDLE, Subject.TEXT, Subject.REPORT)
 
 WHAT_MODELS_ARE = (
     "a model is a file that torch.export.save wrote, FILE.py:FUNCTION, the folder of a checkpoint, timm:NAME, or an id "
@@ -33,6 +34,7 @@ WHAT_MODELS_ARE = (
 )
 
 _SAVED = (".pt2", ".pt", ".pth")
+_TEXTS = {".mlir": Subject.TEXT, ".html": Subject.REPORT}
 _OF_OTHERS = {
     ".gguf": "a GGUF file; `patcomp convert-lm` makes a bundle of it",
     ".safetensors": "a file of weights without a model; give its folder, if config.json is there, or FILE.py:FUNCTION "
@@ -65,7 +67,7 @@ def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
         advice += f". `patcomp convert {name}` makes a bundle of it"
     elif found in MODELS:
         advice += f". `patcomp convert {name}` makes an asset of it"
-    elif found is not Subject.TEXT and Subject.PROGRAM in takes:
+    elif found not in (Subject.TEXT, Subject.REPORT) and Subject.PROGRAM in takes:
         advice += ", and this one is converted already"
     raise UsageError(f"{name} is {found}, which `patcomp {command}` does not take{advice}")
 
@@ -136,8 +138,8 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         raise UsageError(f"{path} is a Python file: {advice if Subject.FUNCTION in takes else other}")
     if path.suffix == ".aimodel":
         raise UsageError(f"{path} is a file, and an asset is a folder; copy the whole folder")
-    if path.suffix == ".mlir":
-        return Subject.TEXT
+    if path.suffix in _TEXTS:
+        return _TEXTS[path.suffix]
     if path.suffix in _SAVED or _is_archive(path):
         return Subject.PROGRAM
     raise UsageError(f"{path} is neither a model, nor an asset, nor the text of a program (.mlir)")

@@ -2,5 +2,6 @@
 programs beside each other."""
 
 from patcomp.report.page import difference_page, html_page
+from patcomp.report.reading import program_in
 
-__all__ = ["difference_page", "html_page"]
+__all__ = ["difference_page", "html_page", "program_in"]

@@ -13,6 +13,7 @@ from patcomp.patterns import RuleSet, Stage
 from patcomp.questions.audit import audit
 from patcomp.questions.ops import Attempt
 from patcomp.report.costs import Numbering, costs_of
+from patcomp.report.reading import packed_text
 from patcomp.report.snapshot import Tables, snapshot
 from patcomp.rewrites import Compilation
 from patcomp.targets import TARGETS, Target
@@ -97,6 +98,7 @@ def conversion_data(
         "watched": [[name, changes, name in fired] for name, changes in watched.items()],
         "verification": _verification(verification, places),
         "difference": None,
+        "program": packed_text(program.module),
         **tables.data(),
     }  # fmt: skip
 

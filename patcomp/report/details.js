@@ -149,7 +149,9 @@ function legend() {
     element("h2", {}, ["How to read the graph"]),
     element("dl", { class: "legend" }, [
       ...LEGEND.flatMap(([kind, words]) => [element("dt", {}, [picture(kind)]), element("dd", {}, [words])]),
-      element("dt", {}, [flag]), element("dd", {}, ["findings of an audit in a box"]),
+      ...(DATA.difference ? [["op other removed", `only in ${DATA.difference.names[0]}`], ["op other added", `only in ${DATA.difference.names[1]}`],
+        ["op other changed", "reads other values"]].flatMap(([kind, words]) => [element("dt", {}, [picture(kind)]), element("dd", {}, [words])]) : []),
+      element("dt", {}, [flag]), element("dd", {}, [DATA.difference ? "differences in a box" : "findings of an audit in a box"]),
     ]),
     paragraph("An edge goes from the op that makes a value to the port of the box, and inside it to the op, that reads it. Constants are lines of the op that reads them. Click an op for its attributes, its IR, the rule that made it and its line of the model. The address of the page then leads to it."),
     ...section("Keys", [element("dl", { class: "keys" }, keys.flatMap(([key, words]) => [element("dt", {}, [element("kbd", {}, [key])]), element("dd", {}, [words])]))]),

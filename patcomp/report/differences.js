@@ -32,7 +32,7 @@ function partnerDetails(op) {
 
 function differenceOverview() {
   const { names, costs, lines, weights } = DATA.difference;
-  const shown = (kind, value) => (kind.includes("bytes") ? size(value) : kind === "ops" ? value : amount(value));
+  const shown = (kind, value) => ({ ops: String, "multiply-adds": amount }[kind] || size)(value);
   const change = (a, b) => (a === b ? "same" : a ? `${b > a ? "+" : ""}${(100 * (b / a - 1)).toFixed(1)} %` : "new");
   const of = (sign) => lines.filter((line) => line[0] === sign);
   const entry = ([sign, text, first, second]) => {
@@ -59,5 +59,17 @@ function goToDifference(op) {
   if (op.stage !== pane.stage || op.graph !== pane.graph) pane.goTo(op.stage, op.graph);
   const node = pane.drawing.root.leaves.get(op.number);
   if (node) pane.drawing.reveal([node]);
+  const opposite = pane === main ? other : main;
+  if (isComparing() && node) showLike(opposite.drawing, viewOf(pane.drawing));
   select(node || { op, sources: new Set() }, pane);
+}
+
+/** Draw on a pane how many ops differ in each box. */
+function flagDifferences(pane) {
+  const graphs = new Map();
+  for (const place of signs.keys()) {
+    const [stage, graph, number] = place.split("/").map(Number);
+    if (stage === pane.stage && number >= 0) addTo(graphs, graph, number);
+  }
+  pane.drawing.flag(countsOf({ ops: [...graphs].map(([graph, numbers]) => [graph, [...numbers]]) }, pane));
 }

@@ -73,7 +73,7 @@ def _totals(module: IRModule) -> dict[str, int]:
     costs = costs_of(module)
     return {
         "ops": module.op_count(),
-        "weight bytes": sum(weight[2] for weight in costs["weights"]),
+        "weights": sum(weight[2] for weight in costs["weights"]),
         "multiply-adds": sum(row[3] for row in costs["work"]),
-        "peak bytes": max((peak[1] for peak in costs["peaks"]), default=0),
+        "tensors, at most": max((peak[1] for peak in costs["peaks"]), default=0),
     }

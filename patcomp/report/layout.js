@@ -102,13 +102,14 @@ function leaving(item, source, otherwise) {
   return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y + item.spot.height };
 }
 
-/** Where an edge reaches an item: at the port of an open box; an op of several operands has them in their order. */
+/** Where an edge reaches an item: at the port of an open box; an op of several operands has them in their order,
+ * unless the order does not matter. */
 function reaching(item, source, otherwise) {
   if (item.expanded && item.isGroup) {
     const x = layOut(item).ins.get(source);
     return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y };
   }
-  if (item.sources.size < 2) return otherwise;
+  if (item.sources.size < 2 || DATA.commutative.includes(item.op.name)) return otherwise;
   const position = [...item.sources].indexOf(source);
   if (position < 0) return otherwise;
   return { x: item.spot.x + (item.spot.width * (position + 1)) / (item.sources.size + 1), y: item.spot.y };

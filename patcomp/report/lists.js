@@ -104,6 +104,7 @@ function showFinding(finding) {
 }
 
 function flagFinding() {
+  if (DATA.difference) return flagDifferences(main);
   const shown = state.finding && main.stage === LAST ? countsOf(state.finding, main) : new Map();
   main.drawing.flag(shown);
   if (shown.size && shown.size <= FEW) main.drawing.reveal([...shown.keys()]);

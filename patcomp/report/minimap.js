@@ -34,7 +34,10 @@ class Minimap {
     context.scale(ratio * this.scale, ratio * this.scale);
     context.strokeStyle = this.colour("--accent");
     context.lineWidth = 2 / this.scale;
-    context.strokeRect(view.x, view.y, view.width, view.height);
+    const edge = context.lineWidth / 2;
+    const [left, top] = [Math.max(edge, view.x), Math.max(edge, view.y)];
+    const [right, bottom] = [Math.min(width - edge, view.x + view.width), Math.min(height - edge, view.y + view.height)];
+    context.strokeRect(left, top, right - left, bottom - top);
   }
 
   /** Paint the boxes anew, after the layout changed. */

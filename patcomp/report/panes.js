@@ -174,4 +174,7 @@ at("other-stage").addEventListener("change", (event) => {
   const { selected } = main.drawing;
   if (selected?.op) markCounterparts(selected.op, main);
 });
-other.onChange = () => (at("other-stage").value = other.stage);
+other.onChange = () => {
+  at("other-stage").value = other.stage;
+  if (DATA.difference) flagDifferences(other);
+};

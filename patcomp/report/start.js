@@ -127,6 +127,7 @@ new ResizeObserver(() => {
 
 // ---- what is shown first -----------------------------------------------------------------------------
 
+document.body.classList.toggle("difference", DATA.difference !== null);
 main.goTo(LAST);
 panel();
 if (!isNarrow()) showDetails(legend());

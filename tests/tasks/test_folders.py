@@ -16,7 +16,7 @@ from patcomp.tasks import TASKS, convert_folder
 from patcomp.tasks.table import task_of
 from tests.helpers.command import Command
 from tests.tasks.comparing import image, runs, same
-from tests.tasks.folders import MODELS, folder
+from tests.tasks.folders import MODELS, SERIES, folder
 
 IN_CI = ("ViTForImageClassification", "YolosForObjectDetection", "WhisperForConditionalGeneration")
 
@@ -35,7 +35,8 @@ def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-WHOLE = [name for name, (kind, _) in MODELS.items() if kind not in ("clip", "siglip", "clap", "whisper", "t5")]
+OTHERS = ("clip", "siglip", "clap", "whisper", "t5")
+WHOLE = [name for name, (kind, _) in MODELS.items() if kind not in OTHERS and name not in SERIES]
 
 
 @pytest.mark.parametrize(
