@@ -7,27 +7,29 @@ const COLOURS = 7; // of kinds; further ones share the last
 /** The module of a weight: that of the op that reads it, or else what its name says. */
 const pathOfWeight = (key, op) => (op && pathOf(op)) || key.split(".").slice(0, -1).join(".");
 
-/** What a program costs: rows of a module's path, a label, a kind, a value and an op. */
+/** What a program costs: rows of a module's path, a label, a kind, a value and an op, made when they are first read. */
+class Cost {
+  constructor(title, text, make) {
+    Object.assign(this, { title, text, make });
+  }
+  get rows() {
+    return (this.made ??= this.make());
+  }
+}
+
 const COSTS = {
-  weights: {
-    title: "Weights", text: size,
-    rows: DATA.costs.weights.map(([key, type, bytes, , reader]) => {
-      const op = reader && opAt(reader);
-      return { path: pathOfWeight(key, op), label: `${key}  ${plainType(type)}`, kind: elementOf(type), value: bytes, op };
-    }),
-  },
-  work: {
-    title: "Multiply-adds", text: amount,
-    rows: DATA.costs.work.map(([place, kind, shapes, count]) =>
-      ({ path: pathOf(opAt(place)), label: `${kind}  ${shapes}`, kind, value: count, op: opAt(place) })),
-  },
-  memory: {
-    title: "Tensors between ops", text: size,
-    rows: DATA.costs.memory.map(([place, bytes]) => {
-      const op = opAt(place);
-      return { path: pathOf(op), label: op.label, kind: op.calls ? compositeOf(op) || op.calls : op.shortName, value: bytes, op };
-    }),
-  },
+  weights: new Cost("Weights", size, () => DATA.costs.weights.map(([key, type, bytes, , reader]) => {
+    const op = reader && opAt(reader);
+    return { path: pathOfWeight(key, op), label: `${key}  ${plainType(type)}`, kind: elementOf(type), value: bytes, op };
+  })),
+  work: new Cost("Multiply-adds", amount, () => DATA.costs.work.map(([place, kind, shapes, count]) => {
+    const op = opAt(place);
+    return { path: pathOf(op), label: `${kind}  ${shapes}`, kind, value: count, op };
+  })),
+  memory: new Cost("Tensors between ops", size, () => DATA.costs.memory.map(([place, bytes]) => {
+    const op = opAt(place);
+    return { path: pathOf(op), label: op.label, kind: op.calls ? compositeOf(op) || op.calls : op.shortName, value: bytes, op };
+  })),
 };
 
 /** The rows as a tree of modules. */
