@@ -161,7 +161,7 @@ def take_picture(browser: Browser, name: str, path: Path) -> None:
     page.locator("#stages button", has_text=stage).click()
     page.evaluate(script)
     page.mouse.move(0, 0)
-    taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(96, dither=Image.Dither.NONE)
+    taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(200, dither=Image.Dither.NONE)
     taken.save(IMAGES / f"{name}.png", optimize=True)
     page.close()
 
@@ -177,9 +177,8 @@ def run() -> None:
         for model in MODELS:
             path = written(model)
             rows.append([model, f"{path.stat().st_size / 1e6:.1f} MB", *measured(browser, path)])
-            for name, (of, *_) in PICTURES.items():
-                if of == model:
-                    take_picture(browser, name, path)
+            for name in (name for name, (of, *_) in PICTURES.items() if of == model):
+                take_picture(browser, name, path)
         browser.close()
     headings = ["model", "file", "open", "ops", "expand, median (largest)", "the same with all expanded",
                 "a frame, ms", "search"]  # fmt: skip

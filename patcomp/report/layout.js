@@ -27,44 +27,46 @@ function layOut(node) {
   const inner = graph.graph();
   const middle = (item) => graph.node(ids.get(item)).x;
   const mean = (items) => [...items].reduce((sum, item) => sum + middle(item), 0) / items.size;
-  const room = LANE * lanes.size;
-  const width = Math.max(inner.width + room, 7.4 * shorten(titleOf(node), 60).length + 50);
-  const dx = (width - inner.width - room) / 2;
+  const xs = graph.edges().flatMap((edge) => graph.edge(edge).points.map(({ x }) => x)); // some are beside the boxes
+  const before = Math.max(0, 6 - Math.min(...xs)), after = Math.max(0, Math.max(...xs) + 6 - inner.width) + LANE * lanes.size;
+  const width = Math.max(inner.width + before + after, 7.4 * shorten(titleOf(node), 60).length + 50);
+  const dx = (width - inner.width + before - after) / 2;
   const dy = graph.hasNode("in") ? -8 : 20; // the title is above
   const height = inner.height + dy - (graph.hasNode("out") ? 16 : 0);
   for (const [item, id] of ids) {
     const { x, y, width, height } = graph.node(id);
     item.spot = { x: x - width / 2 + dx, y: y - height / 2 + dy, width, height };
   }
-  const laneAt = new Map([...lanes.keys()].map((source, index) => [source, dx + inner.width + LANE * index - 4]));
+  const laneAt = new Map([...lanes.keys()].map((source, index) => [source, dx + inner.width + after - LANE * (lanes.size - index) - 4]));
   const near = [...node.ins.keys()].filter((source) => lanes.get(source)?.from !== null);
   const ins = portsAt(width, near, (source) => mean(node.ins.get(source)) + dx);
   for (const [source, { from }] of lanes) if (from === null) ins.set(source, laneAt.get(source));
   const outs = portsAt(width, node.outs.keys(), (source) => mean(node.outs.get(source)) + dx);
   node.layout = { width, height, ins, outs, edges: [] };
 
-  const way = (from, to) => graph.edge(from, to).points.map(({ x, y }) => ({ x: x + dx, y: y + dy }));
+  const edges = [];
+  const way = (from, to) => graph.edge(from ? ids.get(from) : "in", to ? ids.get(to) : "out").points.map(({ x, y }) => ({ x: x + dx, y: y + dy }));
   const add = (from, to, source) => {
-    let points;
-    const top = to && { x: to.spot.x + to.spot.width / 2, y: to.spot.y };
-    if (isFar(from, to, source)) {
-      const bottom = from && leaving(from, source, { x: from.spot.x + from.spot.width / 2, y: from.spot.y + from.spot.height });
-      points = alongLane(laneAt.get(source), bottom, reaching(to, source, top));
-    } else {
-      points = way(from ? ids.get(from) : "in", to ? ids.get(to) : "out");
-      const last = points.length - 1;
-      points[0] = from ? leaving(from, source, points[0]) : { x: ins.get(source), y: 0 };
-      points[last] = to ? reaching(to, source, points[last]) : { x: outs.get(source), y: height };
-    }
-    const isPort = !to || (to.expanded && to.isGroup && layOut(to).ins.has(source));
-    node.layout.edges.push(edgeAlong({ from, to, source, isPort }, points));
+    const lane = isFar(from, to, source) ? laneAt.get(source) : null;
+    const points = lane === null ? way(from, to) : null;
+    edges.push({ from, to, source, lane, points, arrives: lane ?? points[points.length - 2].x });
   };
   for (const [from, targets] of node.edges) {
     for (const [to, sources] of targets) for (const source of sources) add(from, to, source);
   }
-  if (!node.parent) return node.layout;
-  for (const [source, readers] of node.ins) for (const to of readers) add(null, to, source);
-  for (const [source, makers] of node.outs) for (const from of makers) add(from, null, source);
+  for (const [source, readers] of node.parent ? node.ins : []) for (const to of readers) add(null, to, source);
+  for (const [source, makers] of node.parent ? node.outs : []) for (const from of makers) add(from, null, source);
+  const entries = entriesOf(edges);
+  for (const edge of edges) {
+    const { from, to, source, lane } = edge;
+    const start = from ? leaving(from, source) : { x: ins.get(source), y: 0 };
+    const end = to ? { x: entries.get(edge), y: to.spot.y } : { x: outs.get(source), y: height };
+    const isShort = (!from || !to) && edge.points?.length === 3;
+    const between = isShort ? [] : edge.points?.slice(1, -1);
+    const points = lane === null ? [start, ...between, end] : alongLane(lane, from && start, end);
+    const isPort = !to || (isOpen(to) && layOut(to).ins.has(source));
+    node.layout.edges.push(edgeAlong({ from, to, source, isPort }, points));
+  }
   return node.layout;
 }
 
@@ -98,23 +100,32 @@ function levelOf(node, isFar) {
   return [graph, ids];
 }
 
+const isOpen = (item) => item.expanded && item.isGroup;
+
 /** Where an edge leaves an item: at the port of an open box. */
-function leaving(item, source, otherwise) {
-  const x = item.expanded && item.isGroup ? layOut(item).outs.get(source) : undefined;
-  return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y + item.spot.height };
+function leaving(item, source) {
+  const { spot } = item, x = isOpen(item) ? layOut(item).outs.get(source) : undefined;
+  return { x: spot.x + (x ?? spot.width / 2), y: spot.y + spot.height };
 }
 
-/** Where an edge reaches an item: at the port of an open box; an op of several operands has them in their order,
- * unless the order does not matter. */
-function reaching(item, source, otherwise) {
-  if (item.expanded && item.isGroup) {
-    const x = layOut(item).ins.get(source);
-    return x === undefined ? otherwise : { x: item.spot.x + x, y: item.spot.y };
+/** Where each edge reaches its item: at the port of an open box; else side by side, in the order in which they come. */
+function entriesOf(edges) {
+  const places = new Map(), arriving = new Map();
+  for (const edge of edges) {
+    const { to, source } = edge;
+    if (!to) continue;
+    const x = isOpen(to) ? layOut(to).ins.get(source) : undefined;
+    if (x === undefined) addTo(arriving, to, edge);
+    else places.set(edge, to.spot.x + x);
   }
-  if (item.sources.size < 2 || DATA.commutative.includes(item.op.name)) return otherwise;
-  const position = [...item.sources].indexOf(source);
-  if (position < 0) return otherwise;
-  return { x: item.spot.x + (item.spot.width * (position + 1)) / (item.sources.size + 1), y: item.spot.y };
+  for (const [{ spot }, coming] of arriving) {
+    const sources = new Map(); // the edges of one value come to one place
+    for (const edge of [...coming].sort((a, b) => a.arrives - b.arrives)) addTo(sources, edge.source, edge);
+    [...sources.values()].forEach((same, index) => {
+      for (const edge of same) places.set(edge, spot.x + (spot.width * (index + 1)) / (sources.size + 1));
+    });
+  }
+  return places;
 }
 
 function edgeAlong(edge, points) {
