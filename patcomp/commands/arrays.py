@@ -25,13 +25,14 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.ndarray]:
-    """Random inputs of a function.
+    """Random inputs of a function, and zeros for the states of dynamic size, which have no initial content.
 
     Raises:
         UsageError: a size has another form than `x:0=4`, or names no dynamic dimension.
     """
     given: dict[tuple[str, int], int] = {}
-    dynamic = [(spec.name, axis) for spec in signature.inputs for axis, dim in enumerate(spec.shape) if dim is None]
+    specs = (*signature.inputs, *signature.states)
+    dynamic = [(spec.name, axis) for spec in specs for axis, dim in enumerate(spec.shape) if dim is None]
     for text in sizes:
         place, _, number = text.partition("=")
         name, _, axis = place.rpartition(":")
@@ -41,17 +42,22 @@ def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str,
             known = ", ".join(f"{each}:{index}" for each, index in dynamic)
             raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
         given[name, int(axis)] = int(number)
+
+    def shape_of(spec: TensorSpec) -> list[int]:
+        return [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
+
     generator = np.random.default_rng(seed)
     values = {}
     for spec in signature.inputs:
-        shape = [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
-        dtype = _dtype(spec)
+        shape, dtype = shape_of(spec), _dtype(spec)
         if spec.distribution:
             values[spec.name] = _noise(spec, shape, int(generator.integers(2**62)))
             continue
         integral = dtype.kind in "iub"
         values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
-    return values
+    return values | {
+        spec.name: np.zeros(shape_of(spec), _dtype(spec)) for spec in signature.states if None in spec.shape
+    }
 
 
 def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:

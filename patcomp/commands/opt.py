@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, rules_with
+from patcomp.commands.common import Catalogs, UsageError, error_console, rules_with
+from patcomp.commands.tables import show
 from patcomp.errors import PatcompError, RuleError, StageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def opt(
             lines = unified_diff(before.splitlines(), text.splitlines(), "before", name, n=1, lineterm="")
             print("\n".join(lines) or f"{name} changes nothing")
     if timing:
-        Console(stderr=True).print(table)
+        show(table, error_console())
     if not diff:
         print(text)
 

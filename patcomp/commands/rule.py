@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, import_modules, load_catalog, quiet
-from patcomp.commands.tables import wide_console
+from patcomp.commands.tables import show
 
 if TYPE_CHECKING:
     from patcomp.proof.counterexample import Runner
@@ -96,8 +96,7 @@ def _show(name: str, checks: list[Check]) -> None:
     table.add_column("result")
     for check in checks:
         table.add_row(check.name, str(check.runs), _result(check))
-    console = wide_console()
-    console.print(table)
+    show(table)
     for check in checks:
         if check.verdict is not None:
             Console(soft_wrap=True).print(f"proof: {check.verdict}\n", markup=False, highlight=False)

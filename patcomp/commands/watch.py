@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import Modules, UsageError, counted, quiet, run_file, say
-from patcomp.commands.comparison import check_page
-from patcomp.commands.exporting import ExportOptions
-from patcomp.commands.models import Model, Train, Trusted, load_source
+from patcomp.commands.common import UsageError, check_page, counted, load_catalogs, quiet, run_file, say
+from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources, takes_models
 from patcomp.errors import ConversionWarning, PatcompError
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ _PAUSE = 0.3
 """The seconds between two looks at the files."""
 
 
+@takes_models
 def watch_rules(
     file: Annotated[Path, typer.Argument(help="A file FILE.py that declares rules.", show_default=False)],
     model: Model,
@@ -37,9 +36,8 @@ def watch_rules(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the report, which begins with the rule.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Run the rules once, and do not wait for changes.")] = False,
-    modules: Modules = None,
-    train: Train = False,
-    trusted: Trusted = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Run the rules of a file on a model, again at each save: which fired, which came close, what they change.
 
@@ -50,7 +48,7 @@ def watch_rules(
         raise UsageError(f"there is no file {file}; `patcomp rule new NAME` writes one")
     if html is not None:
         check_page(html)
-    watch = Watch(file, model, modules, ExportOptions(train), trusted, rule or (), html)
+    watch = Watch(file, model, options, rule or (), html)
     if once:
         print(watch.answer())
         return
@@ -98,9 +96,7 @@ class Watch:
 
     file: Path
     model: str
-    modules: Sequence[str] | None
-    options: ExportOptions
-    trusted: bool
+    options: ModelOptions
     only: Sequence[str]
     """The names of the rules to show; all if it is empty."""
     html: Path | None
@@ -135,10 +131,10 @@ class Watch:
         shown = self._chosen(rules)
         before = self._program_without()
         assert before.history is not None
-        converter = TorchConverter(catalog=[catalog], random="inputs")
+        converter = TorchConverter(catalog=[catalog, *load_catalogs(self.options.catalog)], random="inputs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConversionWarning)  # what concerns a rule is said below
-            after = converter.add_exported_program(self._source.exported).to_coreai()
+            after = add_sources(converter, self._sources).to_coreai()
         change = str(difference(before.module, after.module))
         if self.html is not None:
             self._write_report(after, shown, change)
@@ -157,13 +153,10 @@ class Watch:
 
     def _program_without(self) -> AIProgram:
         """The model's program without the rules; the model is loaded again if its file was saved."""
-        from patcomp import TorchConverter
-
         saved = self.model_file.stat().st_mtime_ns if self.model_file.is_file() else 0
         if self._without is None or self._without[0] != saved:
-            self._source = load_source(self.model, self.modules, self.options, trusted=self.trusted)
-            converter = TorchConverter(random="inputs").add_exported_program(self._source.exported)
-            self._without = saved, converter.to_coreai()
+            self._sources = load_sources(self.model, "rule watch", self.options)
+            self._without = saved, converted(self._sources, self.options)
         return self._without[1]
 
     def _write_report(self, program: AIProgram, rules: Sequence[Rule], change: str) -> None:

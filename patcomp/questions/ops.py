@@ -28,17 +28,23 @@ def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
     """Which rules made ops, last one first, and which nodes and lines of the user's program they came from.
 
     Args:
-        ops: the ops. Those of one graph that the same rules made are described together.
+        ops: the ops. Those of one graph that the same rules made are described together. Those that come from the
+            same places follow each other, and the places are said once, behind them.
         catalog: the rules; for those that made the ops, the text says where each is declared and what it does.
     """
     known = {rule.name: rule for rule in catalog}
     groups: dict[tuple[str, tuple[str, ...]], list[Operation]] = {}
     for op in [op for op in ops if op.name != "coreai.graph"] or ops:  # the ops inside a graph follow it
         groups.setdefault((_graph_of(op), rules(op.location)), []).append(op)
-    return "\n".join(_explain_group(*key, group, known) for key, group in groups.items())
+    by_places: dict[tuple[str, ...], list[str]] = {}
+    for key, group in groups.items():
+        places = tuple(dict.fromkeys(str(place) for op in group for place in origins(op.location)))
+        by_places.setdefault(places, []).extend(_made(*key, group, known))
+    return "\n".join(line for places, made in by_places.items() for line in (*made, *_from(places)))
 
 
-def _explain_group(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> str:
+def _made(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> list[str]:
+    """What some ops are, and the rules that made them."""
     lines = [name_of(ops[0]) if len(ops) == 1 else f"{len(ops)} ops{f' of @{graph}' if graph else ''}: {_listed(ops)}"]
     for name in made_by:
         rule = known.get(name)
@@ -46,13 +52,13 @@ def _explain_group(graph: str, made_by: Sequence[str], ops: Sequence[Operation],
         lines.append(f"  made by rule {name}{about}")
     if not made_by:
         lines.append(f"  no rule made {'this op' if len(ops) == 1 else 'these ops'}; the import did")
-    places = list(dict.fromkeys(place for op in ops for place in origins(op.location)))
-    lines.extend(f"  from {place}" for place in places[:_SHOWN])
-    if len(places) > _SHOWN:
-        lines.append(f"  and from {len(places) - _SHOWN} more places")
-    if not places:
-        lines.append("  from an unknown place")
-    return "\n".join(lines)
+    return lines
+
+
+def _from(places: Sequence[str]) -> list[str]:
+    """Where in the model ops come from."""
+    more = [f"  and from {len(places) - _SHOWN} more places"] if len(places) > _SHOWN else []
+    return [*(f"  from {place}" for place in places[:_SHOWN]), *more] or ["  from an unknown place"]
 
 
 _SHOWN = 10

@@ -106,17 +106,17 @@ def entries_of(
         raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
     task = task_of(name, chosen)
     if task is None:
-        known = ", ".join(each.name for each in TASKS)
+        known = ", ".join(dict.fromkeys(each.name for each in TASKS))
         raise PatcompError(
             f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
         )
-    purpose = f"for {task.name}"
-    classes = classes_of(task.auto, config)
+    purpose, auto = f"for {task.name}", task.auto.format(name)
+    classes = classes_of(auto, config)
     if not task.heads or not classes:  # otherwise the folder may name a class with a head
-        check_class(place, config, task.auto, classes, purpose)
+        check_class(place, config, auto, classes, purpose)
     check_weight_files(place, config)
     allowed = Allowed((*allowed.missing, *task.heads), (*allowed.unexpected, *task.heads))
-    model = loaded(task.auto, purpose, place, dtype, trust_remote_code, allowed)
+    model = loaded(auto, purpose, place, dtype, trust_remote_code, allowed)
     try:
         found = task.entries(model, place)
     except PatcompError:

@@ -1,11 +1,10 @@
-"""A small program, its report, and one Chromium for all tests of pages."""
+"""A small program, its report, and pages of it in Chromium."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,26 +63,19 @@ def report(program: AIProgram, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
-def opened() -> Iterator[Callable[..., Any]]:
+def opened(browser: Any) -> Callable[..., Any]:
     """A function that opens a file in Chromium: its arguments are those of a page of playwright. What the page asks for
     and complains about are in `requests` and `problems`."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
-    if (chromium := shutil.which("chromium")) is None:
-        pytest.skip("the page is tested in Chromium, which is not installed: apt-get install chromium")
-    options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=options)
 
-        def open_(path: Path, address: str = "", **settings: Any) -> Any:
-            page = browser.new_page(**{"viewport": {"width": 1400, "height": 900}, **settings})
-            page.set_default_timeout(5000)
-            page.problems, page.requests = [], []
-            page.on("pageerror", lambda error: page.problems.append(str(error)))
-            page.on("console", lambda said: page.problems.append(said.text) if said.type == "error" else None)
-            page.on("request", lambda request: page.requests.append(request.url))
-            page.goto(path.as_uri() + address)
-            page.wait_for_selector("body[data-ready]")
-            return page
+    def open_(path: Path, address: str = "", **settings: Any) -> Any:
+        page = browser.new_page(**{"viewport": {"width": 1400, "height": 900}, **settings})
+        page.set_default_timeout(5000)
+        page.problems, page.requests = [], []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda said: page.problems.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(path.as_uri() + address)
+        page.wait_for_selector("body[data-ready]")
+        return page
 
-        yield open_
-        browser.close()
+    return open_

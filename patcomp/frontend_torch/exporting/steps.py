@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import tempfile
 import threading
@@ -18,13 +19,15 @@ from torch.export import ExportedProgram
 from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions
-from patcomp.frontend_torch.exporting.examples import check_example, check_packing
-from patcomp.frontend_torch.exporting.failures import explained, what_is_wrong_with
+from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
+from patcomp.frontend_torch.exporting.failures import explained, unfit, what_is_wrong_with
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.nodes import reads_known_number
 from patcomp.pytorch import draft_export, open_layouts, quiet
+
+_LOGGER = logging.getLogger("patcomp.export")
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
 """Positional arguments, keyword arguments and dynamic shapes."""
@@ -97,7 +100,11 @@ def export(
                 warnings.warn(str(problem), ConversionWarning, stacklevel=2)
             _drop_dead_reads(program)
             return program
-        failure = explained(failures, model)
+        for each in failures:
+            _LOGGER.debug("torch.export fails with %s: %s", type(each).__name__, each)
+        with kept(model), _silently():
+            own = failure_of(model, call)
+        failure = explained(failures, model) if own is None else unfit(own, model, call)
     raise failure from None
 
 
