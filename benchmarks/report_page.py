@@ -150,7 +150,7 @@ def measured(browser: Browser, path: Path) -> Iterator[str]:
         times = page.evaluate(script)
         yield f"{median(times) / 1000:.2f} ({max(times) / 1000:.2f})"
     frames = sorted(page.evaluate(PAN))
-    yield f"{median(frames):.0f} ({frames[-1]:.0f})"
+    yield f"{median(frames) / 1000:.3f} ({frames[-1] / 1000:.3f})"
     yield f"{max(page.evaluate(SEARCH)) / 1000:.2f}"
     page.close()
 
@@ -181,7 +181,7 @@ def run() -> None:
                 take_picture(browser, name, path)
         browser.close()
     headings = ["model", "file", "open", "ops", "expand, median (largest)", "the same with all expanded",
-                "a frame, ms", "search"]  # fmt: skip
+                "a frame", "search"]  # fmt: skip
     print(*markdown_table(headings, rows), sep="\n")
 
 

@@ -110,6 +110,12 @@ function costIn(cost, figure) {
   if (!all) return () => area.append(element("p", { class: "faint" }, ["None here."]));
   let node = moduleTree(cost.rows);
   for (const name of map.path ? map.path.split(".") : []) node = node.modules.get(name);
+  const flagged = new Map(); // for each graph, the ops with the finding that is shown
+  const isFlagged = ({ op }) => {
+    if (!state.finding || !op) return false;
+    if (!flagged.has(op.graph)) flagged.set(op.graph, countsOf(state.finding, LAST, op.graph));
+    return flagged.get(op.graph).has(op.number);
+  };
   const fill = (at, box) => {
     const entries = [...at.modules.values(), ...at.rows].filter((entry) => entry.value).map(onlyInside).sort((a, b) => b.value - a.value);
     for (const { entry, x, y, width, height } of squarified(entries, box)) {
@@ -117,7 +123,7 @@ function costIn(cost, figure) {
       const share = `${cost.text(entry.value)}, ${((100 * entry.value) / all).toFixed(1)} %`;
       if (!entry.modules) {
         const words = width > 46 && height > 26 ? [element("span", {}, [entry.name || entry.label.split("  ")[0].split(".").pop()]), element("small", {}, [cost.text(entry.value)])] : [];
-        area.append(element("button", { class: `box c${colour.get(entry.kind)}`, style: place, title: `${entry.label}\n${entry.path}\n${share}`,
+        area.append(element("button", { class: `box c${colour.get(entry.kind)}${isFlagged(entry) ? " flagged" : ""}`, style: place, title: `${entry.label}\n${entry.path}\n${share}`,
           onclick: () => entry.op && (select({ op: entry.op, sources: new Set() }, main)) }, words));
         continue;
       }

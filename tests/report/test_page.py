@@ -303,6 +303,9 @@ def test_a_finding_of_the_audit_is_drawn_on_the_graph(page: Any) -> None:
     finding.click()
     assert page.locator("#drawing .node.flagged").count() > 0
     assert page.locator("#drawing .flag").count() > 0
+    page.keyboard.press("m")
+    assert page.locator("#map-memory .box.flagged").count() > 0
+    page.keyboard.press("m")
     finding.click()
     assert page.locator("#drawing .flag").count() == 0
 
