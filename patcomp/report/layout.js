@@ -48,8 +48,10 @@ function layOut(node) {
   const way = (from, to) => graph.edge(from ? ids.get(from) : "in", to ? ids.get(to) : "out").points.map(({ x, y }) => ({ x: x + dx, y: y + dy }));
   const add = (from, to, source) => {
     const lane = isFar(from, to, source) ? laneAt.get(source) : null;
+    const same = edges.find((edge) => lane === null && edge.from === from && edge.to === to && isOneLine(edge, source));
+    if (same) return same.sources.add(source);
     const points = lane === null ? way(from, to) : null;
-    edges.push({ from, to, source, lane, points, arrives: lane ?? points[points.length - 2].x });
+    edges.push({ from, to, source, sources: new Set([source]), lane, points, arrives: lane ?? points[points.length - 2].x });
   };
   for (const [from, targets] of node.edges) {
     for (const [to, sources] of targets) for (const source of sources) add(from, to, source);
@@ -58,14 +60,14 @@ function layOut(node) {
   for (const [source, makers] of node.parent ? node.outs : []) for (const from of makers) add(from, null, source);
   const entries = entriesOf(edges);
   for (const edge of edges) {
-    const { from, to, source, lane } = edge;
+    const { from, to, source, sources, lane } = edge;
     const start = from ? leaving(from, source) : { x: ins.get(source), y: 0 };
     const end = to ? { x: entries.get(edge), y: to.spot.y } : { x: outs.get(source), y: height };
     const isShort = (!from || !to) && edge.points?.length === 3;
     const between = isShort ? [] : edge.points?.slice(1, -1);
     const points = lane === null ? [start, ...between, end] : alongLane(lane, from && start, end);
     const isPort = !to || (isOpen(to) && layOut(to).ins.has(source));
-    node.layout.edges.push(edgeAlong({ from, to, source, isPort }, points));
+    node.layout.edges.push(edgeAlong({ from, to, sources, isPort }, points));
   }
   return node.layout;
 }
@@ -99,6 +101,9 @@ function levelOf(node, isFar) {
   }
   return [graph, ids];
 }
+
+/** Whether a further value takes the line of an edge: it has no end of its own at a port or at an op. */
+const isOneLine = ({ from, to, source }, other) => from && to && (source === other || !(isOpen(from) || isOpen(to) || to.kind === "op"));
 
 const isOpen = (item) => item.expanded && item.isGroup;
 

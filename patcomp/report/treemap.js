@@ -28,7 +28,7 @@ const COSTS = {
   })),
   memory: new Cost("Tensors between ops", size, () => DATA.costs.memory.map(([place, bytes]) => {
     const op = opAt(place);
-    return { path: pathOf(op), label: op.label, kind: op.calls ? compositeOf(op) || op.calls : op.shortName, value: bytes, op };
+    return { path: pathOf(op), label: `${nameOf(op)}  ${plainType(op.type)}`, kind: nameOf(op), value: bytes, op };
   })),
 };
 
@@ -83,7 +83,7 @@ const map = { path: "" };
 /** Draw the three treemaps of a module. */
 function drawMap() {
   const steps = map.path ? map.path.split(".") : [];
-  const crumbs = [link("the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
+  const crumbs = [link(DATA.difference ? DATA.difference.names[1] : "the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
   const peaks = DATA.costs.peaks.map(([name, bytes, place]) => [`@${name}: at most `, element("b", {}, [size(bytes)]), " of tensors are alive at once", ...(place ? [", at ", opLink(opAt(place))] : []), ". "]);
   const places = Object.keys(COSTS).map((name) => element("figure", { id: `map-${name}` }));
   at("map").replaceChildren(

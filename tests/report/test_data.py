@@ -107,8 +107,9 @@ def test_an_operand_inside_a_region_is_the_value_that_the_region_takes(report: P
 def test_only_composites_that_came_close_are_named(tmp_path: Path) -> None:
     class Attention(nn.Module):  # its products and views are also in gather_mm, pixel_shuffle and others
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            heads = x.view(2, 3, 2, 4).transpose(1, 2)
-            return nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 3, 8)
+            heads = x.cos().view(2, 3, 2, 4).transpose(1, 2)
+            attended = nn.functional.scaled_dot_product_attention(heads, heads, heads)
+            return attended.transpose(1, 2).reshape(2, 3, 8) * x.sigmoid()  # a gate, and no silu
 
     path = converted(Attention(), torch.ones(2, 3, 8)).html(tmp_path / "report.html")
     assert data_of(path)["nearMisses"] == []
