@@ -76,8 +76,11 @@ class ModelOptions:
         ),
     ] = False
     task: Annotated[
-        Literal["embedding", "rerank"] | None,
-        typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
+        Literal["embedding", "rerank", "boxes"] | None,
+        typer.Option(
+            help="What the model of a folder is for: one vector of a text, one score of it, or the boxes of an "
+            "image with their scores."
+        ),
     ] = None
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None
     image: Annotated[

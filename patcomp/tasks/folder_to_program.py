@@ -17,7 +17,7 @@ from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
 from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
-from patcomp.tasks import timm_models
+from patcomp.tasks import robots, timm_models
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.images import with_image
 from patcomp.tasks.table import CHOSEN, TASKS, task_of
@@ -26,7 +26,7 @@ from patcomp.tasks.table import CHOSEN, TASKS, task_of
 def convert_folder(
     folder: str | Path,
     *,
-    task: Literal["embedding", "rerank"] | None = None,
+    task: Literal["embedding", "rerank", "boxes"] | None = None,
     weights: str | Path | None = None,
     image: tuple[int, int] | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
@@ -43,7 +43,8 @@ def convert_folder(
         folder: has `config.json` and `*.safetensors`; or an id of the hub, `"owner/name"`, which is downloaded; or
             timm's name of an architecture, `"timm:resnet18"`, with `weights`.
         task: `"embedding"` for one vector of a text, with the pooling of sentence-transformers' `modules.json`;
-            `"rerank"` for one score of a text. By default the class of the model says the task.
+            `"rerank"` for one score of a text; `"boxes"` for the scores, labels and boxes of a detector. By default the
+            class of the model says the task.
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
         image: height and width of an image of bytes, which is then the input `image` instead of `pixel_values`: the
             image processor of the folder becomes part of the program.
@@ -91,16 +92,20 @@ def entries_of(
     if chosen is not None and chosen not in CHOSEN:
         raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
     if isinstance(folder, str) and folder.startswith(TIMM):
-        _check_no_image(image)
+        _check_no_image(image, _TIMM)
         return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
     if weights is not None:
         raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
     place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
-        _check_no_image(image)
+        _check_no_image(image, _TIMM)
         check_weight_files(place, config)
         return timm_models.of_folder(place, config, dtype, allowed)
+    if "architectures" not in config and config.get("type") in robots.KINDS:
+        _check_no_image(image, "the observations of a policy are floats")
+        check_weight_files(place, config)
+        return robots.of_folder(place, config, dtype, allowed)
     name = class_name(config)
     if name.endswith(LANGUAGE_MODELS) and chosen is None:
         raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
@@ -129,11 +134,12 @@ def entries_of(
     return found if image is None else with_image(found, place, image)
 
 
-def _check_no_image(image: tuple[int, int] | None) -> None:
+_TIMM = "the transforms of timm compute with Pillow, and are no part of a program"
+
+
+def _check_no_image(image: tuple[int, int] | None, reason: str) -> None:
     if image is not None:
-        raise PatcompError(
-            "the transforms of timm compute with Pillow, and are no part of a program; leave the size of an image out"
-        )
+        raise PatcompError(f"{reason}; leave the size of an image out")
 
 
 def exported(entry: Entry) -> ExportedProgram:
