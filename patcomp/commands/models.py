@@ -26,6 +26,7 @@ from patcomp.commands.common import (
     say,
 )
 from patcomp.commands.exporting import ExportOptions, Source, check_unused, exported_by
+from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.hub import TIMM
@@ -254,7 +255,8 @@ def convert_model(
     Args, raises:
         As `load_sources`.
     """
-    return converted(load_sources(model, command, options), options, target=target, fixed=fixed)
+    with working(f"converting {model}"):
+        return converted(load_sources(model, command, options), options, target=target, fixed=fixed)
 
 
 def converted(
