@@ -2,12 +2,13 @@
 # make check  checks style and types and runs the tests that changed files touch
 # make test   checks style and types and runs the tests, those of the HTML report in Chromium, which root installs with apt
 # make docs   builds the site of the documentation, in ./site
+# make docs-serve   shows the site on http://127.0.0.1:8000, with its search
 #
 # All need Python 3.11 to 3.13 with pip, and make their own environment in .venv first.
 
 PYTHON ?= python3
 
-.PHONY: demo check test browser docs style clean
+.PHONY: demo check test browser docs docs-serve style clean
 
 demo: .venv/installed
 	.venv/bin/patcomp demo
@@ -24,6 +25,9 @@ browser:
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+
+docs-serve: docs
+	.venv/bin/python -m http.server --directory site --bind 127.0.0.1 8000
 
 style: .venv/installed
 	.venv/bin/ruff check .

@@ -3,7 +3,8 @@
     python -m benchmarks.architectures [--markdown] [--only NAME ...] [--source LIBRARY] [--jobs 1]
 
 Each has random weights and a small configuration or a small image; `benchmarks/further.py` measures it. With
-`--markdown`, the table is written to `docs/further-architectures.md`. Needs `pip install 'patcomp[test]' timm`.
+`--markdown`, the table is written to `docs/generated/further-architectures.md`. Needs `pip install 'patcomp[test]'
+timm`.
 """
 
 from __future__ import annotations
@@ -332,8 +333,8 @@ TABLE = Table(
 table has unmodified models of torchvision, timm and transformers that no test converts, with random weights and small
 configurations. Each model is exported with `patcomp.export`, converted, and compared with eager PyTorch on the
 evaluator and on the Core AI runtime. An error is the largest difference, relative to eager's largest value. If a plain
-`torch.export.export` fails, the column `export` says which step exported the model ([export.md](export.md)). Models of
-other packages are on [a page of their own](further-packages.md).
+`torch.export.export` fails, the column `export` says which step exported the model ([export.md](../export.md)). Models
+of other packages are on [a page of their own](further-packages.md).
 """,
     models=ARCHITECTURES,
     remarks={

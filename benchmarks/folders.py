@@ -4,7 +4,7 @@
 
 Each model has the layers of its class in small sizes, and random weights. Every function is compared with eager PyTorch
 on the evaluator and on the Core AI runtime, in float32. With `--markdown`, the table is written to
-`docs/converted-folders.md`.
+`docs/generated/converted-folders.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from patcomp.commands.tables import markdown_table
 from patcomp.commands.torchvision import declare_operators
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "converted-folders.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "converted-folders.md"
 _RIGHT = ["ops", "evaluator", "runtime"]
 _COLUMNS = ["kind", "folder", "part", *_RIGHT, "composites"]
 
@@ -41,7 +41,7 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.bundles import pipelines, segmenters, speech_models
+    from tests.bundles import pipelines, segmenters, speaking_models, speech_models, streaming_models
     from tests.tasks.folders import MODELS, folder
 
     models = [Source(name, partial(folder, name=name)) for name in MODELS]
@@ -52,6 +52,8 @@ def sources() -> tuple[list[Source], list[Source]]:
         *(Source(name, getattr(pipelines, name), flux) for name in ("flux", "flux2_klein")),
         *(Source(name, getattr(segmenters, name)) for name in ("sam", "sam2", "sam3")),
         *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet")),
+        *(Source(name, getattr(streaming_models, name)) for name in ("mimi", "pocket", "vibe_voice", "nemotron")),
+        *(Source(name, getattr(speaking_models, name)) for name in ("speech_t5", "bark")),
     ]  # fmt: skip
     return models, bundles
 
@@ -116,7 +118,7 @@ def markdown(rows: Sequence[tuple[str, ...]]) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", action="store_true", help=f"write the table to docs/{DOCUMENT.name}")
+    parser.add_argument("--markdown", action="store_true", help=f"write the table to docs/generated/{DOCUMENT.name}")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these folders")
     options = parser.parse_args()
     declare_operators()

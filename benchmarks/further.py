@@ -63,7 +63,7 @@ class Table:
     """A page of models."""
 
     document: str
-    """Its file in `docs`."""
+    """Its file in `docs/generated`."""
     heading: str
     """What stands above the table."""
     models: Mapping[str, Mapping[str, Build]]
@@ -251,7 +251,7 @@ def main(module: str) -> None:
     """Measure the models of a module's table, and print them."""
     table: Table = import_module(module).TABLE
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
-    parser.add_argument("--markdown", action="store_true", help=f"write the table to docs/{table.document}")
+    parser.add_argument("--markdown", action="store_true", help=f"write the table to docs/generated/{table.document}")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these models")
     parser.add_argument("--source", choices=list(table.models), help="only those of one package")
     parser.add_argument("--jobs", type=int, default=1, help="processes that measure at the same time")
@@ -281,7 +281,7 @@ def main(module: str) -> None:
             console.print(text, markup=False)
             console.file.flush()
     if options.markdown:
-        document = ROOT / "docs" / table.document
+        document = ROOT / "docs" / "generated" / table.document
         every = ((source, name) for source, models in table.models.items() for name in models)
         document.write_text(markdown(table, [known[key] for key in every if key in known]))
         console.print(f"written: {document.relative_to(ROOT)}")

@@ -63,7 +63,7 @@ def convert(folder: Path) -> list[tuple[Any, ...]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--convert", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

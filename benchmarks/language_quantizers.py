@@ -42,9 +42,10 @@ def step(name: str) -> Iterator[None]:
 
 def patcomp(folder: Path, out: Path) -> Path:
     from benchmarks.models import declare_torchvision_operators
-    from patcomp.language import convert_language_model
 
-    declare_torchvision_operators()
+    declare_torchvision_operators()  # before anything imports transformers
+
+    from patcomp.language import convert_language_model
 
     bundle = convert_language_model(folder, out=out, tokenizer=False, check=False, compress="4bit", progress=step)
     return bundle.asset

@@ -3,7 +3,8 @@
     python -m benchmarks.packages [--markdown] [--only NAME ...] [--source PACKAGE] [--jobs 1]
 
 Each has random weights and a small configuration, image or length; `benchmarks/further.py` measures it. With
-`--markdown`, the table is written to `docs/further-packages.md`. benchmarks/README.md says how to install the packages.
+`--markdown`, the table is written to `docs/generated/further-packages.md`. benchmarks/README.md says how to install the
+packages.
 """
 
 from __future__ import annotations
@@ -455,12 +456,12 @@ TABLE = Table(
     document="further-packages.md",
     heading="""# Further packages
 
-`python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../benchmarks/README.md) says how to
-install the packages. The models are from packages that no test uses, with random weights and small configurations,
+`python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../../benchmarks/README.md) says how
+to install the packages. The models are from packages that no test uses, with random weights and small configurations,
 images or lengths. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager
 PyTorch on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the
 largest value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export`
-says which step exported the model ([export.md](export.md)).
+says which step exported the model ([export.md](../export.md)).
 
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
 model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). This program ran with another size than the

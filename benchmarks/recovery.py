@@ -4,7 +4,7 @@
 
 Each architecture is converted with each of its attention implementations, and compared with eager PyTorch on the
 evaluator and on the Core AI runtime; then it is converted from every other form of export. With `--markdown`, the
-table is written to `docs/recovered-composites.md`.
+table is written to `docs/generated/recovered-composites.md`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.models.zoo import Example
 
 ROOT = Path(__file__).parents[1]
-DOCUMENT = ROOT / "docs" / "recovered-composites.md"
+DOCUMENT = ROOT / "docs" / "generated" / "recovered-composites.md"
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,9 @@ def _listed(found: Iterable[tuple[str, str]]) -> list[str]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", action="store_true", help="write the table to docs/recovered-composites.md")
+    parser.add_argument(
+        "--markdown", action="store_true", help="write the table to docs/generated/recovered-composites.md"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these architectures")
     parser.add_argument("--jobs", type=int, default=2, help="processes that measure at the same time")
     options = parser.parse_args()

@@ -26,8 +26,9 @@ _NAMED = re.compile(r"^( *```\w+) (\S+)$", re.MULTILINE)
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add the pages that the navigation does not name yet, so that a new page is never lost."""
-    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
-    rest = sorted(page.name for page in Path(config.docs_dir).glob("*.md") if page.name not in named)
+    named, folder = set(re.findall(r"[\w/-]+\.md", str(config.nav))), Path(config.docs_dir)
+    pages = (page.relative_to(folder).as_posix() for page in folder.rglob("*.md"))
+    rest = sorted(page for page in pages if page not in named)
     if rest:
         config.nav = [*config.nav, {"More": rest}]
     return config
@@ -41,8 +42,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to and from files outside lead to their pages, and write what Python-Markdown reads differently."""
+    up = "../" * page.file.src_uri.count("/")
     for source, moved in MOVED.items():
-        markdown = re.sub(rf"\]\((\.\./)?{source}", f"]({moved}", markdown)
+        markdown = re.sub(rf"\]\((\.\./)*{source}", f"]({up}{moved}", markdown)
     if page.file.src_uri in MOVED.values():
         markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
     titled = _NAMED.sub(lambda found: found[1] if found[2] == "run" else f'{found[1]} title="{found[2]}"', markdown)

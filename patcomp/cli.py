@@ -8,7 +8,6 @@ import warnings
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from patcomp import __version__
 from patcomp.commands import (
@@ -24,11 +23,15 @@ from patcomp.commands import (
     opt,
     questions,
     rule,
+    running,
     speech,
     verdicts,
+    verification,
+    watch,
 )
 from patcomp.commands.common import UsageError, say
-from patcomp.errors import ConversionWarning, PatcompError
+from patcomp.emit.runtime_lines import own_standard_error
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -68,8 +71,8 @@ app.command()(language.generate)
 app.command()(speech.transcribe)
 app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
-app.command()(assets.run)
-app.command()(comparison.verify)
+app.command()(running.run)
+app.command()(verification.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)
 app.command()(compress.compress)
@@ -88,25 +91,48 @@ catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
 catalog_app.command("verdicts")(verdicts.list_verdicts)
 rule_app.command("new")(rule.new_rule)
 rule_app.command("test")(rule.check_rules)
+rule_app.command("watch")(watch.watch_rules)
+
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line; an error is one message on standard error.
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 3 if the answer is no (`ANSWER_IS_NO`).
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
     """
-    try:
-        with warnings.catch_warnings():
-            shown = warnings.showwarning
-            warnings.showwarning = lambda message, kind, *place: (
-                say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
-            )
-            app()
-    except (PatcompError, OSError, LookupError, ValueError) as error:
-        message = error.args[0] if isinstance(error, KeyError) else error  # str() would quote it
-        Console(stderr=True).print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+    with own_standard_error():
+        try:
+            with warnings.catch_warnings():
+                shown = warnings.showwarning
+                warnings.showwarning = lambda message, kind, *place: (
+                    say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
+                )
+                app(prog_name="patcomp")
+        except SystemExit as ending:
+            if ending.code == _INTERRUPTED:  # as typer ends after Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
+        except (PatcompError, OSError, LookupError, ValueError) as error:
+            say(f"error: {_sentence(error)}")
+            sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
-if __name__ == "__main__":
-    main()
+def _sentence(error: Exception) -> str:
+    """What an exception says, as a sentence that names its subject."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        told = {
+            FileNotFoundError: "there is no file or folder {}",
+            IsADirectoryError: "{} is a folder, and not a file",
+            NotADirectoryError: "a part of the path {} is a file, and not a folder",
+            PermissionError: "you have no permission for {}",
+        }
+        return told.get(type(error), f"{{}}: {error.strerror}").format(error.filename)
+    if isinstance(error, UnsupportedError):
+        return error.without_code()
+    # str() would quote that of a KeyError
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)

@@ -134,8 +134,14 @@ class UnsupportedError(PatcompError, ValueError):
     """The program cannot be converted; `problems` lists every reason."""
 
     def __init__(self, headline: str, problems: Sequence[Problem]):
-        self.problems = tuple(problems)
+        self.headline, self.problems = headline, tuple(problems)
         super().__init__(_numbered(headline, problems))
+
+    def without_code(self) -> str:
+        """The message without the code to paste."""
+        return _numbered(
+            self.headline, [replace(each, advice=each.advice.partition("\n\n")[0]) for each in self.problems]
+        )
 
 
 class AssetError(PatcompError, RuntimeError):

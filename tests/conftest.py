@@ -15,7 +15,9 @@ import tests.helpers.thorough  # (its profile has to be known before tests are c
 import tests.helpers.torchvision_ops  # noqa: F401
 from patcomp.emit.native import Native
 
-pytest_plugins = [f"tests.helpers.{name}" for name in ("as_users_run", "changed", "command", "sampled", "workers")]
+pytest_plugins = [
+    f"tests.helpers.{name}" for name in ("as_users_run", "browser", "changed", "command", "sampled", "workers")
+]
 
 # Modules with `pytestmark = AS_USERS_RUN` (tests/helpers/as_users_run.py) have none of these settings.
 os.environ["PATCOMP_STRICT"] = "1"  # a rule that fails is an error, not a warning

@@ -335,7 +335,7 @@ def _caches(path: Path) -> Iterator[str]:
 
 
 def test_each_cache_has_an_owner_a_bound_and_a_reason() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture-records.md").read_text()
     section = page.partition("## Caches\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([\w./]+)` \| (`[^|]+`) \|[^|]+\|[^|]+\|$", section, re.MULTILINE)
     listed = {f"{file}: {name}" for file, names in rows for name in re.findall(r"`(\w+)`", names)}

@@ -158,7 +158,10 @@ class Unsupported(nn.Module):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["convert", "nothing.pt2"], "there is no file nothing.pt2"),
+        (
+            ["convert", "nothing.pt2"],
+            "there is no file or folder nothing.pt2; a model is a file that torch.export.save wrote",
+        ),
         (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
         (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.multinomial, aten.poisson"),
         (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
@@ -344,7 +347,7 @@ def test_text_on_standard_output(patcomp: Command, tmp_path: Path) -> None:
 
 def test_convert_says_that_it_turns_eval_mode_on(patcomp: Command, tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)
-    note = "note: net of nets.py returns a module in train mode; it is converted in eval mode"
+    note = "note: nets.py:net is converted in eval mode; --train keeps its train mode"
     done = patcomp("convert", "nets.py:net", "--text", "-")
     assert note in done.err
     assert "b_1_running_mean" not in done.out
@@ -353,6 +356,7 @@ def test_convert_says_that_it_turns_eval_mode_on(patcomp: Command, tmp_path: Pat
     assert "b_1_running_mean" in done.out  # which a batch norm in train mode writes to
     assert note in patcomp("explain", "nets.py:net", "%linear").err
     assert "note: " not in patcomp("convert", "nets.py:evaluating", "--text", "-").err
+    assert "note: " not in patcomp("convert", "nets.py:net", "--text", "-", "--quiet").err
 
 
 def test_dumps_of_an_earlier_run_are_removed(patcomp: Command, tmp_path: Path) -> None:
@@ -497,7 +501,8 @@ def of_a_branch(): return Branching(), (torch.randn(3, 2),)
         (
             ["convert", "failing.py:of_other_inputs"],
             1,
-            "of_other_inputs of failing.py cannot be exported: a and b must",
+            "of_other_inputs of failing.py cannot be exported: the model fails on its example inputs in eager PyTorch, "
+            "too; they are input: 3x3 of float32, and Linear(in_features=2, out_features=2, bias=True) does not take",
         ),
         (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, or a dict of keyword arguments, got T"),
         (
@@ -532,10 +537,7 @@ def test_mistakes_of_the_users_are_messages(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (
-            ["explain", "folder", "x"],
-            "folder is a folder; a model is a file that torch.export.save wrote, or FILE.py:FUNC",
-        ),
+        (["inspect", "folder"], "folder is the folder of a model, which `patcomp inspect` does not take; it takes an "),
         (["convert", "net.py"], "net.py is a Python file: name the function in it"),
         (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
         (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),
@@ -549,6 +551,7 @@ def test_mistakes_of_the_users_are_messages(
 def test_questions_that_make_no_sense(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "net.py").write_text("x = 1\n")
+    (tmp_path / "net.pt2").write_text("no program\n")
     done = patcomp(*arguments)
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err

@@ -181,4 +181,4 @@ def test_wrong_usage(patcomp: Command, arguments: list[str], complaint: str) -> 
 def test_the_process_of_a_job_finds_patcomp(tmp_path: Path) -> None:
     ended = convert_one(BatchJob("missing", ("missing.pt2",), str(tmp_path)))
     assert (ended.code, ended.data) == (1, None)
-    assert ended.reason.startswith("error: there is no file missing.pt2")
+    assert ended.reason.startswith("error: there is no file or folder missing.pt2")

@@ -13,13 +13,16 @@ import shlex
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from patcomp.cli import app
 from tests.helpers import warm
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!http)([^)#]+)")
@@ -108,16 +111,18 @@ def test_catalog_page_is_current() -> None:
     from patterns_catalog import all_rules
 
     expected = catalog_page(list(all_rules())) + "\n"
-    command = "patcomp catalog list --markdown > docs/catalog.md"
-    assert (ROOT / "docs/catalog.md").read_text() == expected, f"update it: {command}"
+    command = "patcomp catalog list --markdown > docs/generated/catalog.md"
+    assert (ROOT / "docs/generated/catalog.md").read_text() == expected, f"update it: {command}"
 
 
 def test_composites_page_is_current() -> None:
     from patcomp.commands.composites_page import composites_page
     from patterns_catalog import default_rules
 
-    command = "patcomp catalog composites --markdown > docs/composites.md"
-    assert (ROOT / "docs/composites.md").read_text() == composites_page(default_rules()) + "\n", f"update it: {command}"
+    command = "patcomp catalog composites --markdown > docs/generated/composites.md"
+    assert (ROOT / "docs/generated/composites.md").read_text() == composites_page(default_rules()) + "\n", (
+        f"update it: {command}"
+    )
 
 
 def test_pages_of_authoring_functions_and_pattern_ops_are_current() -> None:
@@ -125,12 +130,14 @@ def test_pages_of_authoring_functions_and_pattern_ops_are_current() -> None:
     from patcomp.commands.matched_page import matched_page
     from patterns_catalog import default_rules
 
-    command = "patcomp catalog functions --markdown > docs/authoring-functions.md"
+    command = "patcomp catalog functions --markdown > docs/generated/authoring-functions.md"
     page = functions_page()
-    assert (ROOT / "docs/authoring-functions.md").read_text() == page + "\n", f"update it: {command}"
+    assert (ROOT / "docs/generated/authoring-functions.md").read_text() == page + "\n", f"update it: {command}"
     assert page.count("* no example") == 1  # c.target_spec, which rules do not build
-    command = "patcomp catalog pattern-ops --markdown > docs/pattern-ops.md"
-    assert (ROOT / "docs/pattern-ops.md").read_text() == matched_page(default_rules()) + "\n", f"update it: {command}"
+    command = "patcomp catalog pattern-ops --markdown > docs/generated/pattern-ops.md"
+    assert (ROOT / "docs/generated/pattern-ops.md").read_text() == matched_page(default_rules()) + "\n", (
+        f"update it: {command}"
+    )
 
 
 def test_recovering_rules_are_found_for_every_composite() -> None:
@@ -145,10 +152,6 @@ def test_recovering_rules_are_found_for_every_composite() -> None:
 
 
 def test_commands_in_the_pages_exist() -> None:
-    from typer.main import get_command
-
-    from patcomp.cli import app
-
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]
     for page in PAGES:
         used = set(re.findall(r"`patcomp ([a-z][a-z-]*)", page.read_text()))
@@ -171,3 +174,19 @@ def test_the_page_of_proofs_refutes_a_wrong_identity_and_proves_the_mended_one(t
         done = warm.run(tmp_path, "-m", *shlex.split(command))
         assert done.returncode == returned, done.stdout
         assert all(line in done.stdout for line in lines.splitlines()), done.stdout
+
+
+def test_the_readme_links_every_page() -> None:
+    linked = set(re.findall(r"\]\(([\w/.-]+\.md)\)", (ROOT / "README.md").read_text()))
+    pages = {page.relative_to(ROOT).as_posix() for page in PAGES} - {"README.md"}
+    assert linked == pages | {"benchmarks/README.md"}
+
+
+def test_the_guide_and_the_page_of_the_command_line_name_every_command() -> None:
+    found: Any = get_command(app)
+    groups = {name for name, command in found.commands.items() if hasattr(command, "commands")}
+    names = {f"{group} {name}" for group in groups for name in found.commands[group].commands}
+    names |= set(found.commands) - groups
+    for page in ("guide", "command-line"):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        assert names - set(re.findall(rf"patcomp ((?:(?:{'|'.join(groups)}) )?[a-z-]+)", text)) == set()

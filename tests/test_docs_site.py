@@ -7,8 +7,15 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -34,16 +41,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-MOVED = {"README.md": "", "CONTRIBUTING.md": "contributing", "benchmarks/README.md": "benchmarks", "LICENSE": "license"}
-PAGES = {**{f"docs/{page.name}": page.stem for page in (ROOT / "docs").glob("*.md")}, **MOVED}
-"""The folder of each page on the site, by its source. The API is made of docstrings, and the licence is no Markdown."""
+MOVED = {
+    "README.md": "index",
+    "CONTRIBUTING.md": "contributing",
+    "benchmarks/README.md": "benchmarks",
+    "LICENSE": "license",
+}
+SOURCES = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+PAGES = {**{f"docs/{page}": page.removesuffix(".md") for page in SOURCES}, **MOVED}
+"""Each page of the site, by its source. The API is made of docstrings, and the licence is no Markdown."""
+TO_READ = sorted(source for source in PAGES if "/generated/" not in source and source != "LICENSE")
 
 
 def test_pages_show_what_their_markdown_says(site: Path) -> None:
     """Every word in its order, headings as headings, blocks as highlighted code, and numbers that go on."""
     for source in sorted(PAGES.keys() - {"docs/api.md", "LICENSE"}):
         wanted = of_markdown((ROOT / source).read_text())
-        found = of_html((site / PAGES[source] / "index.html").read_text())
+        found = of_html((site / f"{PAGES[source]}.html").read_text())
         for what, value in vars(wanted).items():
             assert getattr(found, what) == value, f"{what} of {source}"
 
@@ -58,19 +72,20 @@ def test_pages_show_marks_of_blocks_nowhere(site: Path) -> None:
 
 def test_the_api_has_the_headings_of_its_page(site: Path) -> None:
     wanted = of_markdown((ROOT / "docs/api.md").read_text()).headings
-    found = iter(of_html((site / "api/index.html").read_text()).headings)
+    found = iter(of_html((site / "api.html").read_text()).headings)
     assert all(heading in found for heading in wanted)
 
 
 def test_every_page_and_name_is_found_by_the_search(site: Path) -> None:
     found = {entry["location"] for entry in json.loads((site / "search/search_index.json").read_text())["docs"]}
-    pages = {f"{page.stem}/" for page in (ROOT / "docs").glob("*.md")}
-    assert (
-        pages
-        | {"", "contributing/", "benchmarks/", "license/", "authoring-functions/#csoftmax", "pattern-ops/#atenabs"}
-        <= found
-    )
-    assert "api/#patcomp.frontend_torch.converter.TorchConverter.to_coreai" in found
+    names = {"generated/authoring-functions.html#csoftmax", "generated/pattern-ops.html#atenabs"}
+    assert {f"{page}.html" for page in PAGES.values()} | names <= found
+    assert "api.html#patcomp.frontend_torch.converter.TorchConverter.to_coreai" in found
+
+
+@pytest.mark.parametrize("source", TO_READ)
+def test_a_page_is_read_in_one_sitting(source: str) -> None:
+    assert len((ROOT / source).read_text().split()) <= 3000, f"{source} is too long: make two pages of it"
 
 
 def test_the_api_has_every_public_name(site: Path) -> None:
@@ -86,3 +101,78 @@ def test_the_api_has_every_public_name(site: Path) -> None:
 def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     loaded = re.compile(r'<(?:script|link|img)[^>]*(?:src|href)="?(https?:)?//')
     assert [page for page in site.rglob("*.html") if loaded.search(page.read_text())] == []
+
+
+def test_every_link_leads_to_a_page_and_a_place_on_it(site: Path) -> None:
+    texts = {page.resolve(): page.read_text() for page in site.rglob("*.html")}
+    places = {page: set(re.findall(r'\bid="?([^"\s>]+)', text)) for page, text in texts.items()}
+    for page, text in texts.items():
+        if page.name == "404.html":  # its links begin at the root of a server
+            continue
+        for link in re.findall(r'<a\b[^>]*?\bhref="?([^"\s>]+)', text):
+            address, _, place = unquote(unescape(link)).partition("#")
+            if re.match(r"\w+:", address):
+                continue
+            target = (page.parent / address).resolve() if address else page
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), f"{page.name} links to {link}"
+            assert not place or target.suffix != ".html" or place in places[target], f"{page.name} links to {link}"
+
+
+# ---- in a browser --------------------------------------------------------------------------------------
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+DESK = {"viewport": {"width": 1400, "height": 900}, "color_scheme": "dark"}
+_WIDER = """[...document.querySelectorAll('.md-content > article > *')]
+    .filter(part => part.scrollWidth > innerWidth && getComputedStyle(part).overflowX == 'visible')
+    .map(part => part.outerHTML)"""
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """The address of the site: a search reads other files, which pages that are opened as files may not."""
+    handler = partial(Silent, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        """Standard error is for failures."""
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("source", TO_READ)
+@pytest.mark.parametrize("settings", [PHONE, DESK], ids=["phone", "desk"])
+def test_a_page_is_drawn_without_a_complaint_and_fits_its_window(
+    settings: dict[str, Any], source: str, served: str, browser: Any
+) -> None:
+    page = browser.new_page(**settings)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("response", lambda got: problems.append(got.url) if got.status >= 400 else None)
+    page.goto(f"{served}/{PAGES[source]}.html", wait_until="domcontentloaded")
+    assert page.locator("article h1").count() == 1
+    assert page.evaluate(_WIDER) == []
+    assert not problems
+    page.close()
+
+
+def test_the_search_answers(served: str, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(f"{served}/index.html")
+    page.locator("input[name=query]").first.fill("fixed sizes")
+    page.wait_for_selector(".md-search-result__item a")
+    assert page.locator(".md-search-result__item a").count() >= 3
+    page.close()
+
+
+def test_a_page_that_is_opened_as_a_file_says_how_to_search(site: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((site / "guide.html").as_uri())
+    assert "make docs-serve" in page.locator("aside.md-banner").inner_text()
+    page.locator("article a[href*='generated/composites']").first.click()
+    assert "composites" in page.title().lower()
+    page.close()

@@ -60,7 +60,7 @@ def convert_bundle(
             installed.
         name: of the bundle; by default that of the folder.
         progress: is called with the name of each step.
-        writer: what writes the assets, `"python"` or `"coreai"`; by default coreai-core where it is installed.
+        writer: what writes the assets, `"python"` or `"coreai"`; by default as for `AIProgram.save_asset`.
         options: of the kind, such as `image_size`.
 
     If the process is killed, the same call goes on behind the components that are finished. Nothing is at `out` until

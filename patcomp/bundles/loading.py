@@ -15,7 +15,7 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.errors import reason_of
 
 
-def model_of(folder: Path, library: str, name: str, dtype: str) -> Any:
+def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) -> Any:
     """A model in evaluation mode.
 
     Args:
@@ -23,6 +23,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str) -> Any:
         library: `"diffusers"` or `"transformers"`.
         name: of the class.
         dtype: of the weights.
+        options: further ones of `from_pretrained`.
 
     Raises:
         BundleError: the library is not installed, or cannot load the model; or weights of the model are missing.
@@ -37,7 +38,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str) -> Any:
     with _quiet():
         try:
             made, report = kind.from_pretrained(
-                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, dtype)}
+                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, dtype)}, **options
             )
         except Exception as error:  # the files and the code of a model can make it raise anything
             raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.commands.common import UsageError
+from patcomp.errors import near_names
 
 if TYPE_CHECKING:
     from patcomp.emit.signature import EntrySignature, TensorSpec
@@ -25,13 +26,14 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.ndarray]:
-    """Random inputs of a function.
+    """Random inputs of a function, and zeros for the states of dynamic size, which have no initial content.
 
     Raises:
         UsageError: a size has another form than `x:0=4`, or names no dynamic dimension.
     """
     given: dict[tuple[str, int], int] = {}
-    dynamic = [(spec.name, axis) for spec in signature.inputs for axis, dim in enumerate(spec.shape) if dim is None]
+    specs = (*signature.inputs, *signature.states)
+    dynamic = [(spec.name, axis) for spec in specs for axis, dim in enumerate(spec.shape) if dim is None]
     for text in sizes:
         place, _, number = text.partition("=")
         name, _, axis = place.rpartition(":")
@@ -41,17 +43,22 @@ def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str,
             known = ", ".join(f"{each}:{index}" for each, index in dynamic)
             raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
         given[name, int(axis)] = int(number)
+
+    def shape_of(spec: TensorSpec) -> list[int]:
+        return [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
+
     generator = np.random.default_rng(seed)
     values = {}
     for spec in signature.inputs:
-        shape = [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
-        dtype = _dtype(spec)
+        shape, dtype = shape_of(spec), _dtype(spec)
         if spec.distribution:
             values[spec.name] = _noise(spec, shape, int(generator.integers(2**62)))
             continue
         integral = dtype.kind in "iub"
         values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
-    return values
+    return values | {
+        spec.name: np.zeros(shape_of(spec), _dtype(spec)) for spec in signature.states if None in spec.shape
+    }
 
 
 def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
@@ -80,7 +87,7 @@ def read_inputs(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in file.files}
     except (*damages, MemoryError) as error:
-        raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote: {error}") from error
+        raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote") from error
     for spec in (*signature.inputs, *signature.states):
         dtype = _dtype(spec)
         if spec.name in values and not dtype.isbuiltin and values[spec.name].dtype == np.float32:
@@ -101,10 +108,10 @@ def read_input_files(given: Sequence[str], signature: EntrySignature) -> dict[st
     specs, values = {spec.name: spec for spec in signature.inputs}, {}
     for each in given:
         name, separator, file = each.partition("=")
-        if not separator or name not in specs:
-            raise UsageError(
-                f"--input {each} must have the form INPUT=FILE, such as image=photo.png; there are {', '.join(specs)}"
-            )
+        if not separator:
+            raise UsageError(f"--input {each} must have the form INPUT=FILE, such as image=photo.png")
+        if name not in specs:
+            raise UsageError(f"--input {each}: there is no input {name}; there are {near_names(name, specs)}")
         path = Path(file)
         if not path.is_file():
             raise UsageError(f"--input {each}: there is no file {path}")
@@ -116,7 +123,7 @@ def _array_in(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
     except (ValueError, EOFError, OSError) as error:
-        raise UsageError(f"--input: {path} is not a file that numpy.save wrote: {error}") from error
+        raise UsageError(f"--input: {path} is not a file that numpy.save wrote") from error
 
 
 def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
@@ -124,8 +131,8 @@ def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
     if spec.element_type != "ui8" or len(spec.shape) != 3 or spec.shape[2] != 3:
         shape = "x".join("?" if dim is None else str(dim) for dim in spec.shape)
         raise UsageError(
-            f"--input: {path} is an image, and {spec.name} is {shape} of {spec.element_type}, and not height x width x "
-            "3 of bytes; convert the model with --image, or give the numbers as .npy"
+            f"--input: {path} is no file .npy, and no image, as {spec.name} is {shape} of {spec.element_type}, and not "
+            "height x width x 3 of bytes; give the numbers as .npy, or convert the model with --image"
         )
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError

@@ -1,27 +1,32 @@
-"""`patcomp inspect` and `run`: look into an asset, and call it."""
+"""`patcomp inspect`: look into an asset. What the other commands for assets have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from patcomp.commands.bundles import inspect_bundle
-from patcomp.commands.common import AsJson, UsageError, print_json, say
+from patcomp.commands.common import AsJson, UsageError, print_json
+from patcomp.commands.subjects import Subject, assets_of, subject_of
 from patcomp.commands.tables import print_table
-from patcomp.errors import UnknownNameError, near_names
+from patcomp.errors import near_names
 
 if TYPE_CHECKING:
     from patcomp.emit.inspection import Inspection
-    from patcomp.emit.signature import EntrySignature
 
 AssetOrBundle = Annotated[
-    Path, typer.Argument(help="The .aimodel folder of an asset, or the folder of a bundle.", show_default=False)
+    str, typer.Argument(help="The .aimodel folder of an asset, or the folder of a bundle.", show_default=False)
 ]
-AssetPath = Annotated[Path, typer.Argument(help="The .aimodel folder of an asset.", show_default=False)]
-Entrypoint = Annotated[str, typer.Option(help="The name of the function.")]
+Entrypoint = Annotated[
+    str | None, typer.Option(help="The name of the function; by default main, or the only one.", show_default=False)
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(help="The size of a dynamic dimension of random inputs and empty states, x:0=4; otherwise 2."),
+]
 
 
 def inspect(
@@ -32,10 +37,10 @@ def inspect(
     """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components."""
     from patcomp.emit.inspection import inspect_asset
 
-    if asset.suffix != ".aimodel" and (asset / "metadata.json").is_file():
-        inspect_bundle(asset, json)
+    if subject_of(asset, "inspect", (Subject.ASSET, Subject.BUNDLE)) is Subject.BUNDLE:
+        inspect_bundle(Path(asset), json)
         return
-    found = inspect_asset(asset)
+    found = inspect_asset(Path(asset))
     if json:
         print_json(found.to_dict())
     else:
@@ -69,93 +74,39 @@ def _print(found: Inspection, shown: int) -> None:
     )
 
 
-def run(
-    asset: AssetPath,
-    inputs: Annotated[
-        Path | None, typer.Option(help="A file of numpy.savez with the inputs, and states, by name; otherwise random.")
-    ] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            help="An input from a file, image=photo.png or x=values.npy; may be given several times. An image file "
-            "goes with an input of bytes.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write outputs and new states to this file, as numpy.savez.")
-    ] = None,
-    entrypoint: Entrypoint = "main",
-    size: Annotated[
-        list[str] | None,
-        typer.Option(help="The size of a dynamic dimension for random inputs, x:0=4; otherwise 2."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0,
-    backend: Annotated[
-        Literal["runtime", "evaluator"],
-        typer.Option(help="The Core AI runtime, or the reference evaluator, which needs no coreai-core."),
-    ] = "runtime",
-    json: AsJson = False,
-) -> None:
-    """Run an asset on the Core AI runtime or the reference evaluator, and show its outputs.
-
-    Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
-    distributions.
-    """
-    from patcomp.commands.arrays import described_array, random_inputs, read_input_files, read_inputs, write_outputs
-    from patcomp.emit.asset import Asset, toolchain
-    from patcomp.emit.metadata import read_metadata
-    from patcomp.emit.reading import opened, read_asset, signatures
-    from patcomp.emit.replacement import check_writable
-
-    if output is not None:
-        check_writable(output)
-    if inputs is not None and size:
-        raise UsageError("--size is for random inputs; leave it out with --inputs")
-    if backend == "runtime":
-        toolchain()
-    signature = entry(signatures(read_asset(asset)[0], read_metadata(asset)), entrypoint)
-    from_files = read_input_files(given or (), signature)
-    if inputs is not None:
-        values = read_inputs(inputs, signature) | from_files
-    elif from_files.keys() >= {spec.name for spec in signature.inputs}:
-        values = from_files
-    else:
-        values = random_inputs(signature, size or (), seed) | from_files
-        which = "the other inputs are random" if from_files else "random inputs"
-        say(f"{which}, with seed {seed}; --inputs FILE.npz gives {'them' if from_files else 'others'}")
-    state = {spec.name: values.pop(spec.name) for spec in signature.states if spec.name in values}
-    if backend == "runtime":
-        with opened(asset) as native:
-            outputs, state = native.call(asset, values, state, entrypoint)
-    else:
-        outputs = Asset(asset).evaluate(values, state, entrypoint)
-    if both := outputs.keys() & state.keys():
-        state = {f"state {name}" if name in both else name: value for name, value in state.items()}
-    described = {
-        kind: [described_array(name, value) for name, value in values.items()]
-        for kind, values in (("outputs", outputs), ("states", state))
-    }
-    if json:
-        print_json(described)
-    else:
-        rows = [[_cell(each) for each in row.values()] for rows in described.values() for row in rows]
-        print_table(["output", "type", "min", "max", "mean", "NaN"], rows)
-    if output is not None:
-        write_outputs(output, outputs | state)
-        say(f"outputs: {output}")
-
-
-def entry(functions: Mapping[str, EntrySignature], name: str) -> EntrySignature:
-    """The signature of a function.
+def chosen_entry(functions: Collection[str], name: str | None) -> str:
+    """The name of a function of an asset or a model: the given one, or else main, or the only one.
 
     Raises:
-        UnknownNameError: there is none of this name.
+        UsageError: there is none of this name, or there are several without main.
     """
+    if name is None and ("main" in functions or len(functions) == 1):
+        return "main" if "main" in functions else next(iter(functions))
+    if name is None:
+        raise UsageError(f"there are several functions; choose one with --entrypoint: {', '.join(functions)}")
     if name not in functions:
-        raise UnknownNameError(f"there is no entry point {name!r}; there are {near_names(name, functions)}")
-    return functions[name]
+        raise UsageError(f"--entrypoint {name}: there is no such function; there are {near_names(name, functions)}")
+    return name
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def parts_of(name: str, found: Subject, component: str | None) -> dict[str, Path]:
+    """The folders of the assets in a bundle by their roles, or that of one of them; of an asset, its own.
+
+    Args:
+        name: as the user wrote it.
+        found: what it is, an asset or a bundle.
+        component: the role of the one that is wanted.
+
+    Raises:
+        UsageError: there is none of this role.
+    """
+    if found is not Subject.BUNDLE:
+        if component is not None:
+            raise UsageError(f"--component goes with a bundle, and {name} is {found}")
+        return {"": Path(name)}
+    assets = assets_of(Path(name))
+    if component is None:
+        return assets
+    if component not in assets:
+        raise UsageError(f"--component {component}: there is no such component; there are {', '.join(assets)}")
+    return {component: assets[component]}

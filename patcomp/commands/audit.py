@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,27 +11,24 @@ import typer
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
-    Catalogs,
     Fix,
-    Modules,
     UsageError,
-    load_catalogs,
     print_json,
     sizes_in,
 )
-from patcomp.commands.comparison import program_of
 from patcomp.commands.convert import target_of
-from patcomp.commands.models import Trusted, load_source
+from patcomp.commands.models import Anything, ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.programs import program_of
+from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 if TYPE_CHECKING:
     from patcomp.questions.audit import Audit
     from patcomp.targets import Target
 
 
+@takes_models
 def audit(
-    program: Annotated[
-        str, typer.Argument(help="An asset, a text (MLIR), or a model, which is converted for the target.")
-    ],
+    program: Anything,
     target: Annotated[str, typer.Option(help="cpu, gpu, neural_engine, or one of a catalog.")],
     without: Annotated[
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
@@ -42,10 +38,9 @@ def audit(
         bool,
         typer.Option("--run", help="Run a model with its example inputs, and name the ops that overflow float16."),
     ] = False,
-    modules: Modules = None,
-    catalog: Catalogs = None,
-    trusted: Trusted = False,
     json: AsJson = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """List the constructs of a program that do not suit a device, with their places and the rules that rewrite them.
 
@@ -54,12 +49,12 @@ def audit(
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules
 
-    chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
+    chosen, sizes = target_of(target, without, options.catalog), sizes_in(fix)
     assert chosen is not None
     if run:
-        found = _run(program, modules, catalog, trusted, chosen, sizes)
+        found = _run(program, options, chosen, sizes)
     else:
-        module, _ = program_of(program, modules, catalog, trusted, target=chosen, fixed=sizes)
+        module, _ = program_of(program, "audit", options, target=chosen, fixed=sizes)
         found = audited(module, chosen, default_rules())
     if json:
         print_json(found.to_dict())
@@ -69,20 +64,10 @@ def audit(
         sys.exit(ANSWER_IS_NO)
 
 
-def _run(
-    name: str,
-    modules: list[str] | None,
-    catalogs: list[str] | None,
-    trusted: bool,
-    target: Target,
-    sizes: Mapping[str, int],
-) -> Audit:
-    """The audit of a model that is converted for the target, and run."""
-    from patcomp import TorchConverter
-
-    if Path(name).is_dir() or name.endswith(".mlir"):
-        raise UsageError(f"--run takes a model, which has example inputs; {name} is a program")
-    source = load_source(name, modules, trusted=trusted)
-    converter = TorchConverter(catalog=load_catalogs(catalogs), random="inputs").add_exported_program(source.exported)
-    program = converter.to_coreai(target=target, fixed=sizes)
-    return program.audit(target, source.inputs_for(program))
+def _run(name: str, options: ModelOptions, target: Target, sizes: Mapping[str, int]) -> Audit:
+    """The audit of a model that is converted for the target, and run; of its first function if it has several."""
+    if (found := subject_of(name, "audit", (*MODELS, *CONVERTED))) not in MODELS:
+        raise UsageError(f"--run takes a model, which has example inputs, and {name} is {found}")
+    sources = load_sources(name, "audit", options)
+    program = converted(sources, options, target=target, fixed=sizes)
+    return program.audit(target, sources[0].inputs_for(program), entrypoint=sources[0].entry)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def list_rules(
     stage: Annotated[str | None, typer.Option(help="Only the rules of this stage.")] = None,
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/catalog.md.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/catalog.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
     """List every rule: name, stage, matched ops, place of declaration and description."""
@@ -101,7 +101,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
 
 
 def list_composites(
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/composites.md.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/composites.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
     """List every composite: declaration, formula, how many rules recover it."""
@@ -120,7 +120,9 @@ def list_composites(
 
 def list_functions(
     pattern: Annotated[str, typer.Argument(help="A shell pattern of names: 'reduce_*'.")] = "*",
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/authoring-functions.md.")] = False,
+    markdown: Annotated[
+        bool, typer.Option(help="Print a Markdown page, docs/generated/authoring-functions.md.")
+    ] = False,
 ) -> None:
     """List the functions that build Core AI ops, `c.NAME(...)`: parameters, meaning and an example."""
     from patcomp.commands.functions_page import authoring_functions, example_of, functions_page, signature_of
@@ -140,7 +142,7 @@ def list_functions(
 
 
 def list_pattern_ops(
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/pattern-ops.md.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/pattern-ops.md.")] = False,
     catalog: Catalogs = None,
 ) -> None:
     """List the ops in the patterns of rules, `a.NAME(...)`, each as a rule writes it."""
@@ -163,7 +165,8 @@ def catalog_page(rules: Iterable[Rule]) -> str:
     lines = [
         "# The rules",
         "",
-        "Made by `patcomp catalog list --markdown > docs/catalog.md`. [proofs.md](proofs.md) explains the proofs.",
+        "Made by `patcomp catalog list --markdown > docs/generated/catalog.md`. [proofs.md](../proofs.md) explains "
+        "the proofs.",
     ]
     for stage in Stage:
         rows = [
@@ -187,7 +190,7 @@ def ops(
     pattern: Annotated[
         str, typer.Argument(help="One op with its overloads, aten.add, or a shell pattern of names: 'aten.add*'.")
     ] = "*",
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/supported-ops.md.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/supported-ops.md.")] = False,
 ) -> None:
     """List the supported PyTorch ops: how they are converted, element types, ranks and limits."""
     from patcomp.commands.ops_page import ops_page, ranks_text

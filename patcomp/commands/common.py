@@ -96,7 +96,9 @@ AllowUnexpected = Annotated[
 Writer = Annotated[
     Literal["python", "coreai"] | None,
     typer.Option(
-        "--writer", help="What writes the asset, python or coreai; by default coreai-core where it is installed."
+        "--writer",
+        help="What writes the asset, python or coreai; by default coreai-core where it is installed, and python for "
+        "256 MiB of weights and more.",
     ),
 ]
 
@@ -147,9 +149,28 @@ def sizes_in(texts: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
+_spinners: list[Console] = []
+"""The console on which a spinner turns now; only this console can write above it."""
+
+
+@contextmanager
+def spinning(console: Console) -> Iterator[None]:
+    """While a spinner turns on a console, messages are written above it."""
+    _spinners.append(console)
+    try:
+        yield
+    finally:
+        _spinners.remove(console)
+
+
+def error_console() -> Console:
+    """The console of standard error, for messages, because standard output is for the command's data."""
+    return _spinners[-1] if _spinners else Console(stderr=True)
+
+
 def say(message: str) -> None:
-    """Print a message on standard error, because standard output is for the command's data."""
-    Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+    """Print a message on standard error."""
+    error_console().print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def quiet() -> None:
@@ -268,7 +289,8 @@ def run_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _importing_from(str(path.parent.absolute())), running(str(path)):
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    with _importing_from(str(path.parent.absolute())), running(str(shown)):
         spec.loader.exec_module(module)
     return module
 
@@ -296,3 +318,17 @@ def import_modules(names: Sequence[str] | None) -> None:
     """
     for name in names or ():
         _imported(name, f"--import {name}")
+
+
+def check_page(html: Path) -> None:
+    """Check, before work that may take long, that the file of `--html` can be written.
+
+    Raises:
+        UsageError: it is a folder.
+        OSError: it cannot be written.
+    """
+    from patcomp.emit.replacement import check_writable
+
+    if html.is_dir():
+        raise UsageError(f"--html {html} is a folder; name a file")
+    check_writable(html)

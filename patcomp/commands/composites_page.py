@@ -65,7 +65,7 @@ def composites_page(rules: Iterable[Rule]) -> str:
     lines = [
         "# The composites",
         "",
-        "Made by `patcomp catalog composites --markdown > docs/composites.md`. Which",
+        "Made by `patcomp catalog composites --markdown > docs/generated/composites.md`. Which",
         "models have which is in [recovered-composites.md](recovered-composites.md).",
     ]
     for item, recovering in recovered_by(rules).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,7 @@ import typer
 
 from patcomp.commands.common import (
     AsJson,
-    Catalogs,
     Fix,
-    Modules,
     Random,
     RandomNumbers,
     UsageError,
@@ -24,16 +23,18 @@ from patcomp.commands.common import (
     say,
     sizes_in,
 )
-from patcomp.commands.convert import target_of
-from patcomp.commands.models import Trusted, load_source
+from patcomp.commands.convert import check_outputs, target_of
+from patcomp.commands.models import ModelOptions, add_sources, load_sources, takes_models
 from patcomp.commands.progress import working
-from patcomp.emit.replacement import check_target
+from patcomp.commands.subjects import MODELS, Subject, subject_of
+from patcomp.commands.tables import show
 
 if TYPE_CHECKING:
     from patcomp.compression import CompressionRequest
     from patcomp.emit.asset import Writer as WriterName
 
 
+@takes_models
 def compress(
     model: Annotated[str, typer.Argument(help="The model, as for convert; or a bundle of a language model.")],
     schemes: Annotated[
@@ -78,17 +79,17 @@ def compress(
     html: Annotated[
         Path | None, typer.Option(help="Write the HTML report of the result; with --compare it has a plot of all.")
     ] = None,
-    modules: Modules = None,
-    catalog: Catalogs = None,
-    trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
     writer: Writer = None,
     json: AsJson = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Convert a model with smaller weights, and show what became of each weight."""
     from patcomp import TorchConverter
     from patcomp.compression import CompressionRequest
 
+    found = subject_of(model, "compress", (*MODELS, Subject.BUNDLE))
     if budget is not None and bits is not None:
         raise UsageError("give --budget or --bits, not both")
     size = int(budget) if budget is not None and budget.isdigit() else budget
@@ -97,24 +98,25 @@ def compress(
         request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
     if bool(schemes) != compare:
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
-    if _is_bundle(Path(model)):
+    if found is Subject.BUNDLE:
+        options.check_unused(model, found)
         requests = [CompressionRequest.of(each) for each in schemes] if schemes else [request]
         _compress_bundle(Path(model), output, requests, check, calibrate, html, writer, json)
         return
     _check_is_no_text(check, calibrate, compare)
-    if output is not None:
-        check_target(output, force)
-    sizes = sizes_in(fix)
+    check_outputs(output, None, html, None, force, writer)
+    chosen, sizes = target_of(target, None, options.catalog), sizes_in(fix)
     with working(f"exporting {model}", True):
-        source = load_source(model, modules, trusted=trusted)
+        sources = load_sources(model, "compress", options)
+        source = sources[0]
     with working(f"converting {model}", True):
-        converter = TorchConverter(catalog=load_catalogs(catalog), random=random.value)
-        converter.add_exported_program(source.exported)
-        program = converter.to_coreai(target=target_of(target, None, catalog), fixed=sizes)
+        converter = TorchConverter(catalog=load_catalogs(options.catalog), random=random.value)
+        program = add_sources(converter, sources).to_coreai(target=chosen, fixed=sizes)
     with working(f"compressing {model}", True):
         seen = request.is_budget and source.exported.example_inputs is not None
         examples = source.inputs_for(program) if check or calibrate or seen else None
-        small = request.applied(program.compress, examples, calibrate=calibrate is not None)
+        shrink = partial(program.compress, entrypoint=source.entry)
+        small = request.applied(shrink, examples, calibrate=calibrate is not None)
     assert small.compression is not None
     if html is not None:
         small.html(html)
@@ -125,11 +127,7 @@ def compress(
     if json:
         print_json(small.compression.as_dict())
     else:
-        print(small.compression)
-
-
-def _is_bundle(path: Path) -> bool:
-    return path.suffix != ".aimodel" and (path / "metadata.json").is_file()
+        show(small.compression)
 
 
 def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -> None:
@@ -157,8 +155,14 @@ def _compress_bundle(
         raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
+    from patcomp.bundle_folders.json_files import object_in
     from patcomp.commands.torchvision import declare_operators
 
+    if (kind := object_in(bundle / "metadata.json").get("kind")) not in ("llm", "vlm"):
+        raise UsageError(
+            f"{bundle} is a bundle of the kind {kind}, and those of language models are compressed; convert its model "
+            "again with --compress"
+        )
     declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
     from patcomp.language import compress_bundle, measure_compression
@@ -182,6 +186,7 @@ def _compress_bundle(
         if json:
             print_json(report.as_dict())
         else:
-            print(report)
+            for table in report.tables():
+                show(table)
     if output is not None:
         say(f"bundle:      {output}")

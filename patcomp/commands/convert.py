@@ -9,34 +9,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
-from rich.console import Console
 
 from patcomp.commands.batch import BatchJob
 from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.bundles import convert_to_bundle, is_for_bundle
 from patcomp.commands.common import (
     ANSWER_IS_NO,
-    AllowMissing,
-    AllowUnexpected,
     AsJson,
-    Catalogs,
     Compress,
     Fix,
-    Modules,
     Random,
     RandomNumbers,
     UsageError,
     Writer,
+    check_page,
+    error_console,
     given_options,
     load_catalogs,
     print_json,
     say,
     sizes_in,
 )
-from patcomp.commands.comparison import half_type
-from patcomp.commands.exporting import ExportOptions
-from patcomp.commands.models import OptionalModel, Train, Trusted, is_on_the_hub, load_sources
+from patcomp.commands.models import ModelOptions, OptionalModel, load_sources, takes_models
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import MODELS, Subject, is_on_the_hub, subject_of
+from patcomp.commands.tables import show
 from patcomp.emit.replacement import check_target, check_writable
 from patcomp.hub import TIMM
 
@@ -58,6 +55,7 @@ class Width(StrEnum):
     keep = "keep"
 
 
+@takes_models
 def convert(
     context: typer.Context,
     model: OptionalModel = None,
@@ -76,18 +74,8 @@ def convert(
     int64: Annotated[Width, typer.Option(help="Narrow 64-bit integers to 32 bits, or keep them.")] = Width.narrow,
     float64: Annotated[Width, typer.Option(help="Narrow 64-bit floats to 32 bits, or keep them.")] = Width.narrow,
     random: Random = RandomNumbers.refuse,
-    half: Annotated[
-        bool, typer.Option("--half", help="Convert the module and its floating-point inputs to float16 first.")
-    ] = False,
-    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="The same to bfloat16.")] = False,
-    dynamic: Annotated[
-        list[str] | None, typer.Option(help="A dynamic dimension, x:0=batch:1..64; may be given several times.")
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace the module strictly.")] = False,
     input_names: Annotated[str, typer.Option(help="Names of the inputs, separated by commas.")] = "",
     output_names: Annotated[str, typer.Option(help="Names of the outputs, separated by commas.")] = "",
-    modules: Modules = None,
-    catalog: Catalogs = None,
     recover: Annotated[
         str, typer.Option(help="The composites to recover: all, none, or names separated by commas.")
     ] = "all",
@@ -118,22 +106,6 @@ def convert(
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the components of a bundle with PyTorch.")
     ] = False,
-    task: Annotated[
-        Literal["embedding", "rerank"] | None,
-        typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            help="The model of a folder takes an image of bytes, 480x640 (height, width); its image processor becomes "
-            "part of the asset."
-        ),
-    ] = None,
-    allow_missing: AllowMissing = None,
-    allow_unexpected: AllowUnexpected = None,
-    train: Train = False,
-    trusted: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False,
     writer: Writer = None,
     batch: Annotated[
@@ -142,8 +114,12 @@ def convert(
     jobs: Annotated[int, typer.Option(help="How many models of --batch to convert at the same time.")] = 1,
     junit: Annotated[Path | None, typer.Option(help="Write the results of --batch to this file, as JUnit XML.")] = None,
     json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only notes, warnings and errors.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show only warnings and errors, and what --report asks for.")
+    ] = False,
     verbose: Annotated[bool, typer.Option(help="Show a progress bar, also if there is no terminal.")] = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error.
 
@@ -159,6 +135,9 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
+    found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE))
+    if kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
+        raise UsageError(f"--kind goes with a folder, and {model} is {found}")
     if is_for_bundle(model, output, kind):
         convert_to_bundle(context, model, output, kind, setting, dtype, target, compress, not no_check, writer, quiet)
         return
@@ -170,19 +149,16 @@ def convert(
         raise UsageError("--json and --text - would both be on standard output; give --text a file")
     if output is None and text is None:
         output = _default_output(model)
-    _check_outputs(output, text, html, dump_stages, force, writer)
-    chosen, sizes = target_of(target, without, catalog), sizes_in(fix)
+    check_outputs(output, text, html, dump_stages, force, writer)
+    chosen, sizes = target_of(target, without, options.catalog), sizes_in(fix)
     smaller = None if compress is None else CompressionRequest.of(compress)
-    options = ExportOptions(train, half_type(half, bfloat16), tuple(dynamic or ()), strict)
     with working(f"exporting {model}", not quiet):
-        allowed = {"--allow-missing": allow_missing or [], "--allow-unexpected": allow_unexpected or []}
-        sources = load_sources(model, modules, options, task=task, weights=weights, image=image, allowed=allowed,
-                               trusted=trusted)  # fmt: skip
+        sources = load_sources(model, "convert", options, notes=not quiet)
         for source in sources if verify else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         converter = TorchConverter(
-            catalog=load_catalogs(catalog), int64=_choice(int64), float64=_choice(float64), random=random.value
+            catalog=load_catalogs(options.catalog), int64=_choice(int64), float64=_choice(float64), random=random.value
         )
         for source in sources:
             converter.add_exported_program(
@@ -201,21 +177,23 @@ def convert(
             verbose=verbose,
         )
     if not quiet:
-        _show(program, report, dump_stages)
+        _show(program, dump_stages)
+    if report:
+        say(str(program.report()))
     verification = None
     if verify:
         with working(f"verifying {model}", not quiet):
             for source in sources:
                 verification = _verified(program, source, by_module=html is not None)
                 if not (quiet and verification):
-                    say(str(verification))
+                    show(verification, error_console())
                 if not verification:
                     break
     if smaller is not None:
         with working(f"compressing {model}", not quiet):
             program = smaller.applied(program.compress)
         if not quiet:
-            say(str(program.compression))
+            show(program.compression, error_console())
     if text == STANDARD_OUTPUT:
         print(program)
     elif text is not None:
@@ -283,13 +261,11 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _show(program: AIProgram, report: bool, dump_stages: Path | None) -> None:
+def _show(program: AIProgram, dump_stages: Path | None) -> None:
     from patcomp.emit.stages import stage_table
 
-    Console(stderr=True).print(stage_table(program.reports))
+    show(stage_table(program.reports), error_console())
     say(str(program.summary()))
-    if report:
-        say(str(program.report()))
     if dump_stages is not None:
         say(f"stage dumps: {dump_stages}")
 
@@ -333,14 +309,15 @@ def _default_output(model: str) -> Path:
     if is_on_the_hub(model):
         return Path(f"{model.partition('/')[2]}.aimodel")
     if Path(model).is_dir():  # whose name may have a dot
-        return Path(f"{Path(model)}.aimodel")
+        place = Path(model)
+        return Path(f"{place if place.name.strip('.') else place.resolve().name}.aimodel")
     file, separator, function = model.rpartition(".py:")
     if separator:  # the functions of a file have assets of their own
         return Path(f"{file}-{function}.aimodel")
     return Path(model).with_suffix(".aimodel")
 
 
-def _check_outputs(
+def check_outputs(
     output: Path | None,
     text: Path | None,
     html: Path | None,
@@ -365,9 +342,7 @@ def _check_outputs(
             raise UsageError(f"--text {text} is a folder; name a file, or - for standard output")
         check_writable(text)
     if html is not None:
-        if html.is_dir():
-            raise UsageError(f"--html {html} is a folder; name a file")
-        check_writable(html)
+        check_page(html)
     if dump_stages is not None:
         if dump_stages.exists() and not dump_stages.is_dir():
             raise UsageError(f"--dump-stages {dump_stages} is a file; name a folder")

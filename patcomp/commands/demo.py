@@ -13,7 +13,7 @@ from rich.console import Console
 
 from patcomp import TorchConverter
 from patcomp.commands.common import require_transformers, running
-from patcomp.commands.tables import composites_line
+from patcomp.commands.tables import composites_line, show
 from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.inspection import inspect_asset
@@ -77,10 +77,10 @@ def run_demo(console: Console, folder: Path) -> bool:
     converter = TorchConverter().add_exported_program(exported, output_names=["logits"])
     program = converter.to_coreai(dump_ir=stages)
     console.print(f"{len(exported.graph.nodes)} FX nodes became {program!r}\n", highlight=False)
-    console.print(stage_table(program.reports))
+    show(stage_table(program.reports), console)
     console.print(composites_line(program), highlight=False)
     verification = program.verify_against(model, inputs)
-    console.print(verification)
+    show(verification, console)
     asset = program.save_asset(path)
     found = inspect_asset(path)
     console.print(

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.commands.common import UsageError, run_file, running, say
+from patcomp.commands.common import UsageError, run_file, running
 from patcomp.errors import ExportError, PatcompError, near_names
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Source:
     output_names: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
     """The names of the inputs, outputs and states, if they differ from the exported program's names."""
+    note: str = ""
+    """What happened to the module that the user did not ask for."""
 
     @cached_property
     def model(self) -> Callable[..., Any]:
@@ -151,12 +153,10 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
         )
     if shapes and options.dynamic:
         raise UsageError(f"{function} of {path} returns dynamic shapes itself; leave out --dynamic")
+    note = ""
     if not options.train and any(part.training for part in module.modules()):
         module.eval()
-        say(
-            f"note: {function} of {path} returns a module in train mode; it is converted in eval mode, in which "
-            "dropout does nothing and batch norm uses its saved statistics. --train keeps the module's mode."
-        )
+        note = f"{name} is converted in eval mode; --train keeps its train mode"
     if options.half:
         module, inputs = _in_half(module, inputs, getattr(torch, options.half))
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
@@ -167,7 +167,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
             exported = export(module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict)
         except ExportError as error:
             raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
-    return Source(name, exported, module)
+    return Source(name, exported, module, note=note)
 
 
 def check_unused(name: str, options: ExportOptions) -> None:

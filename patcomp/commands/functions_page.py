@@ -112,12 +112,13 @@ _OPERANDS = {"F": ["x", "y"], "f32": ["x", "y"], "INT": ["n", "m"], "B": ["p", "
 
 
 def functions_page() -> str:
-    """The page docs/authoring-functions.md."""
+    """The page docs/generated/authoring-functions.md."""
     lines = [
         "# Authoring functions",
         "",
-        "Made by `patcomp catalog functions --markdown > docs/authoring-functions.md` from the table of the Core AI",
-        "ops. `c.NAME(...)` in a lowering, in the body of a composite and in the target of an optimize rule is one of",
+        "Made by `patcomp catalog functions --markdown > docs/generated/authoring-functions.md` from the table of the "
+        "Core AI ops. `c.NAME(...)` in a lowering, in the body of a composite and in the target of an optimize rule is "
+        "one of",
         "these functions. Numbers, lists and arrays in the place of a tensor become constants. All functions also take",
         "`loc=` and `result_type=`. A row with *one element type* says that the operands of this row must have equal",
         "element types. The families of element types:",

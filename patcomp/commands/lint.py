@@ -20,7 +20,7 @@ from patcomp.commands.common import (
     rule_count,
     rules_with,
 )
-from patcomp.commands.models import convert_model
+from patcomp.commands.models import ModelOptions, convert_model
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def lint_catalog(
     rules = RuleSet(everything[rule.name] for rule in rules)
     fired: set[str] = set()
     for model in corpus or ():
-        for report in convert_model(model, None, catalog).reports:
+        for report in convert_model(model, "lint-catalog", ModelOptions(catalog=catalog)).reports:
             fired |= {name for name, count in report.statistics.fired.items() if count}
     if not corpus:
         fired = fired_by_examples(everything).union(*(_fired_by_programs(rule, modules_of) for rule in everything))

@@ -17,12 +17,13 @@ from patcomp.patterns.language import Attr, Capture, Number, OpNode, PatternNode
 
 
 def matched_page(rules: Iterable[Rule]) -> str:
-    """The page docs/pattern-ops.md."""
+    """The page docs/generated/pattern-ops.md."""
     found = uses_of_ops(rules)
     lines = [
         "# Ops in patterns",
         "",
-        "Made by `patcomp catalog pattern-ops --markdown > docs/pattern-ops.md` from the patterns of the catalog.",
+        "Made by `patcomp catalog pattern-ops --markdown > docs/generated/pattern-ops.md` from the patterns of the "
+        "catalog.",
         "`a.NAME(...)` in a pattern is an op of PyTorch, a composite that another rule has recovered or, in the",
         "optimize stage, an op of Core AI. A pattern can name any op; these are the ones that the catalog's patterns",
         "name, each as one of them writes it. `...` stands for another part of the pattern. Functions of one op, such",

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 def ops_page(ops: Sequence[OpSupport], sweep: Mapping[str, Any]) -> str:
-    """The page docs/supported-ops.md."""
+    """The page docs/generated/supported-ops.md."""
     lines = [
         "# Supported ops",
         "",
-        "Made by `patcomp ops --markdown > docs/supported-ops.md` from the catalog and from a sweep over PyTorch's",
+        "Made by `patcomp ops --markdown > docs/generated/supported-ops.md` from the catalog and from a sweep "
+        "over PyTorch's",
         "own operator samples (`tests/operators/sweep.py`): each is exported, converted, and run on the reference",
         "evaluator and on the Core AI runtime; a sample passes when both agree with eager PyTorch.",
         "",

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from patcomp.commands.common import spinning
+
 PATIENCE = 1.0
 """Seconds after which a step is shown."""
 
@@ -36,7 +38,8 @@ def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], Non
     timer = Timer(PATIENCE, status.start)
     timer.start()
     try:
-        yield advance
+        with spinning(console):
+            yield advance
     finally:
         timer.cancel()
         timer.join()

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from patcomp.commands.common import ANSWER_IS_NO, Catalogs, Modules, quiet
-from patcomp.commands.models import Model, Train, Trusted, convert_model
+from patcomp.commands.common import ANSWER_IS_NO, quiet
+from patcomp.commands.models import Anything, Model, ModelOptions, convert_model, takes_models
+from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 
 def demo(
@@ -26,35 +27,36 @@ def demo(
         sys.exit(ANSWER_IS_NO)
 
 
+@takes_models
 def explain(
-    model: Model,
+    model: Anything,
     what: Annotated[str, typer.Argument(help="A value (%mul_3), an FX node (mul_3) or a source line (model.py:12).")],
-    modules: Modules = None,
-    catalog: Catalogs = None,
-    train: Train = False,
-    trusted: Trusted = False,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from.
 
-    Of an asset, only the lines are known.
+    Of an asset or a text, only the lines are known.
     """
-    if Path(model, "main.mlirb").exists():
-        from patcomp.emit.reading import read_asset
-        from patcomp.patterns import RuleSet
-        from patcomp.questions.programs import explain as explained
-
-        print(explained(read_asset(Path(model))[0], RuleSet(()), what))
+    if subject_of(model, "explain", (*MODELS, *CONVERTED)) in MODELS:
+        print(convert_model(model, "explain", options).explain(what))
         return
-    print(convert_model(model, modules, catalog, train=train, trusted=trusted).explain(what))
+    from patcomp.commands.programs import program_of
+    from patcomp.patterns import RuleSet
+    from patcomp.questions.programs import explain as explained
+
+    print(explained(program_of(model, "explain", options)[0], RuleSet(()), what))
 
 
+@takes_models
 def why_not(
     rule: Annotated[str, typer.Argument(help="A rule's name, as `patcomp catalog list` shows it.")],
     model: Model,
-    modules: Modules = None,
-    catalog: Catalogs = None,
-    train: Train = False,
-    trusted: Trusted = False,
+    *,
+    options: ModelOptions,
 ) -> None:
-    """Show where a rule came closest to matching, and what prevented the match."""
-    print(convert_model(model, modules, catalog, train=train, trusted=trusted).why_not(rule))
+    """Show where a rule came closest to matching, and what prevented the match.
+
+    An asset does not have the stages in which rules match, so only models are taken.
+    """
+    print(convert_model(model, "why-not", options).why_not(rule))

@@ -3,22 +3,90 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.protocol import rich_cast
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
 
 
-def wide_console() -> Console:
-    """A console for tables; it does not wrap lines if the output is read by a program."""
-    console = Console()
+LEFT_OUT = ("relative to", "max rel", "median rel", "PSNR (dB)", "read by", "mean")
+"""The columns that a narrow terminal does not show, the least important first; files and `--json` have all."""
+
+
+_READABLE = 16
+"""The fewest characters in a line of a folded column; if there are fewer, other columns are folded, too."""
+
+_ANY = 10_000
+"""More columns than any table needs."""
+
+
+def show(shown: Any, console: Console | None = None) -> None:
+    """Print tables and lines; tables fit the terminal.
+
+    Args:
+        shown: a table, lines, a group of both, or an object that rich makes one of.
+        console: where to; by default standard output.
+    """
+    console = console or Console()
     if not console.is_terminal:
-        console.width = 240  # a pipe has no width to fit
-    return console
+        console.width = _ANY  # a pipe or a file has no width to fit
+    for part in shown.renderables if isinstance(shown := rich_cast(shown), Group) else [shown]:
+        if isinstance(part, Table):
+            console.print(fitted(part, console), markup=False)
+        else:
+            console.print(part, markup=False, highlight=False, soft_wrap=True)
+
+
+def fitted(table: Table, console: Console) -> Table:
+    """A table that is not wider than the terminal: with lighter lines, with fewer columns, or with shorter names or
+    folded texts in its widest column."""
+    if _width(table, console) <= console.width:
+        return table
+    columns = list(table.columns)
+    for heading in (None, *LEFT_OUT):
+        columns = [column for column in columns if column.header != heading]
+        if _width(lighter := _lighter(table, columns), console) <= console.width:
+            return lighter
+    widths = [max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in columns]
+    widest = max(range(len(columns)), key=widths.__getitem__)
+    left = console.width - (_width(lighter, console) - widths[widest])
+    if left < _READABLE:
+        return lighter  # rich folds several columns
+    lighter = _lighter(table, columns, {widest: left})
+    for index, column in enumerate(lighter.columns):
+        column.no_wrap = index != widest
+    return lighter
+
+
+def _lighter(table: Table, columns: Sequence[Column], limits: Mapping[int, int] = MappingProxyType({})) -> Table:
+    """Some columns of a table, with no lines but that below the headings, and names not longer than the limits."""
+    made = Table(title=table.title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False,
+                 collapse_padding=True)  # fmt: skip
+    for column in columns:
+        made.add_column(column.header, justify=column.justify, overflow="fold")
+    for row in zip(*(column.cells for column in columns), strict=True):
+        made.add_row(*(_shortened(str(cell), limits.get(index)) for index, cell in enumerate(row)))
+    return made
+
+
+def _shortened(cell: str, most: int | None) -> str:
+    """A name without its middle; a text stays whole, because it can be folded."""
+    if most is None or len(cell) <= most or " " in cell:
+        return cell
+    behind = (most - 1) // 2
+    return f"{cell[: most - 1 - behind]}…{cell[-behind:]}"
+
+
+def _width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(max_width=_ANY)).maximum
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -26,7 +94,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*headings)
     for row in rows:
         table.add_row(*row)
-    wide_console().print(table, markup=False)
+    show(table)
 
 
 def markdown_table(

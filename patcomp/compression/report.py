@@ -94,13 +94,17 @@ class CompressionReport:
         }
 
     def __str__(self) -> str:
-        shown = [
-            text_of(self.__rich__()),
-            *(f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items()),
-            *self._rounding(),
-            *map(str, self.others),
-        ]
-        return "\n".join(shown)
+        return "\n".join([text_of(self._table()), *self._lines()])
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+
+        return Group(self._table(), *self._lines())
+
+    def _lines(self) -> list[str]:
+        """What is said below the table."""
+        outputs = (f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items())
+        return [*outputs, *self._rounding(), *map(str, self.others)]
 
     def _rounding(self) -> Iterator[str]:
         """How many weights were rounded by examples, if any were, and what reads the others."""
@@ -111,7 +115,7 @@ class CompressionReport:
             rest = f"; {len(others)} by {readers} were rounded number by number" if others else ""
             yield f"{len(smaller) - len(others)} of {len(smaller)} weights were rounded by the examples{rest}"
 
-    def __rich__(self) -> Table:
+    def _table(self) -> Table:
         from rich.table import Table
 
         table = Table("weight", "read by", "shape", "scheme", title="weights", title_justify="left")

@@ -31,9 +31,14 @@ from patcomp.errors import AssetError as AssetError
 from patcomp.errors import MissingToolchainError
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.pages import releasing
+from patcomp.ir.weights import stored_weights
 
 BLOB_ALIGNMENT = 16
 """Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
+
+LARGE_WEIGHTS = 1 << 28
+"""The bytes of weights from which on patcomp writes by default: coreai-core reads the whole file that it has written
+into memory, to hash it."""
 
 
 def toolchain() -> SimpleNamespace:
@@ -335,7 +340,8 @@ def save_asset(
         facts: the versions of what made the program and the like, which are added to the metadata.
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
-        writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed.
+        writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed and the weights
+            are smaller than 256 MiB.
         progress: is called with the bytes of the program that are written so far, and with all of them; only
             while patcomp writes, because coreai-core does not tell how far it is.
 
@@ -353,7 +359,7 @@ def save_asset(
     target = Path(path)
     check_target(target, force)
     described_by = partial(described, given=metadata, facts=facts or {})
-    if checked_writer(writer) == "python":
+    if chosen_writer(writer, module) == "python":
         prepared = written_in_python(module, described_by, progress)
     else:
         prepared = _handed_over(HandOver.of(module), described_by, target.name, creation_date())
@@ -364,14 +370,18 @@ def save_asset(
     return Asset(target)
 
 
-def checked_writer(writer: str | None) -> Writer:
-    """What writes an asset; None stands for coreai-core where it is installed, and for patcomp elsewhere.
+def chosen_writer(writer: str | None, module: IRModule) -> Writer:
+    """What writes a program.
+
+    None stands for coreai-core where it is installed and the weights are smaller than `LARGE_WEIGHTS`, and for patcomp
+    elsewhere.
 
     Raises:
         ValueError: there is no such writer.
     """
     if writer is None:
-        return "coreai" if has_toolchain() else "python"
+        large = sum(weight.bytes for weight in stored_weights(module)) >= LARGE_WEIGHTS
+        return "coreai" if has_toolchain() and not large else "python"
     if writer not in ("python", "coreai"):
         raise ValueError(f"an asset's writer is 'python' or 'coreai', got {writer!r}")
     return writer  # type: ignore[return-value]

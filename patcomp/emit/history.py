@@ -15,7 +15,8 @@ from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.questions.audit import Audit, audit
-from patcomp.questions.programs import explain, why_not
+from patcomp.questions.ops import Attempt
+from patcomp.questions.programs import closest_attempt, explain
 from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
 from patcomp.targets import Target
@@ -89,7 +90,11 @@ class History(ABC):
 
     def why_not(self, rule: str) -> str:
         """`AIProgram.why_not`."""
-        return why_not(self.rules, self._before, rule, self.options.assume)
+        return self.closest(rule).text
+
+    def closest(self, rule: str) -> Attempt:
+        """How close a rule came to a match."""
+        return closest_attempt(self.rules, self._before, rule, self.options.assume)
 
     def audit(self, module: IRModule, target: Target, overflows: Sequence[Overflow]) -> Audit:
         """`AIProgram.audit`."""
@@ -111,7 +116,15 @@ class History(ABC):
             return replace(compilation, module=self.shown(compilation.module, locations=True))
 
         with collector_paused():
-            return html_page(program, replay, self.rules, places=self.places, **options)
+            return html_page(
+                program,
+                replay,
+                self.rules,
+                closest=self.closest,
+                places=self.places,
+                target=self.options.target,
+                **options,
+            )
 
     def followed_by(self, report: StageReport, module: IRModule) -> Self:
         """The history of a program that a further stage made."""
@@ -206,7 +219,7 @@ class Questions:
 
         options: dict[str, Any] = {"verification": verification, "times": times}
         history = self.history
-        text = html_page(self, None, (), **options) if history is None else history.html(self, **options)
+        text = html_page(self, None, RuleSet(()), **options) if history is None else history.html(self, **options)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path

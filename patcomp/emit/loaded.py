@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.emit.runtime_lines import kept_apart
 from patcomp.errors import UnknownNameError, near_names
 from patcomp.ir.packing import is_packed
 from patcomp.ir.types import ELEMENT_OF_TORCH, tensor
@@ -59,7 +60,8 @@ class LoadedModel:
         if name not in names:
             raise UnknownNameError(f"there is no entry point {name!r}; there are {near_names(name, names)}")
         if name not in self._functions:
-            self._functions[name] = self._model.load_function(name)
+            with kept_apart():
+                self._functions[name] = self._model.load_function(name)
         return self._functions[name]
 
     def call(self, function: Any, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -82,7 +84,8 @@ class LoadedModel:
                 self._stop()
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        with kept_apart():
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

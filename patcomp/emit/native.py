@@ -28,10 +28,11 @@ PATIENCE = 10
 
 
 class NativeError(PatcompError, RuntimeError):
-    """The toolchain or the runtime refused the program; `kind` is the class name of its exception."""
+    """The toolchain or the runtime refused the program; `kind` is the class name of its exception, `message` what it
+    says."""
 
     def __init__(self, kind: str, message: str):
-        self.kind = kind
+        self.kind, self.message = kind, message
         super().__init__(f"{kind}: {message}")
 
 

@@ -235,7 +235,7 @@ class AIProgram(Questions):
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
-                (`docs/assets.md`).
+                and the weights are smaller than 256 MiB (`docs/assets.md`).
             progress: is called with the bytes of the program that are written so far, and with all of them; only
                 while patcomp writes, because coreai-core does not tell how far it is.
 

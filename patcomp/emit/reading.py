@@ -19,7 +19,7 @@ from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.replacement import check_asset
 from patcomp.emit.signature import EntrySignature
 from patcomp.emit.written import hashes_of, module_of
-from patcomp.errors import AssetError
+from patcomp.errors import AssetError, EvaluationError
 from patcomp.ir.module import IRModule, graph_name
 
 
@@ -30,6 +30,7 @@ def opened(path: Path) -> Iterator[Native]:
     Raises:
         FileNotFoundError: there is nothing at the path.
         AssetError: the file or folder at the path is not an asset, or the asset is broken.
+        EvaluationError: an input or state of a call is missing, unknown, or of another type or shape.
         MissingToolchainError: `coreai-core` is not installed.
     """
     check_asset(path)
@@ -38,6 +39,8 @@ def opened(path: Path) -> Iterator[Native]:
         with contextlib.closing(Native()) as native:
             yield native
     except NativeError as error:
+        if error.kind == EvaluationError.__name__:  # the inputs are wrong, and not the asset
+            raise EvaluationError(error.message) from error
         raise AssetError(f"the asset {path} cannot be used", (str(error),)) from error
     except ProcessDied as error:
         raise AssetError(f"the asset {path} cannot be used", (str(error).splitlines()[0],)) from error

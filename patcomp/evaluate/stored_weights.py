@@ -10,10 +10,15 @@ their own, because a process may import that library, too.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from patcomp.evaluate.operators import register
+from patcomp.ir.mapped import mapped
 from patcomp.ir.parts import in_parts
 
 
@@ -41,7 +46,7 @@ def blockwise_shift_scale(
         output_dtype: of the result; by default the scale's.
     """
     element = str(input_dtype or input.dtype).removeprefix("torch.")
-    made = torch.empty(input.shape, dtype=output_dtype or scale.dtype)
+    made = _mapped(input.shape, output_dtype or scale.dtype)
     for place, blocks in in_parts(input.shape, 0, len(scale)):
         data = wide = input[place].float()
         if zero_point is not None:
@@ -61,11 +66,16 @@ def lut_to_dense(indices: Tensor, lut: Tensor, axis: int) -> Tensor:
         lut: (blocks of each axis..., entries, 1); the number of entries is a power of 2.
         axis: along which the elements of an entry would lie, if it had several.
     """
-    made = torch.empty(_shape_of_entries(indices, lut, axis).shape, dtype=lut.dtype)
+    made = _mapped(_shape_of_entries(indices, lut, axis).shape, lut.dtype)
     vector = lut.shape[-1] if axis == 0 else 1
     for place, blocks in in_parts(indices.shape, 0, len(lut)):
         made[place.start * vector : place.stop * vector] = _entries(indices[place], lut[blocks], axis)
     return made
+
+
+def _mapped(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """A new tensor. A large one is in a file, because a table of embeddings takes several times what is stored."""
+    return torch.from_numpy(mapped((math.prod(shape) * dtype.itemsize,), np.dtype(np.uint8))).view(dtype).reshape(shape)
 
 
 def _entries(indices: Tensor, lut: Tensor, axis: int) -> Tensor:

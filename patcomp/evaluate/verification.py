@@ -127,6 +127,8 @@ class Verification:
     """The error of the values that leave each module, in the order of the program; empty unless asked for."""
     departure: Departure | None = None
     """Where the numbers first depart; None if the verification passed, or if this was not asked for."""
+    reference: str = "eager PyTorch"
+    """What the outputs are compared with."""
 
     @property
     def max_abs(self) -> float:
@@ -208,7 +210,7 @@ class Verification:
     def _outputs(self) -> Table:
         result = "passed" if self.passed else "FAILED"
         at = "the tolerances of their types" if self.tolerance is None else f"tolerance {self.tolerance:g}"
-        table = _table(f"against eager PyTorch: {result} at {at}", ("output", "backend"), self.errors)
+        table = _table(f"against {self.reference}: {result} at {at}", ("output", "backend"), self.errors)
         for error in self.errors:
             table.add_row(error.name, error.backend, *_cells(error, self.errors))
         return table

@@ -276,7 +276,7 @@ class TorchConverter:
         Args:
             entrypoints: convert only these entry points.
             recover: the composites to recover: `"all"`, `"none"` or their names, `["rms_norm"]`. The ops of others
-                stay inline; `docs/composites.md` lists all composites.
+                stay inline; `docs/generated/composites.md` lists all composites.
             assume: facts about the programs that rules may rely on but cannot prove, `["masked rows are not read"]`;
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default

@@ -101,7 +101,8 @@ ROWS: tuple[Row, ...] = (
     _broadcasting("add[T: F+F8+INT+C+B]", "addition", commutative=True),
     _broadcasting("and[T: B]", "logical AND", commutative=True),
     op("decomposable.broadcasting_batch_matmul[T: F+F8+INT+C](x: T, y: T) -> output: T",
-        "numpy-style broadcasting form of matrix product (batch dims broadcast)", infer="matmul"),
+        "numpy-style broadcasting form of matrix product (batch dims broadcast)", infer="matmul",
+        multiply_adds="output * x[-1]"),
     _broadcasting("bitwise_and[T: INT+B]", "bitwise AND", commutative=True),
     _broadcasting("bitwise_or[T: INT+B]", "bitwise OR", commutative=True),
     _broadcasting("bitwise_xor[T: INT+B]", "bitwise XOR", commutative=True),
@@ -122,21 +123,25 @@ ROWS: tuple[Row, ...] = (
     _broadcasting("xor[T: B]", "logical XOR", commutative=True),
     # matrix products and convolutions
     op("batch_matmul[T: F+F8+INT+C](x: T, y: T) -> output: T",
-        "matrix product of the last two dims; all leading dims must be equal, no broadcasting", infer="matmul"),
+        "matrix product of the last two dims; all leading dims must be equal, no broadcasting", infer="matmul",
+        multiply_adds="output * x[-1]"),
     op("conv2d[T: F+F8+C](input: T[4], weight: T[4], stride: UIDX[1], dilation: UIDX[1], groups: UIDX[0]) "
         "-> output: T",
-        "2-D convolution NCHW x OIHW, no padding operand (use pad first), grouped and dilated", infer="conv"),
+        "2-D convolution NCHW x OIHW, no padding operand (use pad first), grouped and dilated", infer="conv",
+        multiply_adds="output * weight[1:]"),
     op("conv3d[T: F+F8+C](input: T[5], weight: T[5], stride: UIDX[1;3], dilation: UIDX[1;3], groups: UIDX[0]) "
         "-> output: T",
-        "3-D convolution NCDHW x OIDHW, no padding operand, grouped and dilated", infer="conv"),
+        "3-D convolution NCDHW x OIDHW, no padding operand, grouped and dilated", infer="conv",
+        multiply_adds="output * weight[1:]"),
     op("conv_transpose2d[T: F+F8+C](input: T[4], weight: T[4], stride: UIDX[1], padding: UIDX[1], "
         "dilation: UIDX[1], output_pad: UIDX[1], groups: UIDX[0]) -> output: T",
         "transposed 2-D convolution, weight layout (Cin, Cout/groups, kh, kw), "
         "padding and output padding one value per spatial dim",
-        infer="conv_transpose"),
+        infer="conv_transpose", multiply_adds="input * weight[1:]"),
     op("conv_transpose3d[T: F+F8+C](input: T[5], weight: T[5], stride: UIDX[1;3], padding: UIDX[1;3], "
         "dilation: UIDX[1;3], output_pad: UIDX[1;3], groups: UIDX[0]) -> output: T",
-        "transposed 3-D convolution, weight layout (Cin, Cout/groups, kd, kh, kw)", infer="conv_transpose"),
+        "transposed 3-D convolution, weight layout (Cin, Cout/groups, kd, kh, kw)", infer="conv_transpose",
+        multiply_adds="input * weight[1:]"),
     # reductions, sorting, scans
     _reduction("all[T: B](input: T, axes: IDX[1]) -> result: T",
         "logical AND over the listed axes, reduced dims kept as 1", builder="all_"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from patcomp.ir.module import IRModule, callee, graph_name, names_of
 from patcomp.ir.text import TextPrinter
@@ -15,6 +15,33 @@ from patcomp.ir.xdsl import Attribute, Operation, Region, SSAValue, maker_of, op
 
 Lines = Sequence[tuple[Operation, str]]
 """Ops, and the text of each without names of values."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One difference of two graphs."""
+
+    sign: str
+    """`-` for what only the first has, `+` for what only the second has, `~` for an op that takes other values."""
+    text: str
+    first: Operation | None = None
+    """The op of the first graph, if the difference is of one."""
+    second: Operation | None = None
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.text}"
+
+
+@dataclass(frozen=True)
+class GraphPair:
+    """A graph of the first program, and that of the second which corresponds to it; None if one of them is missing."""
+
+    first: Operation | None
+    second: Operation | None
+    lines: tuple[Line, ...]
+    """How they differ."""
+    ops: Mapping[Operation, Operation] = field(default_factory=dict)
+    """The op of the second graph for each of the first that has an equal one."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +92,30 @@ def difference(
         values: what stands for the values of each program's weights, such as a hash, by name. Weights are compared
             that both have; others count by name and type only.
     """
+    found = [
+        GraphDifference(graph_name(pair.first or pair.second), tuple(map(str, pair.lines)))  # type: ignore[arg-type]
+        for pair in paired_graphs(first, second)
+        if pair.lines
+    ]
+    shared = [name for name in values[0] if name in values[1]]
+    return Difference(tuple(found), tuple(name for name in shared if values[0][name] != values[1][name]))
+
+
+def paired_graphs(first: IRModule, second: IRModule) -> list[GraphPair]:
+    """The graphs of two programs side by side: those of the first in their order, then those that only the second
+    has."""
     ours = {graph_name(graph): graph for graph in first.graphs}
     theirs = {graph_name(graph): graph for graph in second.graphs}
     partners = _partners(ours, theirs)
     renamed = {other: name for name, other in partners.items()}
-    found = []
-    for name, graph in ours.items():
-        other = theirs.get(partners.get(name, ""))
-        lines = _compare(graph, other, renamed) if other else ["- the graph"]
-        if lines:
-            found.append(GraphDifference(name, tuple(lines)))
-    found += [GraphDifference(name, ("+ the graph",)) for name in theirs if name not in renamed]
-    shared = [name for name in values[0] if name in values[1]]
-    return Difference(tuple(found), tuple(name for name in shared if values[0][name] != values[1][name]))
+    found = [
+        _compare(graph, theirs[partners[name]], renamed)
+        if name in partners
+        else GraphPair(graph, None, (Line("-", "the graph", graph),))
+        for name, graph in ours.items()
+    ]
+    alone = [graph for name, graph in theirs.items() if name not in renamed]
+    return found + [GraphPair(None, graph, (Line("+", "the graph", None, graph),)) for graph in alone]
 
 
 def _partners(ours: Mapping[str, Operation], theirs: Mapping[str, Operation]) -> dict[str, str]:
@@ -98,9 +136,9 @@ def _declared(graph: Operation) -> tuple[Attribute | None, ...]:
     return graph.properties.get("composite_decl"), graph.properties["function_type"]
 
 
-def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) -> list[str]:
+def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) -> GraphPair:
     lines = [
-        f"{sign} {line}"
+        Line(sign, line)
         for sign, own, other in (("-", first, second), ("+", second, first))
         for line in _interface(own)
         if line not in _interface(other)
@@ -110,20 +148,27 @@ def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) ->
     theirs = [(op, texts.line(op, renamed)) for op in _ops(second)]
     pairs = match.pairs(ours, theirs)
     found = set(pairs.values())
+
+    def only_theirs(start: int, end: int) -> Iterator[Line]:
+        return (Line("+", theirs[at][1], None, theirs[at][0]) for at in range(start, end) if at not in found)
+
     shown = 0
     for index, (op, line) in enumerate(ours):
         partner = pairs.get(index)
         if partner is None:
-            lines.append(f"- {line}")
+            lines.append(Line("-", line, op))
             continue
-        lines += [f"+ {theirs[other][1]}" for other in range(shown, partner) if other not in found]
+        lines += only_theirs(shown, partner)
         shown = max(shown, partner)
-        for position, (mine, its) in enumerate(zip(op.operands, theirs[partner][0].operands, strict=True)):
+        other = theirs[partner][0]
+        for position, (mine, its) in enumerate(zip(op.operands, other.operands, strict=True)):
             if not match.agree(mine, its):
-                lines.append(f"~ {line}: operand {position} is {_origin(its)}, and was {_origin(mine)}")
-        if not match.agree(op.parent_region(), theirs[partner][0].parent_region()):
-            lines.append(f"~ {line}: it is in another region")
-    return lines + [f"+ {theirs[other][1]}" for other in range(shown, len(theirs)) if other not in found]
+                changed = f"{line}: operand {position} is {_origin(its)}, and was {_origin(mine)}"
+                lines.append(Line("~", changed, op, other))
+        if not match.agree(op.parent_region(), other.parent_region()):
+            lines.append(Line("~", f"{line}: it is in another region", op, other))
+    lines += only_theirs(shown, len(theirs))
+    return GraphPair(first, second, tuple(lines), {ours[mine][0]: theirs[its][0] for mine, its in pairs.items()})
 
 
 class _Matching:

@@ -86,6 +86,9 @@ class Row:
     """Name of the authoring function if it differs from the op's own name."""
     updates: str = ""
     """The operand that the result copies, with some elements replaced."""
+    multiply_adds: str = ""
+    """How many products the op adds up, `output * x[-1]`: for each element of a result or operand as many as an
+    operand has along some dimensions (`patcomp.ir.work`). Empty if the op is no product or convolution."""
     trait: type[OpTrait] | None = None
     """What the op does with elements, of `patcomp.ir.traits`, where no other fact implies it."""
 

@@ -132,7 +132,7 @@ def convert_language_model(
             of a few tokens.
         progress: called with what is done next, for a context manager around it: `rich.console.Console().status`.
             If its value is a function, it is called with the bytes that are written of the asset, and all of them.
-        writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed.
+        writer: what writes the asset, `"python"` or `"coreai"`; by default as for `AIProgram.save_asset`.
 
     Nothing is at `out` until the bundle is complete, and nothing is left after an error. After a killed run of a folder
     the same call goes on with what was finished.

@@ -155,6 +155,35 @@ class RingLayer(StackedCacheLayer):
         return count, self.ring.positions - torch.arange(count, dtype=torch.int32)
 
 
+class SlidingLayer(StackedCacheLayer):
+    """One layer that sees a number of tokens before the new ones, whose keys and values stay in their order.
+
+    Args:
+        key_cache, value_cache: (layers, 1, heads, tokens, width).
+        layer: the row of this layer.
+        offset: how many tokens were before, a tensor of no dimension.
+    """
+
+    is_sliding = True
+
+    def __init__(self, key_cache: Tensor, value_cache: Tensor, layer: int, offset: Tensor):
+        super().__init__(key_cache, value_cache, layer, offset, None)
+        self.new = 0
+
+    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+        self.new, places = new.shape[2], cache.shape[3]
+        both = torch.cat([cache.narrow(0, self.layer, 1).squeeze(0), self._padded(cache, new, width)], 2)
+        cache.narrow(0, self.layer, 1).copy_(both.narrow(2, self.new, places).unsqueeze(0))
+        return both
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
+        # transformers adds the second one to 0, 1, 2 and so on, to get the positions of the keys
+        places = self.key_cache.shape[3]
+        count = torch.arange(places + query_length, dtype=torch.int32)
+        positions = self.offset - places + count
+        return places + query_length, torch.where(positions < 0, _NEVER, positions) - count
+
+
 class FixedLayer(LinearAttentionCacheLayerMixin):
     """One layer with windows of convolutions and recurrences, which replace those of the call before.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,14 +64,31 @@ def check_configuration(folder: Path, *, trust_remote_code: bool) -> None:
         ) from error
 
 
+def loader_of(auto: str) -> Any:
+    """The class that loads a model: one of transformers, or with its package, `chronos.Chronos2Model`.
+
+    Raises:
+        LanguageModelError: the package is not installed, or has no such class.
+    """
+    package, _, name = auto.rpartition(".")
+    try:
+        return getattr(import_module(package or "transformers"), name)
+    except (ImportError, AttributeError) as error:
+        raise LanguageModelError(f"{name} needs the package {package}, which cannot be used: {error}") from error
+
+
 def classes_of(auto: str, config: Mapping[str, Any]) -> list[type]:
-    """The classes that a class of transformers, such as `AutoModel`, loads for the content of a `config.json`."""
+    """The classes that a class, such as `AutoModel`, loads for the content of a `config.json`; one of models loads
+    itself."""
     import transformers
 
-    kind = config.get("model_type")
+    kind, loader = config.get("model_type"), loader_of(auto)
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         return []
-    found = getattr(transformers, auto)._model_mapping.get(transformers.CONFIG_MAPPING[kind], [])
+    settings = transformers.CONFIG_MAPPING[kind]
+    if not hasattr(loader, "_model_mapping"):
+        return [loader] if loader.config_class.model_type in (kind, "") else []
+    found = loader._model_mapping.get(settings, [])
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
@@ -110,8 +128,6 @@ def loaded(
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
             or too large for the type.
     """
-    import transformers
-
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if (form := format_of(folder, config)) is not None:
         if allowed != STRICT:
@@ -120,7 +136,7 @@ def loaded(
                 "allow_missing= and allow_unexpected= out"
             )
         try:
-            empty = _empty(getattr(transformers, auto), folder, DTYPES[dtype], trust_remote_code)
+            empty = _empty(loader_of(auto), folder, DTYPES[dtype], trust_remote_code)
         except Exception as error:  # a configuration can make transformers raise anything
             raise LanguageModelError(
                 f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
@@ -138,7 +154,7 @@ def loaded(
     try:
         with _reporting_to(reports), torch.random.fork_rng():
             torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
-            model, found = getattr(transformers, auto).from_pretrained(
+            model, found = loader_of(auto).from_pretrained(
                 folder,
                 dtype=DTYPES[dtype],
                 local_files_only=True,

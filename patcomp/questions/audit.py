@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from patcomp.ir.constants import constant_integers, is_constant
@@ -43,6 +43,18 @@ class Finding:
     """The rules and steps of targets that rewrite such things. They refused these, or were left out."""
     is_advice: bool = False
     """Whether the target takes it, but at a cost."""
+    ops: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
+    """The ops, once each; a graph stands for one of its inputs or outputs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain data, without its ops."""
+        return {
+            "what": self.what,
+            "count": self.count,
+            "places": self.places,
+            "mended_by": self.mended_by,
+            "is_advice": self.is_advice,
+        }
 
     def __str__(self) -> str:
         rules = f"; see {', '.join(self.mended_by)}" if self.mended_by else ""
@@ -63,7 +75,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as plain data."""
-        return {"target": self.target, "clean": self.clean, "findings": [asdict(each) for each in self.findings]}
+        return {"target": self.target, "clean": self.clean, "findings": [each.to_dict() for each in self.findings]}
 
     def __str__(self) -> str:
         if not self.findings:
@@ -91,7 +103,8 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
         if not advice:
             elsewhere.add(op)
     findings = [
-        Finding(what, len(ops), _places(ops), mended_by, advice) for (what, advice), (ops, mended_by) in found.items()
+        Finding(what, len(ops), _places(ops), mended_by, advice, tuple(dict.fromkeys(ops)))
+        for (what, advice), (ops, mended_by) in found.items()
     ]
     if overflows:
         findings.append(_of_overflows(overflows, mending, composites))
@@ -100,7 +113,8 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
             regions = Regions.of(graph, module, elsewhere)
             if regions.count > 1:
                 places = _places(regions.borders)
-                findings.append(Finding("regions with other ops between them", regions.count, places, (), True))
+                between = "regions with other ops between them"
+                findings.append(Finding(between, regions.count, places, (), True, regions.borders))
     size, most = sum(weight.bytes for weight in stored_weights(module)), target.wants.max_asset_bytes
     if most is not None and size > most:
         findings.append(Finding(f"weights of {size:,} bytes, more than {most:,}", 1, ()))

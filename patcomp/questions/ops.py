@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
@@ -14,7 +15,7 @@ from patcomp.patterns import Rule
 from patcomp.patterns.apply import BrokenRuleError, Replacement, apply
 from patcomp.patterns.context import PLAIN, Context
 from patcomp.patterns.driver import Scope
-from patcomp.patterns.match import Failure
+from patcomp.patterns.match import Failure, Phase
 
 
 def name_of(op: Operation) -> str:
@@ -27,17 +28,23 @@ def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
     """Which rules made ops, last one first, and which nodes and lines of the user's program they came from.
 
     Args:
-        ops: the ops. Those of one graph that the same rules made are described together.
+        ops: the ops. Those of one graph that the same rules made are described together. Those that come from the
+            same places follow each other, and the places are said once, behind them.
         catalog: the rules; for those that made the ops, the text says where each is declared and what it does.
     """
     known = {rule.name: rule for rule in catalog}
     groups: dict[tuple[str, tuple[str, ...]], list[Operation]] = {}
     for op in [op for op in ops if op.name != "coreai.graph"] or ops:  # the ops inside a graph follow it
         groups.setdefault((_graph_of(op), rules(op.location)), []).append(op)
-    return "\n".join(_explain_group(*key, group, known) for key, group in groups.items())
+    by_places: dict[tuple[str, ...], list[str]] = {}
+    for key, group in groups.items():
+        places = tuple(dict.fromkeys(str(place) for op in group for place in origins(op.location)))
+        by_places.setdefault(places, []).extend(_made(*key, group, known))
+    return "\n".join(line for places, made in by_places.items() for line in (*made, *_from(places)))
 
 
-def _explain_group(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> str:
+def _made(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> list[str]:
+    """What some ops are, and the rules that made them."""
     lines = [name_of(ops[0]) if len(ops) == 1 else f"{len(ops)} ops{f' of @{graph}' if graph else ''}: {_listed(ops)}"]
     for name in made_by:
         rule = known.get(name)
@@ -45,13 +52,13 @@ def _explain_group(graph: str, made_by: Sequence[str], ops: Sequence[Operation],
         lines.append(f"  made by rule {name}{about}")
     if not made_by:
         lines.append(f"  no rule made {'this op' if len(ops) == 1 else 'these ops'}; the import did")
-    places = list(dict.fromkeys(place for op in ops for place in origins(op.location)))
-    lines.extend(f"  from {place}" for place in places[:_SHOWN])
-    if len(places) > _SHOWN:
-        lines.append(f"  and from {len(places) - _SHOWN} more places")
-    if not places:
-        lines.append("  from an unknown place")
-    return "\n".join(lines)
+    return lines
+
+
+def _from(places: Sequence[str]) -> list[str]:
+    """Where in the model ops come from."""
+    more = [f"  and from {len(places) - _SHOWN} more places"] if len(places) > _SHOWN else []
+    return [*(f"  from {place}" for place in places[:_SHOWN]), *more] or ["  from an unknown place"]
 
 
 _SHOWN = 10
@@ -88,7 +95,27 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
+_WORTH_TELLING = 4
+"""The ops of a rule from which on it tells something that some of them matched: `x * sigmoid(y)` is no failed silu."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How close a rule came to a match in a program."""
+
+    text: str
+    """Where it came closest, and what was missing there."""
+    came_close: bool = False
+    """Whether almost all of its ops matched: three of four of a rule of four or more, or all, and then a condition was
+    false or a value was used elsewhere."""
+
+
 def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
+    """The text of `closest_attempt`."""
+    return closest_attempt(rule, scope, context).text
+
+
+def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
     """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:
@@ -122,13 +149,13 @@ def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})"
+        return Attempt(f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})")
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""
-        return f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}"
+        return Attempt(f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}")
     if best is None:
-        return f"{rule.name}: there is no {' or '.join(rule.ops)} to start from"
+        return Attempt(f"{rule.name}: there is no {' or '.join(rule.ops)} to start from")
     root, failure = best
     at = ""
     if failure.op is not None:
@@ -136,9 +163,10 @@ def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
     places = {name_of(op): describe(op) for op in (root, failure.op) if op is not None}
-    return "\n".join(
-        [
-            f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
-            *(f"  {name} is from {place}" for name, place in places.items()),
-        ]
-    )
+    lines = [
+        f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
+        *(f"  {name} is from {place}" for name, place in places.items()),
+    ]
+    is_whole = rule.size > 1 and failure.phase is not Phase.STRUCTURE
+    is_almost = rule.size >= _WORTH_TELLING and 4 * failure.matched >= 3 * rule.size
+    return Attempt("\n".join(lines), is_whole or is_almost)

@@ -32,6 +32,13 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
 
 
 def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:
+    """The text of `closest_attempt`."""
+    return closest_attempt(rules, module_before, name, assumed).text
+
+
+def closest_attempt(
+    rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()
+) -> ops.Attempt:
     """Why a rule applied nowhere in a program: where it came closest, and what it lacked there.
 
     Args:
@@ -45,10 +52,12 @@ def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str,
     """
     rule = rules[name]
     if rule.stage is Stage.IMPORT:
-        return f"{name} is a decomposition: the import decomposes {', '.join(rule.ops)}, so the IR never has them"
+        return ops.Attempt(
+            f"{name} is a decomposition: the import decomposes {', '.join(rule.ops)}, so the IR never has them"
+        )
     try:
         check_reach(rule)
     except RuleError as error:
-        return str(error)
+        return ops.Attempt(str(error))
     context = Context(namespace=namespace_of(rule), assumed=assumed)
-    return ops.why_not(rule, module_before(rule.stage).op, context)
+    return ops.closest_attempt(rule, module_before(rule.stage).op, context)

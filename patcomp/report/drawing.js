@@ -1,32 +1,18 @@
 // The drawing of a tree as SVG: only what is in sight, or close to it, has elements.
 
-const SVG = "http://www.w3.org/2000/svg";
 const AROUND = 0.5; // how much is drawn around the window, in windows
 const OPEN_FROM = 24; // pixels; the inside of a lower box is not drawn
-const TEXT_FROM = 0.3; // smaller texts cannot be read, so they are not drawn
-const STEPS = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
 
-function element(name, attributes = {}, children = [], namespace = null) {
-  const made = namespace ? document.createElementNS(namespace, name) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined) made.setAttribute(key, value);
-  }
-  made.append(...[].concat(children));
-  return made;
-}
-const drawn = (name, attributes, children = []) => element(name, attributes, children, SVG);
-
-class Drawing {
+class Drawing extends Moving {
   /** A drawing in an SVG element; `onSelect` is called with a node that the user clicks. */
   constructor(svg, onSelect) {
-    Object.assign(this, { svg, onSelect, root: null, x: 0, y: 0, scale: 1, selected: null, focused: null, pending: false });
+    super(svg);
+    Object.assign(this, { onSelect, root: null, selected: null, focused: null });
     this.layer = drawn("g", {});
     this.boxes = new Map(); // the element of each node that is drawn
     this.marked = new Set(); // nodes
-    this.dragged = false;
+    this.flags = new Map(); // how many findings there are in a node
     svg.append(this.layer);
-    this.listen();
   }
 
   /** Show a tree and make it fit. */
@@ -39,6 +25,7 @@ class Drawing {
   fit() {
     const { width, height } = layOut(this.root);
     const { clientWidth, clientHeight } = this.svg;
+    if (!clientWidth || !clientHeight) return;
     this.scale = Math.max(Math.min(clientWidth / width, clientHeight / height, 1), Math.min(0.6, clientWidth / width), 0.02);
     this.x = (clientWidth - width * this.scale) / 2;
     this.y = Math.max(0, (clientHeight - height * this.scale) / 2);
@@ -60,8 +47,8 @@ class Drawing {
     document.body.dataset.toggled = (performance.now() - started).toFixed(1);
   }
 
-  /** Expand what is around nodes, and move the drawing to them. */
-  reveal(nodes) {
+  /** Expand what is around nodes. */
+  open(nodes) {
     for (const node of nodes) {
       for (let at = node.parent; at; at = at.parent) {
         if (at.expanded) continue;
@@ -70,116 +57,107 @@ class Drawing {
       }
     }
     layOut(this.root);
+  }
+
+  /** Expand what is around nodes, and move the drawing to them. */
+  reveal(nodes) {
+    this.open(nodes);
     const spots = nodes.map(placeOf);
     const x = Math.min(...spots.map((spot) => spot.x)), right = Math.max(...spots.map((spot) => spot.x + spot.width));
     const y = Math.min(...spots.map((spot) => spot.y)), bottom = Math.max(...spots.map((spot) => spot.y + spot.height));
     const { clientWidth, clientHeight } = this.svg;
     const wanted = Math.min(clientWidth / (right - x + 40), clientHeight / (bottom - y + 40), 1);
-    this.scale = nodes.length > 1 ? Math.max(wanted, 0.35) : Math.max(this.scale, 0.7);
+    this.scale = nodes.length > 1 ? Math.max(wanted, 0.35) : Math.max(this.scale, Math.min(0.9, Math.max(wanted, 0.35)));
     const isLow = (bottom - y) * this.scale < clientHeight;
     this.x = clientWidth / 2 - ((x + right) / 2) * this.scale;
     this.y = isLow ? clientHeight / 2 - ((y + bottom) / 2) * this.scale : 20 - y * this.scale;
     this.draw();
   }
 
-  zoom(factor, x, y) {
-    const scale = Math.min(4, Math.max(0.02, this.scale * factor));
-    this.x = x - ((x - this.x) * scale) / this.scale;
-    this.y = y - ((y - this.y) * scale) / this.scale;
-    this.scale = scale;
-    this.move();
-  }
-
-  /** Follow `x`, `y` and `scale`; what comes into sight is drawn in the next frame. */
-  move() {
-    this.layer.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
-    if (this.pending) return;
-    this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      const { x, y, width, height } = this.window(0);
-      const { drawnArea: area, drawnScale } = this;
-      const covered = x >= area.x && y >= area.y && x + width <= area.x + area.width && y + height <= area.y + area.height;
-      if (!covered || Math.abs(Math.log(this.scale / drawnScale)) > 0.2) this.draw();
-    });
-  }
-
-  /** What the window shows of the tree, with a part of the window around it. */
-  window(around) {
-    const { clientWidth, clientHeight } = this.svg;
-    const size = { width: (clientWidth * (1 + 2 * around)) / this.scale, height: (clientHeight * (1 + 2 * around)) / this.scale };
-    return { x: -(this.x + clientWidth * around) / this.scale, y: -(this.y + clientHeight * around) / this.scale, ...size };
+  /** Move what is selected above something that covers the lower pixels of the window. */
+  lift(covered) {
+    const spot = this.selected?.spot && placeOf(this.selected);
+    if (!spot) return;
+    const free = this.svg.clientHeight - covered, bottom = this.y + (spot.y + spot.height) * this.scale;
+    if (bottom < free) return;
+    this.y -= bottom - Math.max(free / 2, 30);
+    this.draw();
   }
 
   draw() {
+    if (!this.root) return;
     this.drawnArea = this.window(AROUND);
     this.drawnScale = this.scale;
+    this.size = [this.svg.clientWidth, this.svg.clientHeight];
     const hadFocus = this.layer.contains(document.activeElement);
     this.boxes.clear();
+    this.lines = [];
     const parts = [];
     this.drawInside(this.root, 0, 0, parts);
     this.layer.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.scale})`);
     this.layer.replaceChildren(...parts);
     this.mark();
     if (hadFocus) this.focus(this.focused);
+    this.onDraw();
   }
+
+  onDraw() {}
 
   drawInside(node, x0, y0, parts) {
     const { x, y, width, height } = this.drawnArea;
     const inSight = (spot) => x0 + spot.x < x + width && x0 + spot.x + spot.width > x && y0 + spot.y < y + height && y0 + spot.y + spot.height > y;
-    for (const edge of layOut(node).edges.filter(inSight)) {
-      const points = edge.points.map((point) => `${(x0 + point.x).toFixed(1)} ${(y0 + point.y).toFixed(1)}`);
-      parts.push(drawn("path", { class: "edge", d: `M${points.join("L")}`, "marker-end": "url(#arrow)" }));
+    for (const edge of layOut(node).edges) {
+      if (!inSight(edge)) continue;
+      const line = drawn("path", { class: edge.isPort ? "edge" : "edge arrow", d: lineOf(edge, x0, y0) });
+      this.lines.push([edge, line, x0, y0]);
+      parts.push(line);
     }
-    for (const item of node.items.filter(({ spot }) => inSight(spot))) {
-      const box = this.box(item, x0 + item.spot.x, y0 + item.spot.y);
+    for (const item of node.items) {
+      if (!inSight(item.spot)) continue;
+      const box = boxOf(this, item, x0 + item.spot.x, y0 + item.spot.y);
       this.boxes.set(item, box);
       parts.push(box);
       const isOpen = item.expanded && item.isGroup && item.spot.height * this.scale >= OPEN_FROM;
-      if (isOpen) this.drawInside(item, x0 + item.spot.x, y0 + item.spot.y, parts);
+      if (!isOpen) continue;
+      this.drawInside(item, x0 + item.spot.x, y0 + item.spot.y, parts);
+      for (const [ports, y] of [[layOut(item).ins, 0], [layOut(item).outs, item.spot.height]]) {
+        for (const x of ports.values()) parts.push(drawn("circle", { class: "port", cx: x0 + item.spot.x + x, cy: y0 + item.spot.y + y, r: 2.5 }));
+      }
     }
   }
 
-  box(item, x, y) {
-    const { width, height } = item.spot;
-    const isOpen = item.expanded && item.isGroup;
-    const kind = item.kind === "op" && (item.op.calls || item.op.inner.length) ? "op composite" : item.kind;
-    const failed = item.kind === "module" && failedModules.has(item.path) ? " failed" : "";
-    const title = item.op ? item.op.label : item.path || item.label;
-    const children = [drawn("rect", { x, y, width, height, rx: item.kind === "op" ? 4 : 9 })];
-    if (this.scale >= TEXT_FROM && isOpen) {
-      children.push(drawn("text", { x: x + 26, y: y + 16, class: "title" }, [shorten(item.op ? item.op.label : item.label, 60)]));
-    } else if (this.scale >= TEXT_FROM) {
-      const [first, second] = lines(item);
-      children.push(drawn("text", { x: x + width / 2, y: y + 16, class: "first" }, [first]));
-      if (second) children.push(drawn("text", { x: x + width / 2, y: y + 31, class: "second" }, [second]));
-    }
-    if (item.isGroup) {
-      children.push(drawn("g", {
-        class: "toggle", role: "button", "aria-label": isOpen ? "Collapse" : "Expand",
-        onclick: (event) => (event.stopPropagation(), this.toggle(item)),
-      }, [drawn("rect", { x: x + 3, y: y + 3, width: 18, height: 18, rx: 4 }), drawn("text", { x: x + 12, y: y + 17 }, [isOpen ? "−" : "+"])]));
-    }
-    return drawn("g", {
-      class: `node ${kind}${isOpen ? " open" : ""}${failed}`, tabindex: 0, role: "button", "aria-label": title,
-      onclick: (event) => (event.stopPropagation(), this.dragged || this.onSelect(item)),
-      ondblclick: (event) => (event.stopPropagation(), item.isGroup && this.toggle(item)),
-      onfocus: () => this.bringIntoSight(item),
-      onkeydown: (event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        event.stopPropagation();
-        this.onSelect(item);
-        if (item.isGroup) this.toggle(item);
-      },
-    }, children);
-  }
-
+  /** Show what is selected and marked, with the edges of the selected op and the names of its operands. */
   mark() {
     for (const [item, box] of this.boxes) {
       box.classList.toggle("selected", item === this.selected);
       box.classList.toggle("marked", this.marked.has(item) && !(item.expanded && item.isGroup));
     }
+    this.layer.querySelectorAll(".operand").forEach((label) => label.remove());
+    const { selected } = this;
+    const around = new Set();
+    for (let at = selected; at; at = at.parent) around.add(at);
+    for (const [edge, line, x0, y0] of this.lines) {
+      const isInput = selected && around.has(edge.to) && [...edge.sources].some((source) => selected.sources.has(source));
+      line.classList.toggle("input", Boolean(isInput));
+      line.classList.toggle("output", edge.sources.has(selected));
+      if (selected?.op && edge.to === selected && isInput && this.scale >= TEXT_FROM) this.layer.append(this.operandLabel(edge, x0, y0));
+    }
+  }
+
+  /** The name of the operand at the end of an edge. */
+  operandLabel({ sources, points }, x0, y0) {
+    const end = points[points.length - 1], { op } = this.selected, [source] = sources;
+    const names = op.inputs.flatMap((input, index) => (input === numberOf(source) ? [op.takes[index]] : []));
+    return drawn("text", { class: "operand", x: x0 + end.x + 4, y: y0 + end.y - 6 }, [names.filter(Boolean).join(", ")]);
+  }
+
+  /** Draw findings: how many there are in each node, also in what is around it. */
+  flag(counts) {
+    this.flags = new Map();
+    for (const [node, count] of counts) {
+      for (let at = node; at; at = at.parent) this.flags.set(at, (this.flags.get(at) || 0) + count);
+    }
+    this.draw();
   }
 
   focus(node) {
@@ -194,41 +172,5 @@ class Drawing {
     this.x -= (spot.x - x + Math.min(spot.width - width, 0) / 2) * this.scale;
     this.y -= (spot.y - y + Math.min(spot.height - height, 0) / 2) * this.scale;
     this.move();
-  }
-
-  listen() {
-    this.svg.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      const box = this.svg.getBoundingClientRect();
-      if (!event.shiftKey) return this.zoom(Math.exp(-event.deltaY / 400), event.clientX - box.left, event.clientY - box.top);
-      this.x -= event.deltaY + event.deltaX;
-      this.move();
-    }, { passive: false });
-    this.svg.addEventListener("pointerdown", (event) => {
-      this.dragged = false;
-      const start = { x: event.clientX - this.x, y: event.clientY - this.y, clientX: event.clientX, clientY: event.clientY };
-      const drag = (now) => {
-        if (Math.hypot(now.clientX - start.clientX, now.clientY - start.clientY) > 4) this.dragged = true;
-        if (!this.dragged) return;
-        this.x = now.clientX - start.x;
-        this.y = now.clientY - start.y;
-        this.move();
-      };
-      window.addEventListener("pointermove", drag);
-      window.addEventListener("pointerup", () => window.removeEventListener("pointermove", drag), { once: true });
-    });
-    this.svg.addEventListener("keydown", (event) => {
-      const { clientWidth, clientHeight } = this.svg;
-      if (event.key in STEPS) {
-        this.x += STEPS[event.key][0];
-        this.y += STEPS[event.key][1];
-        this.move();
-      } else if (event.key === "+" || event.key === "=") this.zoom(1.25, clientWidth / 2, clientHeight / 2);
-      else if (event.key === "-") this.zoom(0.8, clientWidth / 2, clientHeight / 2);
-      else if (event.key === "0") this.fit();
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
   }
 }

@@ -23,6 +23,7 @@ from patcomp.ir.xdsl import (
     SSAValue,
     ops_inside,
 )
+from patcomp.report.facts import facts_of, kind_of, operand_names
 
 UNKNOWN_PLACE = 0
 """The number of the place of an op without a location."""
@@ -36,10 +37,17 @@ class Tables:
         self._texts: dict[str, int] = {}
         self._places: dict[tuple[Any, ...], int] = {(): UNKNOWN_PLACE}
         self._known: dict[int, tuple[LocationAttr, int]] = {}
+        self._kinds: dict[str, str] = {}
 
     def text(self, text: str) -> int:
         """The number of a text."""
         return self._texts.setdefault(text, len(self._texts))
+
+    def name(self, op: Operation) -> int:
+        """The number of an op's name, whose kind is kept."""
+        if op.name not in self._kinds:
+            self._kinds[op.name] = kind_of(op)
+        return self.text(op.name)
 
     def place(self, location: LocationAttr) -> int:
         """The number of a location, by its content."""
@@ -73,7 +81,7 @@ class Tables:
         Places without names stay distinct, so that the ops of a stage still lead to the ops of the stage before.
         """
         places = [self._place(*key) if key else [] for key in self._places]
-        return {"places": places, "texts": list(self._texts)}
+        return {"places": places, "texts": list(self._texts), "kinds": self._kinds}
 
     def _place(self, rule: str | None, *parts: Any) -> list[int | None]:
         if rule is not None:
@@ -86,27 +94,33 @@ def snapshot(module: IRModule, tables: Tables) -> list[dict[str, Any]]:
     printer = _OpTexts()
     printer.print_op(module.op)
     texts = printer.texts()
-    return [_graph(graph, texts, tables) for graph in module.graphs]
+    graphs: dict[str, Operation] = {graph_name(graph): graph for graph in module.graphs}
+    return [_graph(graph, graphs, texts, tables) for graph in graphs.values()]
 
 
-def _graph(graph: Operation, texts: dict[Operation, str], tables: Tables) -> dict[str, Any]:
+def _graph(
+    graph: Operation, graphs: dict[str, Operation], texts: dict[Operation, str], tables: Tables
+) -> dict[str, Any]:
     """A graph as lists, with an entry for each op at any depth in the order of the program.
 
-    `inputs` has, for each operand, the number of the op that made it; an argument of the graph is a negative number,
-    and an argument of an inner block counts as made by the op around it.
+    `inputs` has, for each operand, the number of the op that made it, and `takes` their names; an argument of the
+    graph is a negative number. An argument of an inner block counts as the operand that it stands for, or else as made
+    by the op around it.
     """
     ops = ops_inside(graph)
     numbers = {op: number for number, op in enumerate(ops)}
     own = graph.regions[0].block
     ops_data: dict[str, list[Any]] = {
-        key: [] for key in ("name", "text", "parent", "inputs", "place", "calls", "value")
+        key: [] for key in ("name", "text", "parent", "inputs", "takes", "facts", "place", "calls", "value")
     }
     for op in ops:
         around = op.parent_op()
-        ops_data["name"].append(tables.text(op.name))
+        ops_data["name"].append(tables.name(op))
         ops_data["text"].append(tables.text(texts[op]))
         ops_data["parent"].append(-1 if around is None or around is graph else numbers[around])
         ops_data["inputs"].append([_source(operand, numbers, own) for operand in op.operands])
+        ops_data["takes"].append(tables.text(",".join(operand_names(op, graphs))))
+        ops_data["facts"].append(tables.text("\n".join(facts_of(op, graphs))))
         ops_data["place"].append(tables.place(op.location))
         ops_data["calls"].append(tables.text(_called(op)))
         result = op.results[0] if op.results else None
@@ -128,7 +142,15 @@ def _source(operand: SSAValue, numbers: dict[Operation, int], own: Block) -> int
     block = operand.owner
     assert isinstance(block, Block)
     around = block.parent_op()
-    return -1 - list(own.args).index(operand) if block is own or around is None else numbers[around]  # type: ignore[arg-type]
+    if block is own or around is None:
+        return -1 - operand.index  # type: ignore[attr-defined]
+    if around.name in _PASSING and block is around.regions[0].block:
+        return _source(around.operands[operand.index], numbers, own)  # type: ignore[attr-defined]
+    return numbers[around]
+
+
+_PASSING = ("patcomp.region", "coreai.while", "coreai.isolated_group")
+"""The ops whose first block has an argument for each operand."""
 
 
 def _called(op: Operation) -> str:

@@ -32,6 +32,9 @@ function summary(place) {
   return found;
 }
 
+/** The module of the model that an op comes from; empty if it is not known. */
+const pathOf = (op) => summary(op.place).origins[0]?.path || "";
+
 /** The places that the last rule of a place consumed. */
 const consumed = (place) => (DATA.places[place].length && DATA.places[place][0] !== null ? DATA.places[place].slice(1) : []);
 
@@ -47,12 +50,28 @@ class Op {
     this.text = textOf(ops.text[number]);
     this.parent = ops.parent[number];
     this.inputs = ops.inputs[number];
+    this.takes = textOf(ops.takes[number]).split(",");
+    this.attributes = textOf(ops.facts[number]).split("\n").filter(Boolean);
     this.place = ops.place[number];
     this.calls = textOf(ops.calls[number]);
-    [this.value, this.type] = ops.value[number].map(textOf);
+    [this.value = "", this.type = ""] = ops.value[number].map(textOf);
   }
   get label() {
     return this.value ? `%${this.value} = ${this.name}` : this.name;
+  }
+  /** The name without the dialect: `conv2d`. */
+  get shortName() {
+    return this.name.replace(/^(aten|coreai|patcomp)\.(decomposable\.)?/, "");
+  }
+  get kind() {
+    return this.calls || this.inner.length ? "composite" : DATA.kinds[this.name];
+  }
+  /** The attributes, and the constants among the operands: `stride [2, 2]`, `weight 64x3x7x7 f32`. */
+  get facts() {
+    const ops = opsOf(this.stage, this.graph);
+    const constants = this.inputs.flatMap((input, index) =>
+      input >= 0 && ops[input].isConstant ? [`${this.takes[index]} ${ops[input].attributes[0] ?? ""}`.trim()] : []);
+    return [...constants, ...this.attributes];
   }
   get isConstant() {
     return !this.inputs.length && /constant|dense_resource|patcomp\.weight/.test(this.name);
@@ -125,7 +144,11 @@ function resultsIn(later, stage) {
 /** A node of the tree: a module, a composite, a run of consecutive ops, or an op. */
 class TreeNode {
   constructor(label, parent, { op = null, path = "", kind = "module" } = {}) {
-    Object.assign(this, { label, parent, op, path, kind, items: [], edges: new Map(), expanded: false, layout: null });
+    Object.assign(this, { label, parent, op, path, kind, items: [], expanded: false, layout: null });
+    this.edges = new Map(); // for each item and each item that reads from it: the nodes whose values it reads
+    this.ins = new Map(); // for each node outside whose value is read inside: the items that read it
+    this.outs = new Map(); // for each node inside whose value is read outside: the items that it comes from
+    this.sources = new Set(); // the nodes whose values an op reads
     this.depth = parent ? parent.depth + 1 : 0;
   }
   get isGroup() {
@@ -139,6 +162,14 @@ class TreeNode {
   get count() {
     return this.items.reduce((sum, item) => sum + (item.op ? 1 : item.count), 0);
   }
+}
+
+/** The number of a leaf in its graph, as the inputs of ops name it: negative for an argument. */
+function numberOf(leaf) {
+  if (leaf.op) return leaf.op.number;
+  let around = leaf.parent;
+  while (!around.leaves) around = around.parent;
+  return [...around.leaves].find(([, each]) => each === leaf)[0];
 }
 
 /** The graph of a stage as a tree; `leaves` of its root has the node of each op. */
@@ -155,10 +186,11 @@ function treeOf(stage, graph) {
   return root;
 }
 
-function fillGraph(root, stage, graph, around) {
+/** Put the ops of a graph into a node: the root, or an op that calls the graph, with the leaves around it. */
+function fillGraph(root, stage, graph, around, outer = null) {
   const ops = opsOf(stage, graph);
   const leaves = new Map();
-  fillLevel(root, ops.filter((op) => op.parent < 0), leaves, around);
+  fillModules(root, ops.filter((op) => op.parent < 0 && !op.isConstant), 0, leaves, around);
   DATA.stages[stage].graphs[graph].arguments.forEach(([name, type], index) => {
     const node = new TreeNode(`%${name}`, root, { kind: "argument" });
     node.type = type;
@@ -168,34 +200,31 @@ function fillGraph(root, stage, graph, around) {
   root.leaves = leaves;
   finish(root);
   connect(root, ops, leaves);
+  for (const op of ops) if (op.inner.length) leaveBy(leaves.get(op.number), op.inner, leaves);
+  if (!outer) return;
+  leaveBy(root, ops.filter((op) => op.parent < 0), leaves);
+  root.op.inputs.forEach((input, index) => {
+    const argument = leaves.get(-1 - index), from = outer.get(input);
+    if (from) for (let at = argument; at !== root; at = at.parent) addTo(at.parent.ins, from, at);
+    else if (input >= 0) argument.fact = opsOf(root.op.stage, root.op.graph)[input].attributes[0]; // a constant
+  });
 }
 
-function fillLevel(root, ops, leaves, around) {
-  const groups = new Map([["", root]]);
-  const group = (path) => {
-    if (!groups.has(path)) {
-      const cut = path.lastIndexOf(".");
-      const parent = group(cut < 0 ? "" : path.slice(0, cut));
-      const made = new TreeNode(path.slice(cut + 1), parent, { path });
-      parent.items.push(made);
-      groups.set(path, made);
-    }
-    return groups.get(path);
-  };
-  for (const op of ops) {
-    if (op.isConstant) continue;
-    const [origin] = summary(op.place).origins;
-    const parent = root.kind === "op" ? root : group(origin ? origin.path : "");
-    const node = new TreeNode(op.name, parent, { op, kind: "op" });
-    parent.items.push(node);
-    leaves.set(op.number, node);
-    if (op.inner.length) fillLevel(node, op.inner, leaves, around);
-    else if (op.calls && !around.has(op.calls)) {
-      const called = DATA.stages[op.stage].graphs.findIndex((each) => each.name === op.calls);
-      if (called >= 0) node.fill = () => fillGraph(node, op.stage, called, new Set([...around, op.calls]));
-    }
+/** The results of an op leave it by the terminators among the ops inside. */
+function leaveBy(node, inside, leaves) {
+  for (const op of inside.filter(({ name }) => /\.(output|yield)$/.test(name))) {
+    for (let at = leaves.get(op.number); at !== node; at = at.parent) addTo(at.parent.outs, node, at);
   }
 }
+
+/** Add an entry to the set of a key. */
+function addTo(map, key, entry) {
+  if (!map.has(key)) map.set(key, new Set());
+  map.get(key).add(entry);
+}
+
+/** The name of a node; of a run of nodes, that of the first. */
+const firstName = (node) => (node.kind === "run" ? firstName(node.items[0]) : titleOf(node));
 
 /** Join chains of modules with one entry, and put many entries into groups. */
 function finish(node) {
@@ -214,7 +243,7 @@ function finish(node) {
     const runs = [];
     for (let start = 0; start < node.items.length; start += size) {
       const items = node.items.slice(start, start + size);
-      const run = new TreeNode(`${items[0].label} … ${items[items.length - 1].label}`, node, { kind: "run" });
+      const run = new TreeNode([items[0], items[items.length - 1]].map(firstName).join(" … "), node, { kind: "run" });
       run.items = items;
       items.forEach((item) => (item.parent = run));
       runs.push(run);
@@ -223,7 +252,8 @@ function finish(node) {
   }
 }
 
-/** Give each level the edges between its entries: an edge belongs to the level where its two ends part. */
+/** Give each level the edges between its entries: an edge belongs to the level where its two ends part. The boxes around
+ * an end, below that level, get a port for it. */
 function connect(root, ops, leaves) {
   const chain = (node) => {
     const found = [];
@@ -236,14 +266,16 @@ function connect(root, ops, leaves) {
     for (const input of ops[number].inputs) {
       const from = leaves.get(input);
       if (!from || from === node) continue;
+      node.sources.add(from);
       const a = chains.get(from), b = chains.get(node);
       let depth = 0;
       while (depth < a.length && depth < b.length && a[depth] === b[depth]) depth++;
       if (depth >= a.length || depth >= b.length) continue; // one is inside the other
       const level = depth ? a[depth - 1] : root;
       if (!level.edges.has(a[depth])) level.edges.set(a[depth], new Map());
-      const targets = level.edges.get(a[depth]);
-      targets.set(b[depth], (targets.get(b[depth]) || 0) + 1);
+      addTo(level.edges.get(a[depth]), b[depth], from);
+      for (let at = depth; at < a.length - 1; at++) addTo(a[at].outs, from, a[at + 1]);
+      for (let at = depth; at < b.length - 1; at++) addTo(b[at].ins, from, b[at + 1]);
     }
   }
 }

@@ -17,7 +17,7 @@ from patcomp.language.hub import checkpoint_of
 from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
 from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
-from patcomp.tasks import timm_models
+from patcomp.tasks import robots, timm_models
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.images import with_image
 from patcomp.tasks.table import CHOSEN, TASKS, task_of
@@ -91,32 +91,36 @@ def entries_of(
     if chosen is not None and chosen not in CHOSEN:
         raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
     if isinstance(folder, str) and folder.startswith(TIMM):
-        _check_no_image(image)
+        _check_no_image(image, _TIMM)
         return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
     if weights is not None:
         raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
     place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
-        _check_no_image(image)
+        _check_no_image(image, _TIMM)
         check_weight_files(place, config)
         return timm_models.of_folder(place, config, dtype, allowed)
+    if "architectures" not in config and config.get("type") in robots.KINDS:
+        _check_no_image(image, "the observations of a policy are floats")
+        check_weight_files(place, config)
+        return robots.of_folder(place, config, dtype, allowed)
     name = class_name(config)
     if name.endswith(LANGUAGE_MODELS) and chosen is None:
         raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
     task = task_of(name, chosen)
     if task is None:
-        known = ", ".join(each.name for each in TASKS)
+        known = ", ".join(dict.fromkeys(each.name for each in TASKS))
         raise PatcompError(
             f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
         )
-    purpose = f"for {task.name}"
-    classes = classes_of(task.auto, config)
+    purpose, auto = f"for {task.name}", task.auto.format(name)
+    classes = classes_of(auto, config)
     if not task.heads or not classes:  # otherwise the folder may name a class with a head
-        check_class(place, config, task.auto, classes, purpose)
+        check_class(place, config, auto, classes, purpose)
     check_weight_files(place, config)
     allowed = Allowed((*allowed.missing, *task.heads), (*allowed.unexpected, *task.heads))
-    model = loaded(task.auto, purpose, place, dtype, trust_remote_code, allowed)
+    model = loaded(auto, purpose, place, dtype, trust_remote_code, allowed)
     try:
         found = task.entries(model, place)
     except PatcompError:
@@ -129,11 +133,12 @@ def entries_of(
     return found if image is None else with_image(found, place, image)
 
 
-def _check_no_image(image: tuple[int, int] | None) -> None:
+_TIMM = "the transforms of timm compute with Pillow, and are no part of a program"
+
+
+def _check_no_image(image: tuple[int, int] | None, reason: str) -> None:
     if image is not None:
-        raise PatcompError(
-            "the transforms of timm compute with Pillow, and are no part of a program; leave the size of an image out"
-        )
+        raise PatcompError(f"{reason}; leave the size of an image out")
 
 
 def exported(entry: Entry) -> ExportedProgram:

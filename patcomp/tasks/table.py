@@ -11,6 +11,9 @@ from patcomp.tasks.entries import Entry, whole
 from patcomp.tasks.pictures import detection, video
 from patcomp.tasks.towers import two_towers
 
+OWN = "{}"
+"""Each model is loaded by its own class."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -18,7 +21,7 @@ class Task:
 
     name: str
     auto: str
-    """The class of transformers that loads them."""
+    """The class of transformers that loads them; with `{}`, the class of the model itself, and its package."""
     classes: tuple[str, ...]
     """The ends of the names of their classes, or whole names."""
     entries: Callable[[Any, Path], list[Entry]]
@@ -51,6 +54,12 @@ def _rerank(model: Any, folder: Path) -> list[Entry]:
     return rerank(model, folder)
 
 
+def _time_series(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.time_series import time_series
+
+    return time_series(model, folder)
+
+
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole),
@@ -74,6 +83,29 @@ TASKS = (
     Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
+    Task(
+        "time series prediction",
+        OWN,
+        (
+            "TimesFmModelForPrediction",
+            "TimesFm2_5ModelForPrediction",
+            "PatchTSTForPrediction",
+            "PatchTSMixerForPrediction",
+            "TimeSeriesTransformerForPrediction",
+            "InformerForPrediction",
+            "AutoformerForPrediction",
+        ),
+        _time_series,
+    ),
+    Task("time series prediction", "chronos.chronos_bolt.{}", ("ChronosBoltModelForForecasting",), _time_series),
+    Task("time series prediction", "chronos.{}", ("Chronos2Model",), _time_series),
+    Task(
+        "time series classification",
+        OWN,
+        ("PatchTSTForClassification", "PatchTSMixerForTimeSeriesClassification"),
+        _time_series,
+    ),
+    Task("time series regression", OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
     Task("feature extraction", "AutoModel", ("Model",), whole),
 )
 """The tasks; the first one whose class fits is taken."""

@@ -47,7 +47,7 @@ def _not_constant(x: Value, what: str) -> Rejected:
 def _holds(element: str, numbers: np.ndarray) -> bool:
     """Whether an element type has some integers. Core AI subtracts only zeros from floats."""
     low, high = integer_range(element) if is_integer(element) else (0, 0)
-    return bool(np.all((low <= numbers) & (numbers <= high)))
+    return numbers.size == 0 or bool(low <= numbers.min() and numbers.max() <= high)
 
 
 def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:

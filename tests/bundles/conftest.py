@@ -78,3 +78,31 @@ def parakeet_bundle(parakeet_folder: Path, tmp_path_factory: pytest.TempPathFact
 
     out = tmp_path_factory.mktemp("bundles") / "parakeet"
     return convert_bundle(parakeet_folder, out=out, dtype="float32", frames=161, audio=True)
+
+
+@pytest.fixture(scope="session")
+def mimi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.streaming_models import mimi
+
+    return mimi(tmp_path_factory.mktemp("streaming") / "mimi")
+
+
+@pytest.fixture(scope="session")
+def mimi_bundle(mimi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    return convert_bundle(mimi_folder, out=tmp_path_factory.mktemp("bundles") / "mimi", verify=False)
+
+
+@pytest.fixture(scope="session")
+def nemotron_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.bundles.streaming_models import nemotron
+
+    return nemotron(tmp_path_factory.mktemp("streaming") / "nemotron")
+
+
+@pytest.fixture(scope="session")
+def nemotron_bundle(nemotron_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from patcomp.bundles import convert_bundle
+
+    return convert_bundle(nemotron_folder, out=tmp_path_factory.mktemp("bundles") / "nemotron", verify=False)

@@ -1,7 +1,8 @@
-"""Folders that become no bundle."""
+"""Folders that become no bundle, and bundles that a host would refuse."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patcomp.bundles import BundleError, convert_bundle
+from patcomp.bundles import BundleError, check_bundle, convert_bundle
 
 
 def assert_refused(
@@ -24,3 +25,50 @@ def assert_refused(
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert [path.name for path in place.iterdir() if path != folder] == []
+
+
+Change = Callable[[Path], object]
+
+
+def assert_departs(bundle: Path, place: Path, change: Change, message: str) -> None:
+    """The check of a changed copy of a bundle has a message."""
+    shutil.copytree(bundle, place / "bundle")
+    change(place / "bundle")
+    assert message in "\n".join(map(str, check_bundle(place / "bundle")))
+
+
+def edited(change: Callable[[dict[str, Any]], object], name: str = "metadata.json") -> Change:
+    """A change of a JSON file."""
+
+    def edit(folder: Path) -> None:
+        content = json.loads((folder / name).read_text())
+        change(content)
+        (folder / name).write_text(json.dumps(content))
+
+    return edit
+
+
+def without(*names: str) -> Change:
+    """Files or folders are missing."""
+
+    def remove(folder: Path) -> None:
+        for name in names:
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return remove
+
+
+def exchanged(first: str, second: str) -> Change:
+    """Two files, or folders, have each other's names."""
+
+    def exchange(bundle: Path) -> None:
+        (bundle / first).rename(bundle / "other")
+        (bundle / second).rename(bundle / first)
+        (bundle / "other").rename(bundle / second)
+
+    return exchange
+
+
+def unchanged(folder: Path) -> None:
+    """The folder stays as it is."""

@@ -78,17 +78,23 @@ def whisper(folder: Path, bins: int = 128) -> Path:
     return save(folder, model, transformers.WhisperFeatureExtractor(feature_size=bins), tokenizer)
 
 
-def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
-    """Parakeet with one of its heads; the blank is the last token."""
+WORDS = ["<unk>", "<pad>", *(f"▁{letter}" for letter in string.ascii_lowercase), *string.ascii_lowercase, "<blank>"]
+"""The tokens of transducers; the blank is the last one."""
+
+
+def letters_tokenizer(pad: str) -> Any:
+    """The tokenizer of `WORDS`."""
     from tokenizers import Tokenizer, decoders, models
 
-    words = ["<unk>", "<pad>", *(f"▁{letter}" for letter in string.ascii_lowercase), *string.ascii_lowercase, "<blank>"]
-    is_ctc, count = name == "ParakeetForCTC", len(words)
-    pieces = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, [], unk_token="<unk>"))
+    pieces = Tokenizer(models.BPE({word: number for number, word in enumerate(WORDS)}, [], unk_token="<unk>"))
     pieces.decoder = decoders.Metaspace()
-    tokenizer = transformers.ParakeetTokenizer(
-        tokenizer_object=pieces, unk_token="<unk>", pad_token="<blank>" if is_ctc else "<pad>"
-    )
+    return transformers.ParakeetTokenizer(tokenizer_object=pieces, unk_token="<unk>", pad_token=pad)
+
+
+def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
+    """Parakeet with one of its heads; the blank is the last token."""
+    is_ctc, count = name == "ParakeetForCTC", len(WORDS)
+    tokenizer = letters_tokenizer("<blank>" if is_ctc else "<pad>")
     encoder = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
                "subsampling_conv_channels": 8, "num_mel_bins": 128}  # fmt: skip
     own = {} if is_ctc else {"decoder_hidden_size": 24, "num_decoder_layers": 2, "blank_token_id": count - 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,54 +9,25 @@ from typing import Any
 
 import pytest
 
-from patcomp.bundles import BundleError, check_bundle, convert_bundle
-
-Change = Callable[[Path], object]
-
-
-def _edited(change: Callable[[dict[str, Any]], object], name: str = "metadata.json") -> Change:
-    def edit(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
-        change(content)
-        (folder / name).write_text(json.dumps(content))
-
-    return edit
+from tests.bundles.refusals import Change, assert_departs, assert_refused, edited, exchanged, unchanged, without
 
 
 def _told(change: Callable[[dict[str, Any]], object]) -> Change:
-    return _edited(change, "generation_config.json")
-
-
-def _without(*names: str) -> Change:
-    def remove(folder: Path) -> None:
-        for name in names:
-            path = folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    return remove
-
-
-def _exchanged(first: str, second: str) -> Change:
-    def exchange(bundle: Path) -> None:
-        (bundle / first).rename(bundle / "other")
-        (bundle / second).rename(bundle / first)
-        (bundle / "other").rename(bundle / second)
-
-    return exchange
+    return edited(change, "generation_config.json")
 
 
 WHISPER: dict[str, tuple[Change, str]] = {
-    "no config": (_edited(lambda m: m.pop("config")), "config is missing, and its architecture says"),
+    "no config": (edited(lambda m: m.pop("config")), "config is missing, and its architecture says"),
     "another architecture": (
-        _edited(lambda m: m["config"].update(architecture="parakeet_tdt")), "assets.decoder_step is missing"),
+        edited(lambda m: m["config"].update(architecture="parakeet_tdt")), "assets.decoder_step is missing"),
     "another name of a file": (
-        _edited(lambda m: m["assets"].update(encoder="decoder.aimodel")), "Swift loads encoder.aimodel, whatever"),
-    "no decoder": (_edited(lambda m: m["assets"].pop("decoder")), "assets.decoder is None; Swift loads decoder"),
-    "no asset": (_without("encoder.aimodel"), "assets.encoder is encoder.aimodel, which does not exist"),
-    "a damaged asset": (_without("encoder.aimodel/main.mlirb"), "is not an asset"),
-    "no tokenizer": (_without("tokenizer.json"), "there is no tokenizer.json in the bundle's root"),
-    "no description of the tokenizer": (_without("tokenizer_config.json"), "there is no tokenizer_config.json"),
-    "no forced tokens": (_without("generation_config.json"), "Swift starts without the tokens of language and task"),
+        edited(lambda m: m["assets"].update(encoder="decoder.aimodel")), "Swift loads encoder.aimodel, whatever"),
+    "no decoder": (edited(lambda m: m["assets"].pop("decoder")), "assets.decoder is None; Swift loads decoder"),
+    "no asset": (without("encoder.aimodel"), "assets.encoder is encoder.aimodel, which does not exist"),
+    "a damaged asset": (without("encoder.aimodel/main.mlirb"), "is not an asset"),
+    "no tokenizer": (without("tokenizer.json"), "there is no tokenizer.json in the bundle's root"),
+    "no description of the tokenizer": (without("tokenizer_config.json"), "there is no tokenizer_config.json"),
+    "no forced tokens": (without("generation_config.json"), "Swift starts without the tokens of language and task"),
     "forced tokens that are no pairs": (_told(lambda g: g.update(forced_decoder_ids=[1, 2])), "must be pairs of"),
     "forced tokens from the second on": (
         _told(lambda g: g["forced_decoder_ids"].pop(0)), "must be pairs of position and token, from the position 0 on"),
@@ -67,7 +37,7 @@ WHISPER: dict[str, tuple[Change, str]] = {
     "too many tokens": (_told(lambda g: g.update(max_new_tokens=448)), "max_new_tokens of generation_config.json is"),
     "no JSON": (lambda b: (b / "generation_config.json").write_text("{"), "generation_config.json' is not JSON"),
     "exchanged assets": (
-        _exchanged("encoder.aimodel", "decoder.aimodel"),
+        exchanged("encoder.aimodel", "decoder.aimodel"),
         "the inputs of encoder are input_ids, position_ids, encoder_hidden_states; they must be input_features"),
     "two encoders": (
         lambda b: (shutil.rmtree(b / "decoder.aimodel"),
@@ -79,24 +49,24 @@ WHISPER: dict[str, tuple[Change, str]] = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WHISPER)
 def test_departures_of_whisper(name: str, whisper_bundle: Path, tmp_path: Path) -> None:
-    _departs(whisper_bundle, tmp_path, *WHISPER[name])
+    assert_departs(whisper_bundle, tmp_path, *WHISPER[name])
 
 
 def _config(**values: Any) -> Change:
-    return _edited(lambda m: m["config"].update(values))
+    return edited(lambda m: m["config"].update(values))
 
 
 PARAKEET: dict[str, tuple[Change, str]] = {
-    "no encoder": (_edited(lambda m: m["assets"].pop("encoder")), "assets.encoder is missing"),
-    "no step": (_edited(lambda m: m["assets"].pop("decoder_step")), "assets.decoder_step is missing"),
-    "no joint": (_edited(lambda m: m["assets"].pop("joint")), "assets.joint is missing"),
-    "no tokenizer": (_without("processor/tokenizer.json"), "there is no processor/tokenizer.json"),
-    "no vocabulary": (_edited(lambda m: m["config"].pop("vocab_size")), "config.vocab_size is None, and must be"),
+    "no encoder": (edited(lambda m: m["assets"].pop("encoder")), "assets.encoder is missing"),
+    "no step": (edited(lambda m: m["assets"].pop("decoder_step")), "assets.decoder_step is missing"),
+    "no joint": (edited(lambda m: m["assets"].pop("joint")), "assets.joint is missing"),
+    "no tokenizer": (without("processor/tokenizer.json"), "there is no processor/tokenizer.json"),
+    "no vocabulary": (edited(lambda m: m["config"].pop("vocab_size")), "config.vocab_size is None, and must be"),
     "no width": (_config(decoder_hidden_size="24"), "config.decoder_hidden_size is '24', and must be an integer"),
     "no layers": (_config(num_decoder_layers=None), "config.num_decoder_layers is None"),
-    "no limit": (_edited(lambda m: m["config"].pop("max_symbols_per_step")), "config.max_symbols_per_step is None"),
+    "no limit": (edited(lambda m: m["config"].pop("max_symbols_per_step")), "config.max_symbols_per_step is None"),
     "no durations": (_config(durations=[]), "config.durations is [], and must be a list of integers"),
-    "no block of the encoder": (_edited(lambda m: m["config"].pop("encoder")), "config.encoder.num_mel_bins is None"),
+    "no block of the encoder": (edited(lambda m: m["config"].pop("encoder")), "config.encoder.num_mel_bins is None"),
     "a blank that is no token": (_config(blank_token_id=55), "blank_token_id must be less than config.vocab_size"),
     "a factor that is no power": (
         _config(encoder={"num_mel_bins": 128, "subsampling_factor": 6}), "is 6, and must be a power of two"),
@@ -107,10 +77,10 @@ PARAKEET: dict[str, tuple[Change, str]] = {
     "other layers": (_config(num_decoder_layers=3), "hidden_state of decoder_step is 2 x 1 x 24"),
     "fewer durations": (_config(durations=[0, 1, 2]), "1 x 1 x 60 of float32, and must be 1 x 1 x 58"),
     "exchanged assets": (
-        _edited(lambda m: m["assets"].update(joint="decoder_step.aimodel")), "the inputs of joint are input_ids"),
-    "a damaged asset": (_without("joint.aimodel/main.mlirb"), "is not an asset"),
+        edited(lambda m: m["assets"].update(joint="decoder_step.aimodel")), "the inputs of joint are input_ids"),
+    "a damaged asset": (without("joint.aimodel/main.mlirb"), "is not an asset"),
     "windows of another size": (
-        _edited(lambda m: m.update(streaming={
+        edited(lambda m: m.update(streaming={
             "left_context_encoder_frames": 8, "chunk_encoder_frames": 4, "right_context_encoder_frames": 4,
             "window_mel_frames": 129, "hop_length": 160, "subsampling_factor": 8, "sample_rate": 16000})),
         "encoder takes 161 frames, and streaming says 129"),
@@ -120,63 +90,43 @@ PARAKEET: dict[str, tuple[Change, str]] = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PARAKEET)
 def test_departures_of_parakeet(name: str, parakeet_bundle: Path, tmp_path: Path) -> None:
-    _departs(parakeet_bundle, tmp_path, *PARAKEET[name])
+    assert_departs(parakeet_bundle, tmp_path, *PARAKEET[name])
 
 
-def _departs(bundle: Path, place: Path, change: Change, message: str) -> None:
-    shutil.copytree(bundle, place / "bundle")
-    change(place / "bundle")
-    assert message in "\n".join(map(str, check_bundle(place / "bundle")))
-
-
-def _nothing(folder: Path) -> None:
-    """The folder stays as it is."""
-
-
-_PLAIN = _edited(lambda c: c.update(architectures=["WhisperModel"]), "config.json")
+_PLAIN = edited(lambda c: c.update(architectures=["WhisperModel"]), "config.json")
 BAD_WHISPERS: dict[str, tuple[Change, dict[str, Any], str]] = {
-    "no extractor": (_without("preprocessor_config.json"), {}, "has no preprocessor_config.json, which says how"),
+    "no extractor": (without("preprocessor_config.json"), {}, "has no preprocessor_config.json, which says how"),
     "a broken extractor": (
         lambda f: (f / "preprocessor_config.json").write_text("{"), {}, "transformers cannot load the extractor of"),
-    "no tokenizer": (_without("tokenizer.json"), {}, "has no tokenizer.json; save the processor"),
-    "an unknown language": (_nothing, {"language": "xx"}, "language is 'xx', and the model knows de, en"),
-    "an unknown task": (_nothing, {"task": "sing"}, "task is 'sing', and the model in"),
-    "an option of another model": (_nothing, {"frames": 100}, "has no option 'frames'; it has audio, language, task"),
-    "audio that is no truth": (_nothing, {"audio": "yes"}, "audio is 'yes', and must be true or false"),
+    "no tokenizer": (without("tokenizer.json"), {}, "has no tokenizer.json; save the processor"),
+    "an unknown language": (unchanged, {"language": "xx"}, "language is 'xx', and the model knows de, en"),
+    "an unknown task": (unchanged, {"task": "sing"}, "task is 'sing', and the model in"),
+    "an option of another model": (unchanged, {"frames": 100}, "has no option 'frames'; it has audio, language, task"),
+    "audio that is no truth": (unchanged, {"audio": "yes"}, "audio is 'yes', and must be true or false"),
     "no class of speech": (_PLAIN, {"kind": "speech_recognizer"}, "holds WhisperModel, and not WhisperForConditional"),
-    "no weights": (_without("model.safetensors"), {}, "transformers cannot load WhisperForConditionalGeneration"),
+    "no weights": (without("model.safetensors"), {}, "transformers cannot load WhisperForConditionalGeneration"),
     "other bins": (
-        _edited(lambda c: c.update(feature_size=80), "preprocessor_config.json"), {},
+        edited(lambda c: c.update(feature_size=80), "preprocessor_config.json"), {},
         "makes 80 bins, and the model reads 128"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_WHISPERS)
 def test_bad_whispers(name: str, whisper_folder: Path, tmp_path: Path) -> None:
-    _refused(whisper_folder, tmp_path, *BAD_WHISPERS[name])
+    assert_refused(whisper_folder, *BAD_WHISPERS[name], tmp_path)
 
 
 BAD_PARAKEETS: dict[str, tuple[Change, dict[str, Any], str]] = {
-    "a language": (_nothing, {"language": "en"}, "ParakeetForTDT has no option 'language'; it has audio, frames"),
-    "no frames": (_nothing, {"frames": 0}, "frames is 0, and must be a number of at least 16"),
-    "two windows": (_nothing, {"streaming": [8, 4]}, "streaming is [8, 4], and must be three numbers of frames"),
-    "a short left side": (_nothing, {"streaming": [3, 4, 4]}, "the left side must be as long as the chunk"),
-    "a short right side": (_nothing, {"streaming": [8, 4, 3]}, "and the right side as the longest duration, 4"),
-    "windows and frames": (_nothing, {"streaming": [8, 4, 4], "frames": 99}, "decides frames; leave the other out"),
-    "no tokenizer": (_without("tokenizer.json"), {}, "has no tokenizer.json"),
+    "a language": (unchanged, {"language": "en"}, "ParakeetForTDT has no option 'language'; it has audio, frames"),
+    "no frames": (unchanged, {"frames": 0}, "frames is 0, and must be a number of at least 16"),
+    "two windows": (unchanged, {"streaming": [8, 4]}, "streaming is [8, 4], and must be three numbers of frames"),
+    "a short left side": (unchanged, {"streaming": [3, 4, 4]}, "the left side must be as long as the chunk"),
+    "a short right side": (unchanged, {"streaming": [8, 4, 3]}, "and the right side as the longest duration, 4"),
+    "windows and frames": (unchanged, {"streaming": [8, 4, 4], "frames": 99}, "decides frames; leave the other out"),
+    "no tokenizer": (without("tokenizer.json"), {}, "has no tokenizer.json"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_PARAKEETS)
 def test_bad_parakeets(name: str, parakeet_folder: Path, tmp_path: Path) -> None:
-    _refused(parakeet_folder, tmp_path, *BAD_PARAKEETS[name])
-
-
-def _refused(folder: Path, place: Path, change: Change, options: dict[str, Any], message: str) -> None:
-    shutil.copytree(folder, place / "folder")
-    change(place / "folder")
-    with pytest.raises(BundleError) as caught:
-        convert_bundle(place / "folder", out=place / "out", **options)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in place.iterdir()] == ["folder"]
+    assert_refused(parakeet_folder, *BAD_PARAKEETS[name], tmp_path)

@@ -101,6 +101,16 @@ def test_without_the_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         loaded.run({"x": ramp(4)})
 
 
+def test_large_programs_are_written_without_the_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(asset, "LARGE_WEIGHTS", 4 * 4096)
+    large, small = adds(ramp(4096)), adds(ramp(4095))
+    assert [asset.chosen_writer(None, module) for module in (large, small)] == ["python", "coreai"]
+    assert asset.chosen_writer("coreai", large) == "coreai"
+    saved = save_asset(large, tmp_path / "large.aimodel")
+    assert '"producer": "patcomp' in (saved.path / "metadata.json").read_text()
+    np.testing.assert_array_equal(saved.run({"x": np.ones(4096, np.float32)})["y0"], ramp(4096) + 1)
+
+
 def test_equal_weights_are_stored_once(tmp_path: Path):
     once = size_of(save_asset(adds(ramp(65536)), tmp_path / "once.aimodel").path)
     module = adds(ramp(65536), ramp(65536))
@@ -184,7 +194,7 @@ def test_what_is_not_an_asset_is_refused_before_anything_else(tmp_path: Path, mo
     monkeypatch.setattr(asset, "toolchain", lambda: pytest.fail("it must not be needed"))
     path = tmp_path / "m.aimodel"
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="it is a file, not an asset"):
+    with pytest.raises(FileExistsError, match="it is a file"):
         save_asset(adds(ramp(4)), path)
     assert path.read_text() == "mine"
 

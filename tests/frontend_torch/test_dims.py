@@ -286,3 +286,25 @@ def test_a_condition_on_the_layout_excludes_no_size_that_was_declared() -> None:
     program = converted(exported_function(lambda x: x.view(2, -1), torch.ones(8), shapes=shapes))
     assert (program.signature().dims, program.signature().guards) == ({"n": (1, 32)}, ())
     assert program.run(torch.ones(2)).shape == (2, 1)
+
+
+class ManyConditions(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rows, columns = x.shape[0], y.shape[0]
+        fits = rows % 3 == 0 and columns % 5 == 0 and rows * 7 > columns and rows < 11 * columns
+        if fits and (rows * 4 + 3) % 9 == 0 and (columns * 6 + 7 * rows) % 2 == 0:
+            return x.sum() + y.sum()
+        return x.sum()
+
+
+def test_many_conditions_are_one_sentence() -> None:
+    shapes = {"x": {0: Dim("rows", min=2, max=1000)}, "y": {0: Dim("columns", min=2, max=1000)}}
+    exported = torch.export.draft_export(ManyConditions(), (torch.ones(6), torch.ones(10)), dynamic_shapes=shapes)
+    with pytest.warns(ConversionWarning) as said:
+        program = TorchConverter().add_exported_program(exported).to_coreai()
+    (message,) = (str(each.message) for each in said if "exported for" in str(each.message))
+    assert message.startswith(
+        "the model was exported for some sizes of s0 and s1 only (6 conditions, which the program's signature "
+        "lists); program.run checks this, but an asset cannot"
+    )
+    assert len(program.signature().guards) == 6

@@ -420,7 +420,7 @@ def test_a_draft_decides_as_for_the_example_and_says_so() -> None:
     program, said = exported(model, x)
     assert said[0].startswith("EarlyExit is exported by torch.export.draft_export, because")
     assert len(said) == 2
-    assert "in `if x.sum() > 0:`, and assumes True, its value for the example" in said[1]
+    assert "only a run knows, `if x.sum() > 0:`; the program assumes True, as for the example" in said[1]
     assert "(at test_exporting.py:" in said[1]
     done = converted(program)
     agrees(done, model, torch.full((3,), 2.0))
@@ -449,7 +449,7 @@ def test_a_draft_decides_by_weights(bias: float) -> None:
     model, x = Gated(), torch.randn(2, 4)
     nn.init.constant_(model.gate.bias, bias)
     program, said = exported(model, x)
-    assert f"assumes {bias > 0}, its value" in said[1]
+    assert f"assumes {bias > 0}, as for the example" in said[1]
     assert all(program.state_dict[name] is value for name, value in model.named_parameters())
     agrees(converted(program), model, torch.randn(2, 4))
 
@@ -486,7 +486,7 @@ class Halves(nn.Module):
 def test_a_draft_names_the_sizes_that_it_needs() -> None:
     model, x = Halves(), torch.randn(8, 3)
     program, said = exported(model, x, dynamic_shapes={"x": {0: Dim("rows", min=4, max=64)}})
-    assert any("dynamic_shapes allows more" in each for each in said), said
+    assert any("dynamic_shapes allows more" in each and "`return x.view" in each for each in said), said
     torch.testing.assert_close(program.module()(x), model(x))
 
 
@@ -589,6 +589,39 @@ def test_an_open_size_decides_an_argument() -> None:
         ExportError, match="the model passes a condition on a dynamic size as the argument is_causal of an operator"
     ):
         exported(CausalFromFive(), torch.ones(1, 2, 8, 4), dynamic_shapes=({2: Dim("n", min=2)},))
+
+
+def test_example_inputs_that_do_not_fit(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    with caplog.at_level(logging.DEBUG, "patcomp.export"), pytest.raises(ExportError) as raised:
+        exported(model, torch.randn(2, 5))
+    message = str(raised.value)
+    assert "they are input: 2x5 of float32, and Linear(in_features=4, out_features=3, bias=True) does not" in message
+    assert "(in module 0)" in message
+    assert "docs/export.md" in message
+    assert "cannot be multiplied" not in message
+    assert "mat1 and mat2 shapes cannot be multiplied" in caplog.text
+    with pytest.raises(ExportError, match=r"inputs do not fit forward\(input\): too many positional arguments\n"):
+        exported(model, torch.randn(2, 4), torch.randn(2))
+
+
+class WritesData(nn.Module):
+    """Fails behind a write that PyTorch does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.data.add_(1)
+        return x @ x
+
+
+def test_the_buffers_of_a_model_that_fails_stay() -> None:
+    model = WritesData()
+    with pytest.raises(ExportError, match="in eager PyTorch, too"):
+        exported(model, torch.randn(2, 3))
+    assert model.count.item() == 0
 
 
 class Wrong(nn.Module):

@@ -54,6 +54,14 @@ def test_explain_describes_each_graph_and_rule_once() -> None:
     assert "  and from 8 more places" in text
 
 
+def test_explain_says_a_place_once() -> None:
+    text = converted(eps_inside=True).explain(f"test_questions.py:{Norm.forward.__code__.co_firstlineno + 3}")
+    groups = [line for line in text.splitlines() if not line.startswith(" ")]
+    places = [line for line in text.splitlines() if line.startswith("  from ")]
+    assert len(groups) > 1
+    assert len(places) == len(set(places))
+
+
 def test_explain_of_something_unknown() -> None:
     with pytest.raises(KeyError, match="nothing_like_it"):
         converted(eps_inside=True).explain("nothing_like_it")

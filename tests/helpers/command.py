@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.cli import main
+from patcomp.__main__ import main
 
 
 @dataclass(frozen=True)

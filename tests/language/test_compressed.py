@@ -73,6 +73,23 @@ def test_four_bits_with_the_head_in_eight(make: Callable[[], Any], tmp_path: Pat
     assert len(bundle.generate(PROMPT, max_new_tokens=3)) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "dtype", "word", "share"),
+    [
+        ("neural_engine", "float16", "4bit_weight_palettized_group8", 0.8),  # its table of embeddings has 8 bits
+        ("neural_engine", "float16", "8bit", 0.85), ("gpu", "bfloat16", "4bit", 0.4), ("gpu", "bfloat16", "8bit", 0.55),
+    ],
+)  # fmt: skip
+def test_other_targets_and_types(target: Any, dtype: Any, word: str, share: float, tmp_path: Path) -> None:
+    model = llama(True)
+    plain = convert_language_model(model, target, out=tmp_path / "plain", dtype=dtype)
+    small = convert_language_model(model, target, out=tmp_path / "small", dtype=dtype, compress=word)
+    assert check_bundle(small.path) == ()
+    assert stored(small) < share * stored(plain)
+    assert small.generate(PROMPT, 8) == plain.generate(PROMPT, 8)
+
+
 def test_a_bundle_is_compressed_as_its_model_is(tmp_path: Path, patcomp: Command) -> None:
     model = llama(True)
     plain = convert_language_model(model, out=tmp_path / "plain", name="model")
@@ -88,7 +105,7 @@ def test_a_bundle_is_compressed_as_its_model_is(tmp_path: Path, patcomp: Command
         compress_bundle(later.path, "4bit", out=tmp_path / "twice")
     with pytest.raises(LanguageModelError, match="exists; choose another folder"):
         compress_bundle(plain.path, "4bit", out=later.path)
-    with pytest.raises(LanguageModelError, match=r"is not a bundle: it has no metadata\.json"):
+    with pytest.raises(LanguageModelError, match=r"is not a bundle: there is no metadata\.json"):
         compress_bundle(tmp_path, "4bit", out=tmp_path / "other")
 
 

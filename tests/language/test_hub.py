@@ -13,7 +13,7 @@ import huggingface_hub
 import pytest
 
 from patcomp.commands.convert import _default_output
-from patcomp.commands.models import is_on_the_hub
+from patcomp.commands.subjects import is_on_the_hub
 from patcomp.language import LanguageModelError, convert_language_model
 from patcomp.language.hub import checkpoint_of, is_hub_id
 from tests.language.checkpoints import folder

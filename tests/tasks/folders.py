@@ -52,6 +52,38 @@ _HGNET: dict[str, Any] = {
     "stage_num_blocks": [1] * 4, "stage_numb_of_layers": [1] * 4, "out_features": ["stage2", "stage3", "stage4"],
 }  # fmt: skip
 
+_LAGGED: dict[str, Any] = {
+    "prediction_length": 8, "context_length": 16, "lags_sequence": [1, 2, 3], "num_time_features": 2, "d_model": 16,
+    "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "num_parallel_samples": 1,
+}  # fmt: skip
+_PATCHED: dict[str, Any] = {
+    "context_length": 32, "prediction_length": 8, "num_input_channels": 3, "patch_length": 4, "patch_stride": 4,
+    "d_model": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "num_layers": 2, "ffn_dim": 24, "num_targets": 5,
+    "scaling": "std",
+}  # fmt: skip
+_TIMES_FM: dict[str, Any] = {
+    "patch_length": 4, "context_length": 32, "horizon_length": 8, "num_hidden_layers": 2, "hidden_size": 16,
+    "intermediate_size": 24, "head_dim": 8, "num_attention_heads": 2, "quantiles": [0.1, 0.5, 0.9],
+}  # fmt: skip
+SERIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "TimesFmModelForPrediction": ("timesfm", _TIMES_FM),
+    "TimesFm2_5ModelForPrediction": (
+        "timesfm2_5", {**_TIMES_FM, "output_quantile_len": 16, "num_key_value_heads": 2, "decode_index": 2}),
+    "PatchTSTForPrediction": ("patchtst", {**_PATCHED, "loss": "nll"}),
+    "PatchTSTForClassification": ("patchtst", _PATCHED),
+    "PatchTSTForRegression": ("patchtst", _PATCHED),
+    "PatchTSMixerForPrediction": ("patchtsmixer", {**_PATCHED, "d_model": 8}),
+    "PatchTSMixerForTimeSeriesClassification": ("patchtsmixer", {**_PATCHED, "d_model": 8}),
+    "PatchTSMixerForRegression": ("patchtsmixer", {**_PATCHED, "d_model": 8}),
+    "TimeSeriesTransformerForPrediction": (
+        "time_series_transformer", {**_LAGGED, "num_static_categorical_features": 1, "cardinality": [5],
+                                    "embedding_dimension": [4], "num_static_real_features": 1}),
+    "InformerForPrediction": ("informer", {**_LAGGED, "attention_type": "full", "distil": False}),
+    "AutoformerForPrediction": ("autoformer", {**_LAGGED, "label_length": 6, "moving_average": 5}),
+}  # fmt: skip
+"""Models of time series."""
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ViTForImageClassification": ("vit", _IMAGE),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
@@ -124,6 +156,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 96, "pad_token_id": 0,
          "decoder_start_token_id": 0, "eos_token_id": 1},
     ),
+    **SERIES,
 }  # fmt: skip
 
 
@@ -134,10 +167,15 @@ def folder(path: Path, name: str) -> Any:
     kind, settings = MODELS[name]
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **settings)
-    model = getattr(transformers, name)(config).eval()
+    model = draw(getattr(transformers, name)(config).eval())
+    model.save_pretrained(path)
+    return model
+
+
+def draw(model: Any) -> Any:
+    """A model whose outputs vary."""
     for parameter in model.parameters():
         if parameter.ndim > 1:
             summed = parameter[0].numel() if parameter.ndim == 4 else parameter.shape[-1]
             torch.nn.init.normal_(parameter, 0, max(summed, 8) ** -0.5)
-    model.save_pretrained(path)
     return model

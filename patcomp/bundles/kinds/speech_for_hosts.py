@@ -141,8 +141,7 @@ class SpeechTransducer(OfForm):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        names = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
-        return _problems(bundle, metadata, ("encoder", "decoder_step", "joint"), names)
+        return _problems(bundle, metadata, ("encoder", "decoder_step", "joint"), transducer.NUMBERS)
 
     @property
     def form(self) -> transducer.Transducer:

@@ -15,7 +15,7 @@ import numpy as np
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
-from patcomp.bundles.check import metadata_of
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.speech.folders import content_of, extractor_of, tokenizer_of
 from patcomp.bundles.speech.recordings import samples_of
 from patcomp.bundles.speech.transducer import PROCESSOR
@@ -47,7 +47,7 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
         MissingToolchainError: coreai-core is not installed.
     """
     folder = Path(bundle)
-    metadata = metadata_of(folder)
+    metadata = metadata_in(folder)
     loop = _LOOPS.get(str(metadata.get("kind")))
     if loop is None:
         raise BundleError(
@@ -184,14 +184,42 @@ def _from_spectrum(model: _Recogniser, role: str, output: str, samples: np.ndarr
 
 
 def _by_frames_and_durations(model: _Recogniser, samples: np.ndarray) -> Transcription:
-    """A transducer: the joint network says the next token of a frame, and how many frames to go on."""
+    """A transducer that reads a whole recording."""
+    encoded, count = _from_spectrum(model, "encoder", "encoder_hidden_states", samples)
+    return _transduced(model, encoded, count, model.metadata["config"]["max_symbols_per_step"] * len(encoded) - 1)
+
+
+def _by_chunks(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """A transducer that reads chunks of a spectrum, with zeros behind the last one."""
+    chunks, config = model.metadata["chunks"], model.metadata["config"]
+    (spectrum,) = _features(model, samples, ("input_features",)).values()
+    ends = range(chunks["first_mel_frames"], spectrum.shape[1] + chunks["mel_frames"], chunks["mel_frames"])
+    spectrum = np.pad(spectrum, ((0, 0), (0, ends[-1] - spectrum.shape[1]), (0, 0)))
+    prompt = {"prompt_id": [config["default_prompt"]]} if "default_prompt" in config else {}
+    states, made = model.empty("encoder", 0), []
+    for start, end in zip((0, *ends), ends, strict=False):
+        inputs = {"input_features": spectrum[:, start:end], **prompt}
+        found = model.call("encoder", inputs, states, "main" if start else "first")
+        made.append(np.asarray(found["encoder_hidden_states"])[0])
+    encoded = np.concatenate(made)
+    return _transduced(model, encoded, len(encoded), config["max_symbols_per_step"] * len(encoded))
+
+
+def _transduced(model: _Recogniser, encoded: np.ndarray, count: int, most: int) -> Transcription:
+    """The joint network says the next token of a frame, and how many frames to go on.
+
+    Args:
+        model: the parts.
+        encoded: (frames, width).
+        count: how many frames are of the recording.
+        most: how many steps there are at most.
+    """
     config = model.metadata["config"]
     words, blank, durations = config["vocab_size"], config["blank_token_id"], config.get("durations")
-    encoded, count = _from_spectrum(model, "encoder", "encoder_hidden_states", samples)
     shape = (config["num_decoder_layers"], 1, config["decoder_hidden_size"])
     hidden = cell = np.zeros(shape, np.float32)
     token, frame, here, made, output = blank, 0, 0, list[int](), None
-    for _ in range(config["max_symbols_per_step"] * len(encoded) - 1):
+    for _ in range(most):
         if output is None or token != blank:
             inputs = {"input_ids": [[token]], "hidden_state": hidden, "cell_state": cell}
             step = model.call("decoder_step", inputs)
@@ -239,6 +267,6 @@ def _of_swift(model: _Recogniser, samples: np.ndarray) -> Transcription:
 
 _LOOPS: Mapping[str, Callable[[_Recogniser, np.ndarray], Transcription]] = {
     "speech_recognizer": _of_swift, "speech_transducer": _by_frames_and_durations, "speech_ctc": _by_frames,
-    "speech_seq2seq": _by_tokens,
+    "speech_seq2seq": _by_tokens, "speech_streaming": _by_chunks,
 }  # fmt: skip
 """By the kind of the bundle."""

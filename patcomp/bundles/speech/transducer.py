@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
 
 TDT, RNNT = "ParakeetForTDT", "ParakeetForRNNT"
-ARCHITECTURES = {TDT: "parakeet_tdt", RNNT: "parakeet_rnnt"}
+ARCHITECTURES = {
+    TDT: "parakeet_tdt",
+    RNNT: "parakeet_rnnt",
+    "NemotronAsrStreamingForRNNT": "nemotron_asr_streaming",
+    "Nemotron3_5AsrForRNNT": "nemotron3_5_asr",
+}
+NUMBERS = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
+"""What a loop needs to know of the model."""
 PROCESSOR = "processor"
 """The folder of the tokenizer and the extractor."""
 _PARTS = ("encoder", "decoder_step", "joint")
@@ -67,11 +74,10 @@ class Transducer:
 
     def metadata(self) -> Mapping[str, Any]:
         config, extractor = self._config, extractor_of(self.folder)
-        names = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
         told: dict[str, Any] = {
             "config": {
                 "architecture": ARCHITECTURES[self.name],
-                **{name: config[name] for name in names},
+                **{name: config[name] for name in NUMBERS},
                 **({"durations": list(config["durations"])} if self.name == TDT else {}),
                 "encoder": {name: config["encoder_config"][name] for name in ("num_mel_bins", "subsampling_factor")},
             }
@@ -202,8 +208,6 @@ def spectrum_entries(
 
 # ---- what Apple's Swift package reads ------------------------------------------------------------------
 
-_NUMBERS = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
-
 
 def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     """What Swift would refuse or misread of a bundle of a transducer with durations."""
@@ -212,7 +216,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if not (bundle / PROCESSOR / "tokenizer.json").is_file():
         found.append(problem(f"there is no {PROCESSOR}/tokenizer.json"))
     encoder = config.get("encoder") if isinstance(config.get("encoder"), Mapping) else {}
-    numbers = {f"config.{name}": config.get(name) for name in _NUMBERS}
+    numbers = {f"config.{name}": config.get(name) for name in NUMBERS}
     numbers |= {f"config.encoder.{name}": encoder.get(name) for name in ("num_mel_bins", "subsampling_factor")}
     found += [problem(f"{name} is {value!r}, and must be an integer") for name, value in numbers.items()
               if type(value) is not int]  # fmt: skip
@@ -233,7 +237,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if None in parts.values():
         return found
     frames = _frames_of(parts["encoder"])
-    for role, interface in _interfaces(config, frames).items():
+    for role, interface in interfaces(config, frames).items():
         found += interface.problems(role, parts[role])
     if "streaming" in metadata:
         found += _streaming_problems(metadata["streaming"], factor, max(durations), frames)
@@ -246,7 +250,7 @@ def _frames_of(encoder: Function) -> int | None:
     return taken.shape[1] if taken is not None and len(taken.shape) == 3 else None
 
 
-def _interfaces(config: Mapping[str, Any], frames: int | None) -> dict[str, Interface]:
+def interfaces(config: Mapping[str, Any], frames: int | None) -> dict[str, Interface]:
     """The interfaces of the parts, for an encoder that takes some frames, or any number of them."""
     width, layers = config["decoder_hidden_size"], config["num_decoder_layers"]
     after, factor = frames, config["encoder"]["subsampling_factor"]

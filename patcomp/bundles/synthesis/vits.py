@@ -1,131 +1,97 @@
-"""VITS of transformers as two functions of tensors alone, with the noise as inputs.
-
-    durations = durations(input_ids, duration_noise)
-    waveform = main(input_ids, durations, noise)    # noise for as many frames as the durations have in all
-
-The number of frames depends on the first result, so it is a size of the second function's input.
-"""
+"""VITS, also MMS: durations from a text, then samples from a text, durations and noise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-from transformers.models.vits import modeling_vits
+from patcomp.bundles.kind import Component
+from patcomp.bundles.speech.folders import tokenizer_of
+from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, named, number_problems, part_problems
+from patcomp.errors import Problem
 
-_SPLINE, _INNER = "_unconstrained_rational_quadratic_spline", "_rational_quadratic_spline"
-_CHECK = "torch_compilable_check"
-"""Of the numbers inside, which is not a part of a program."""
+if TYPE_CHECKING:
+    from patcomp.tasks.entries import Entry
 
-
-@contextmanager
-def splines_without_selections() -> Iterator[None]:
-    """Compute the splines of all numbers, and take those inside of the interval.
-
-    The code of transformers selects the numbers inside, which makes sizes that depend on data.
-    """
-    names = vars(modeling_vits)
-    own, inner = {name: names[name] for name in (_SPLINE, _CHECK) if name in names}, names[_INNER]
-
-    def spline(inputs: Tensor, *parts: Tensor, reverse: bool = False, tail_bound: float = 5.0, **least: Any) -> Any:
-        widths, heights, derivatives = parts
-        least = {"min_bin_width": 1e-3, "min_bin_height": 1e-3, "min_derivative": 1e-3, **least}
-        constant = torch.tensor(1 - least["min_derivative"]).double().exp().sub(1).log().item()
-        edge = torch.full_like(derivatives[..., :1], constant)
-        made, _ = inner(
-            inputs=inputs.clamp(-tail_bound, tail_bound), unnormalized_widths=widths, unnormalized_heights=heights,
-            unnormalized_derivatives=torch.cat([edge, derivatives, edge], -1), reverse=reverse, tail_bound=tail_bound,
-            **least,
-        )  # fmt: skip
-        return torch.where(inputs.abs() <= tail_bound, made, inputs), torch.zeros_like(inputs)
-
-    names |= {_SPLINE: spline, _CHECK: lambda *given, **options: None}
-    try:
-        yield
-    finally:
-        names |= own
+CLASS = "VitsModel"
+_TOKENS, _FEWEST_TOKENS, _MOST_TOKENS = 24, 8, 4096
+_FEWEST_FRAMES, _MOST_FRAMES = 8, 2**20
+_NUMBERS = ("sample_rate", "samples_per_frame", "noise_channels", "number_of_speakers")
 
 
-class _Part(nn.Module):
-    """What both functions need."""
+@dataclass(frozen=True)
+class Vits(Form):
+    """A checkpoint of VITS."""
 
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
+    def components(self) -> Sequence[Component]:
+        tokenizer_of(self.folder)
+        return [Component("main", "main.aimodel", self._entries)]
 
-    def _read(self, input_ids: Tensor, speaker_id: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
-        """The result of the text encoder, the mask of its tokens, and the embedding of a speaker."""
-        mask = torch.ones(1, input_ids.shape[1], 1, dtype=self.model.dtype)
-        speaker = None if speaker_id is None else self.model.embed_speaker(speaker_id).unsqueeze(-1)
-        return self.model.text_encoder(input_ids=input_ids, padding_mask=mask), mask.transpose(1, 2), speaker
+    def metadata(self) -> Mapping[str, Any]:
+        config = self.config
+        return {
+            "architecture": "vits", "sample_rate": config["sampling_rate"],
+            "samples_per_frame": prod(config["upsample_rates"]), "noise_channels": config["flow_size"],
+            "number_of_speakers": config["num_speakers"],
+        }  # fmt: skip
+
+    def write_files(self, bundle: Path) -> None:
+        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+
+    @staticmethod
+    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        config = metadata["config"]
+        found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, ("main",))
+        if found:
+            return found
+        functions, found = functions_of(bundle / metadata["assets"]["main"], ("durations", "main"))
+        speaker = ("speaker_id",) if config["number_of_speakers"] > 1 else ()
+        if "durations" in functions:
+            own = functions["durations"]
+            noise = [name for name in own.inputs if name == "duration_noise"]
+            found += named("durations", own, ("input_ids", *noise, *speaker), ("durations",))
+        if "main" in functions:
+            found += named("main", functions["main"], ("input_ids", "durations", "noise", *speaker), ("waveform",))
+        return found
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the folder says, with what transformers says where the folder is silent."""
+        from transformers import VitsConfig
+
+        return {**VitsConfig().to_dict(), **super().config}
+
+    def _entries(self) -> list[Entry]:
+        import torch
+        from torch.export import Dim
+
+        from patcomp.bundles.loading import model_of
+        from patcomp.bundles.synthesis.vits_modules import DrawnDurations, Durations, Speech
+        from patcomp.tasks.entries import Entry
+
+        model, draw = model_of(self.folder, "transformers", CLASS, self.dtype), torch.Generator().manual_seed(0)
+        config, tokens = model.config, Dim.DYNAMIC(min=_FEWEST_TOKENS, max=_MOST_TOKENS)
+        ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % config.vocab_size
+        noise = {"duration_noise": torch.randn(1, 2, _TOKENS, generator=draw).to(model.dtype)}
+        noise = noise if config.use_stochastic_duration_prediction else {}
+        speaker = {"speaker_id": torch.zeros(1, dtype=torch.int32)} if config.num_speakers > 1 else {}
+        durations = (DrawnDurations if noise else Durations)(model)
+        inputs = {"input_ids": ids, **noise, **speaker}
+        with torch.no_grad():
+            found = durations(*inputs.values())
+        frames = Dim.DYNAMIC(min=_FEWEST_FRAMES, max=_MOST_FRAMES)
+        drawn = torch.randn(1, config.flow_size, int(found.sum()), generator=draw).to(model.dtype)
+        spoken = {"input_ids": ids, "durations": found, "noise": drawn, **speaker}
+        open_sizes = {"input_ids": {1: tokens}, "durations": {1: tokens}, "duration_noise": {2: tokens},
+                      "noise": {2: frames}}  # fmt: skip
+        return [
+            Entry("durations", durations, inputs, ("durations",), _of(inputs, open_sizes)),
+            Entry("main", Speech(model), spoken, ("waveform",), _of(spoken, open_sizes)),
+        ]
 
 
-class Durations(_Part):
-    """The number of frames of each token, of a model that computes it."""
-
-    def forward(self, input_ids: Tensor, speaker_id: Tensor | None = None) -> Tensor:
-        """(1, tokens).
-
-        Args:
-            input_ids: (1, tokens).
-            speaker_id: (1,), if the model has several speakers.
-        """
-        read, mask, speaker = self._read(input_ids, speaker_id)
-        return self._frames(self.model.duration_predictor(read.last_hidden_state.transpose(1, 2), mask, speaker))
-
-    def _frames(self, logarithms: Tensor) -> Tensor:
-        return torch.ceil(logarithms.exp() * (1.0 / self.model.speaking_rate)).squeeze(1)
-
-
-class DrawnDurations(Durations):
-    """The number of frames of each token, of a model that draws it: as its predictor, with given noise."""
-
-    def forward(self, input_ids: Tensor, duration_noise: Tensor, speaker_id: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """(1, tokens).
-
-        Args:
-            input_ids: (1, tokens).
-            duration_noise: (1, 2, tokens), of the normal distribution.
-            speaker_id: (1,), if the model has several speakers.
-        """
-        read, mask, speaker = self._read(input_ids, speaker_id)
-        predictor = self.model.duration_predictor
-        given = predictor.conv_pre(read.last_hidden_state.transpose(1, 2))
-        if speaker is not None:
-            given = given + predictor.cond(speaker)
-        given = predictor.conv_proj(predictor.conv_dds(given, mask)) * mask
-        last, *flows = reversed(predictor.flows)
-        latents = duration_noise * self.model.noise_scale_duration
-        with splines_without_selections():
-            for flow in (last, *flows[:-2], flows[-1]):
-                latents = flow(latents.flip(1), mask, global_conditioning=given, reverse=True)[0]
-        return self._frames(latents.narrow(1, 0, 1))
-
-
-class Speech(_Part):
-    """The samples of a text."""
-
-    def forward(
-        self, input_ids: Tensor, durations: Tensor, noise: Tensor, speaker_id: Tensor | None = None
-    ) -> Tensor:  # fmt: skip
-        """(1, samples).
-
-        Args:
-            input_ids: (1, tokens).
-            durations: (1, tokens), whole numbers.
-            noise: (1, channels, frames), of the normal distribution; the frames are the sum of the durations.
-            speaker_id: (1,), if the model has several speakers.
-        """
-        read, _, speaker = self._read(input_ids, speaker_id)
-        ends = durations.cumsum(1).unsqueeze(1)
-        places = torch.arange(noise.shape[2], dtype=durations.dtype)[None, :, None]
-        of_token = ((places < ends) & (places >= ends - durations.unsqueeze(1))).to(noise.dtype)
-        means = (of_token @ read.prior_means).transpose(1, 2)
-        deviations = (of_token @ read.prior_log_variances).transpose(1, 2).exp()
-        mask = torch.ones_like(noise.narrow(1, 0, 1))
-        latents = self.model.flow(means + noise * deviations * self.model.noise_scale, mask, speaker, reverse=True)
-        samples: Tensor = self.model.decoder(latents, speaker).squeeze(1)
-        return samples
+def _of(inputs: Mapping[str, Any], sizes: Mapping[str, dict[int, Any]]) -> dict[str, dict[int, Any]]:
+    return {name: each for name, each in sizes.items() if name in inputs}

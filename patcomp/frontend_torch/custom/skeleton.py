@@ -41,7 +41,13 @@ def advice_for(node: Node) -> str:
         return "rewrite the model without this op, register a lowering, or add a rule for the op to a catalog"
     if target.namespace == METAL_KERNELS:
         return "register the kernel: converter.register_custom_kernels([kernel])"
-    return "give the op a decomposition (torch.library), or register a lowering:\n\n" + lowering_skeleton(node)
+    schema, name = schema_of_overload(target), target.name().replace("::", ".")
+    own = schema.name.rpartition("::")[2]
+    return (
+        f"write a rule, `patcomp rule new {own} --kind lowering --op {name} --import MODULE`, and convert with "
+        f"--catalog {own}.py (docs/your-first-lowering.md); or give the op a decomposition (torch.library)"
+        f"\n\n# or register a lowering\n{lowering_skeleton(node)}"
+    )
 
 
 def lowering_skeleton(node: Node) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
 
-from patcomp.errors import Problem
+from patcomp.errors import Problem, shortened
 from patcomp.frontend_torch.exporting.places import is_of_model
 from patcomp.pytorch import draft_report
 
-_CHECKED = "the program is for inputs like the example; program.run checks the condition, but an asset cannot"
+_CHECKED = (
+    "program.run checks this, but an asset cannot; torch.cond or torch.where decide in each run: see "
+    "docs/control-flow.md"
+)
 
 
 def assumptions(program: ExportedProgram) -> Iterator[Problem]:
@@ -24,20 +28,21 @@ def assumptions(program: ExportedProgram) -> Iterator[Problem]:
 
 def _problem(kind: str, data: dict[str, Any], files: dict[int, str]) -> Problem:
     source, code = _place(data.get("user_stack") or (), files)
-    at = f" in `{code}`" if code else ""
+    at = f", `{shortened(code, 100)}`" if code else ""
     if kind == "DATA_DEPENDENT_ERROR":
         return Problem(
-            f"torch.export cannot know the value of {data['expr']}{at}, and assumes {data['result']}, its value for "
-            "the example",
+            f"the model decides in Python by a value that only a run knows{at}; the program assumes "
+            f"{data['result']}, as for the example",
             source=source,
             advice=_CHECKED,
         )
     if kind == "GUARD_ADDED":
+        at = at or f", `{shortened(_condition(str(data['expr']), data['symbol_to_sources']), 100)}`"
         return Problem(
-            f"the program is right only where {data['expr']}{at}, for the sizes "
-            f"{_sizes(data['symbol_to_sources'])}; dynamic_shapes allows more",
+            f"the model decides by a size{at}; the program decides as for the example, and dynamic_shapes allows more "
+            "sizes",
             source=source,
-            advice="give dynamic_shapes a range that implies this condition",
+            advice="give dynamic_shapes only sizes for which the model decides so; see docs/dynamic-shapes.md",
         )
     op, reason = str(data.get("op", "")), f": {data['reason']}" if data.get("reason") else ""
     is_own = op.startswith(("aten.", "prims."))
@@ -57,9 +62,10 @@ def _place(stack: Any, files: dict[int, str]) -> tuple[str, str]:
     return "", ""
 
 
-def _sizes(sources: dict[str, Any]) -> str:
-    return ", ".join(f"{symbol} ({_first(source)})" for symbol, source in sources.items())
-
-
-def _first(source: Any) -> str:
-    return str(source[0] if isinstance(source, list | tuple) and source else source)
+def _condition(text: str, sources: dict[str, Any]) -> str:
+    """A condition of SymPy with the names of the model: `Eq(s77, 4)` is `x.shape[0] == 4`."""
+    for symbol, source in sources.items():
+        name = str(source[0] if isinstance(source, list | tuple) and source else source)
+        place = re.fullmatch(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", name)
+        text = re.sub(rf"\b{symbol}\b", f"{place[1]}.shape[{place[2]}]" if place else name, text)
+    return re.sub(r"^(Eq|Ne)\((.+), (.+)\)$", lambda it: f"{it[2]} {'==' if it[1] == 'Eq' else '!='} {it[3]}", text)

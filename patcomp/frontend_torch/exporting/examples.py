@@ -57,6 +57,15 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
             raise RefusedError("the program of torch.export.draft_export has other results than the model")
 
 
+def failure_of(model: nn.Module, call: _Call) -> Exception | None:
+    """What the model itself raises for the example in eager PyTorch; None if it runs."""
+    try:
+        _run(model, call, model.buffers())
+    except Exception as error:  # the model's own code may raise anything
+        return error
+    return None
+
+
 def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -> Any:
     """The results for copies of the example, with the random numbers of now; the buffers are put back."""
     args, kwargs, _ = call
@@ -66,10 +75,10 @@ def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -
 
 @contextmanager
 def _restored(buffers: Iterator[Tensor]) -> Iterator[None]:
-    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
+    before = [(buffer, buffer.detach().clone()) for buffer in buffers]
     try:
         yield
     finally:
-        for buffer, version, content in before:
-            if buffer._version != version:
+        for buffer, content in before:
+            if not torch.equal(buffer, content):  # its version does not tell of a write through `data`
                 buffer.copy_(content)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +11,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from patcomp.errors import ExportError, Problem, reason_of
-from patcomp.frontend_torch.exporting.places import line_of, module_of
+from patcomp.frontend_torch.exporting.places import line_of, module_of, raises_itself
 from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.pytorch import pytree
+
+_LOGGER = logging.getLogger("patcomp.export")
 
 _CONTROL_FLOW = (
     "write a decision at run time with torch.cond or torch.where, a loop with while_loop or scan, and give a number "
     "that is the same in every run as a Python number; see docs/control-flow.md"
 )
 _SIZES = "see docs/dynamic-shapes.md"
+_TEXT = "see docs/export.md. PyTorch's own text is logged at the level debug"
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
 _ON_VALUES = re.compile(
@@ -24,6 +30,7 @@ _ON_VALUES = re.compile(
     re.IGNORECASE,
 )
 _ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
+_FIXED = re.compile(r"You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)")
 _ASKED = re.compile(
     r"Could not (?:guard on|extract specialized integer from) data-dependent expression (.+?)(?: \(|$)", re.MULTILINE
 )
@@ -47,6 +54,79 @@ def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
     return None
 
 
+def wrong_shapes(model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError | None:
+    """The error about names and axes of dynamic shapes that the example does not have."""
+    wrong = _wrong_shapes(model, call)
+    if wrong is None:
+        return None
+    return ExportError(f"{type(model).__name__} cannot be exported", Problem(wrong, advice=_SIZES))
+
+
+def _wrong_shapes(model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> str | None:
+    args, kwargs, shapes = call
+    try:
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None  # the example itself does not fit, or forward has no signature
+    if isinstance(shapes, Mapping):
+        if set(shapes) != set(given):
+            own, named = (", ".join(map(str, names)) or "none" for names in (given, shapes))
+            return f"dynamic_shapes must have one entry for each argument of the example, {own}, and has {named}"
+        shapes = [shapes[name] for name in given]
+    return _wrong_axis(list(given.values()), shapes)
+
+
+def _wrong_axis(value: Any, shapes: Any) -> str | None:
+    """The first axis that a tensor does not have, as a sentence."""
+    if isinstance(value, Tensor) and isinstance(shapes, Mapping):
+        wrong = [axis for axis in shapes if isinstance(axis, int) and not -value.dim() <= axis < value.dim()]
+        sizes = "x".join(map(str, value.shape)) or "one number"
+        return f"dynamic_shapes has the axis {wrong[0]} of a tensor of {sizes}" if wrong else None
+    if isinstance(value, list | tuple) and isinstance(shapes, list | tuple):
+        return next(filter(None, map(_wrong_axis, value, shapes)), None)
+    if isinstance(value, Mapping) and isinstance(shapes, Mapping):
+        return next(filter(None, (_wrong_axis(value[key], shapes[key]) for key in value if key in shapes)), None)
+    return None
+
+
+def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError:
+    """The error for the user about a model that does not run on its example inputs in eager PyTorch either.
+
+    Args:
+        own: what the model raises.
+        call: positional and keyword arguments, and dynamic shapes.
+    """
+    args, kwargs, _ = call
+    _LOGGER.debug("the model fails on its example inputs with %s: %s", type(own).__name__, own)
+    path, line, advice = module_of(own, model), line_of(own), f"give inputs with which the model runs; {_TEXT}"
+    taken = inspect.signature(model.forward)
+    try:
+        given = taken.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        why, path, line = f"the example inputs do not fit forward({', '.join(taken.parameters)}): {error}", "", ""
+    else:
+        why = f"the model fails on its example inputs in eager PyTorch, too; they are {_described(given)}"
+        failing = model.get_submodule(path)
+        if raises_itself(own) or not isinstance(own, RuntimeError | TypeError | IndexError | ValueError):
+            why = reason_of(own)
+        elif type(failing).__module__.startswith("torch.nn"):
+            why += f", and {' '.join(str(failing).split())} does not take what it gets"
+    headline = f"{type(model).__name__} cannot be exported"
+    return ExportError(headline, Problem(why, module_path=path, source=line, advice=advice))
+
+
+def _described(given: Mapping[str, Any]) -> str:
+    """The shapes and types of the tensors among some arguments: `x: 2x31 of float32`."""
+    leaves = pytree.tree_flatten_with_path(dict(given))[0]
+    return ", ".join(
+        f"{pytree.keystr(path).replace(chr(39), '').removeprefix('[').replace(']', '', 1)}: "
+        + ("x".join(map(str, leaf.shape)) or "one number")
+        + f" of {str(leaf.dtype).removeprefix('torch.')}"
+        for path, leaf in leaves
+        if isinstance(leaf, Tensor)
+    ) or "no tensors"  # fmt: skip
+
+
 def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportError:
     """The error for the user, from the failure of each step.
 
@@ -68,6 +148,8 @@ def _why(failure: BaseException) -> tuple[str, str]:
     text = f"{type(failure).__name__}: {failure}"
     if isinstance(failure, RefusedError):
         return str(failure), _GENERAL
+    if fixed := _FIXED.search(text):
+        return f"the model fixes the dimension {fixed[1]}, which dynamic_shapes leaves open, to {fixed[2]}", _SIZES
     if _ON_SIZES.search(text) and not _ASKED.search(text):
         return _first_lines(str(failure)), _SIZES
     if asked := _ASKED.search(str(failure)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from traceback import extract_tb
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,6 +36,12 @@ def module_of(error: BaseException, model: nn.Module) -> str:
         if (path := paths.get(id(frame.f_locals.get("self")))) is not None:
             return path
     return ""
+
+
+def raises_itself(error: BaseException) -> bool:
+    """Whether a statement of the model raised an error, and not an operator of PyTorch."""
+    frames = extract_tb(error.__traceback__)
+    return bool(frames) and is_of_model(frames[-1].filename) and (frames[-1].line or "").startswith(("raise", "assert"))
 
 
 def is_of_model(file: str) -> bool:

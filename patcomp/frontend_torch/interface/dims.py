@@ -121,10 +121,10 @@ def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> Iterator[Pr
     """Warnings about a program that is right only for some of the sizes in the ranges of its dimensions."""
     if guards:
         yield Problem(
-            f"the model was exported for sizes where {', and '.join(map(str, guards))}; program.run checks this, "
-            "but an asset cannot, and may be wrong at other sizes",
+            f"the model was exported for {_allowed(guards)}; program.run checks this, but an asset cannot, and may be "
+            "wrong at other sizes",
             advice="check the sizes before calling the asset, or export with dimensions that imply it, such as "
-            "2 * Dim('half') or Dim('n', min=4)",
+            "2 * Dim('half') or Dim('n', min=4); see docs/dynamic-shapes.md",
         )
     if unreadable:
         yield Problem(
@@ -132,6 +132,20 @@ def _problems(guards: Sequence[Guard], unreadable: Sequence[str]) -> Iterator[Pr
             "the program may be wrong at other sizes",
             advice="check the sizes before calling the program",
         )
+
+
+_SAID = 120
+"""The most characters of conditions in a warning; the signature lists all."""
+
+
+def _allowed(guards: Sequence[Guard]) -> str:
+    """The sizes for which guards hold, in words that can be read."""
+    text = f"sizes where {', and '.join(map(str, guards))}"
+    if len(text) <= _SAID:
+        return text
+    names = list(dict.fromkeys(name for guard in guards for name in guard.names))
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"some sizes of {listed} only ({len(guards)} conditions, which the program's signature lists)"
 
 
 def _small_sizes(

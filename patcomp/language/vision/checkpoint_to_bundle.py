@@ -101,7 +101,7 @@ def convert_vision_language_model(
         check: whether the converted programs are compared with the model on an image and a few tokens, on the
             evaluator, and on the Core AI runtime where it is installed.
         progress: as of `convert_language_model`.
-        writer: what writes the assets, `"python"` or `"coreai"`; by default coreai-core where it is installed.
+        writer: what writes the assets, `"python"` or `"coreai"`; by default as for `AIProgram.save_asset`.
 
     Nothing is at `out` until the bundle is complete, and nothing is left after an error.
 

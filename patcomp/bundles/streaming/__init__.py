@@ -1,0 +1,1 @@
+"""Models that read a recording in chunks: what they keep between the calls are states."""

@@ -1,0 +1,36 @@
+"""What a host needs of the states of a function that reads chunks."""
+
+from __future__ import annotations
+
+from patcomp.bundle_folders.contract import FLOATS, problem, shown
+from patcomp.bundle_folders.interfaces import Function
+from patcomp.errors import Problem
+
+CONTEXTS, KEYS, VALUES, POSITION = "Convolutions", "Keys", "Values", "Position"
+"""The ends of the names of states: the contexts of convolutions, (size,); keys and values of attention,
+(layers, 1, heads, frames, width); and how many frames were before, (1,)."""
+
+
+def state_problems(where: str, prefix: str, found: Function) -> list[Problem]:
+    """What is wrong with the states of a function.
+
+    Args:
+        where: the name of the function.
+        prefix: of the names.
+        found: its description.
+    """
+    contexts, keys, values, position = (f"{prefix}{end}" for end in (CONTEXTS, KEYS, VALUES, POSITION))
+    attention = (keys, values, position)
+    if set(found.states) not in ({contexts}, {contexts, *attention}):
+        listed = ", ".join(found.states) or "none"
+        return [problem(f"the states of {where} are {listed}; they must be {', '.join((contexts, *attention))}")]
+    ranks = {contexts: 1, keys: 5, values: 5, position: 1}
+    wrong = [
+        problem(f"the state {name} of {where} is {shown(state)}, and must be of {ranks[name]} fixed sizes")
+        for name, state in found.states.items()
+        if len(state.shape) != ranks[name] or None in state.shape
+        or state.dtype not in (("int32",) if name == position else FLOATS)
+    ]  # fmt: skip
+    if not wrong and keys in found.states and found.states[keys] != found.states[values]:
+        wrong.append(problem(f"the states {keys} and {values} of {where} differ in shape or type"))
+    return wrong

@@ -1,0 +1,99 @@
+"""What a model that speaks is, for the bundle of its kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from patcomp.bundle_folders.contract import problem
+from patcomp.bundle_folders.interfaces import Function, Interfaces
+from patcomp.bundles.kind import Component
+from patcomp.bundles.speech.folders import content_of
+from patcomp.errors import AssetError, Problem
+
+
+@dataclass(frozen=True)
+class Form(ABC):
+    """A checkpoint of one architecture.
+
+    Attributes:
+        folder: of the checkpoint.
+        dtype: of the weights.
+    """
+
+    folder: Path
+    dtype: str
+
+    @abstractmethod
+    def components(self) -> Sequence[Component]:
+        """The parts.
+
+        Raises:
+            BundleError: a file is missing, or the model is of a form that is not supported.
+        """
+
+    @abstractmethod
+    def metadata(self) -> Mapping[str, Any]:
+        """What `metadata.json` says as `config`."""
+
+    @abstractmethod
+    def write_files(self, bundle: Path) -> None:
+        """Write the files beside the assets."""
+
+    @staticmethod
+    @abstractmethod
+    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        """What a host cannot take of a bundle."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the folder says of the model."""
+        return content_of(self.folder / "config.json")
+
+
+PROCESSOR = "processor"
+"""The folder of the tokenizer."""
+
+
+def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:
+    """The numbers that a host needs and that are missing."""
+    return [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in names
+            if type(config.get(name)) is not int]  # fmt: skip
+
+
+def part_problems(bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str]) -> list[Problem]:
+    """The parts that are missing, and the tokenizer."""
+    found = [problem(f"assets.{role} is missing") for role in roles if role not in metadata["assets"]]
+    if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
+        found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
+    return found
+
+
+def functions_of(asset: Path, names: Iterable[str]) -> tuple[dict[str, Function], list[Problem]]:
+    """The functions of an asset, and what is wrong with it."""
+    try:
+        told = Interfaces.of(asset)
+    except (FileNotFoundError, AssetError) as error:
+        return {}, [problem(str(error))]
+    lacking = [problem(f"{asset.name} has no function {name!r}") for name in names if name not in told.names]
+    return dict(told.functions), lacking
+
+
+def named(where: str, found: Function, inputs: Iterable[str], outputs: Iterable[str], states: Iterable[str] = ()) -> (
+    list[Problem]
+):  # fmt: skip
+    """What is wrong with the names of a function.
+
+    Args:
+        where: the name of the function.
+        found: its description.
+        inputs, outputs, states: the names that it must have, in any order.
+    """
+    kinds = {"inputs": (found.inputs, inputs), "outputs": (found.outputs, outputs), "states": (found.states, states)}
+    return [
+        problem(f"the {kind} of {where} are {', '.join(own) or 'none'}; they must be {', '.join(wanted) or 'none'}")
+        for kind, (own, wanted) in kinds.items() if set(own) != set(wanted)
+    ]  # fmt: skip

@@ -1,0 +1,178 @@
+"""What the user names on the command line: what it is, and one sentence if a command does not take it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+
+from patcomp.commands.common import UsageError
+from patcomp.hub import TIMM, is_hub_id
+
+
+class Subject(StrEnum):
+    """The kinds of things that commands take."""
+
+    PROGRAM = "an exported program"
+    FUNCTION = "a function of a Python file"
+    FOLDER = "the folder of a model"
+    NAME = "the name of a model"
+    PIPELINE = "the folder of a pipeline of models"
+    BUNDLE = "a bundle"
+    ASSET = "an asset"
+    TEXT = "the text of a program"
+    REPORT = "a report"
+
+
+MODELS = (Subject.PROGRAM, Subject.FUNCTION, Subject.FOLDER, Subject.NAME)
+CONVERTED = (Subject.ASSET, Subject.BUNDLE, Subject.TEXT, Subject.REPORT)
+
+WHAT_MODELS_ARE = (
+    "a model is a file that torch.export.save wrote, FILE.py:FUNCTION, the folder of a checkpoint, timm:NAME, or an id "
+    "of the hub"
+)
+
+_SAVED = (".pt2", ".pt", ".pth")
+_TEXTS = {".mlir": Subject.TEXT, ".html": Subject.REPORT}
+_OF_OTHERS = {
+    ".gguf": "a GGUF file; `patcomp convert-lm` makes a bundle of it",
+    ".safetensors": "a file of weights without a model; give its folder, if config.json is there, or FILE.py:FUNCTION "
+    "with a function that loads the weights and returns the module and its inputs",
+    ".onnx": "a model of ONNX; patcomp converts models of PyTorch",
+    ".mlmodel": "a model of Core ML; patcomp converts models of PyTorch",
+    ".mlpackage": "a model of Core ML; patcomp converts models of PyTorch",
+    ".tflite": "a model of TensorFlow; patcomp converts models of PyTorch",
+}
+"""What files are that no command for models takes, by the ends of their names."""
+
+
+def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
+    """What the name of a file, a folder or a model stands for.
+
+    Args:
+        name: as the user wrote it.
+        command: the name of the command, for messages.
+        takes: what the command takes.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        UsageError: the command does not take what is there.
+    """
+    found = _subject(name, command, takes)
+    if found in takes:
+        return found
+    advice = f"; it takes {_listed(takes)}"
+    if found is Subject.PIPELINE:
+        advice += f". `patcomp convert {name}` makes a bundle of it"
+    elif found in MODELS:
+        advice += f". `patcomp convert {name}` makes an asset of it"
+    elif found not in (Subject.TEXT, Subject.REPORT) and Subject.PROGRAM in takes:
+        advice += ", and this one is converted already"
+    raise UsageError(f"{name} is {found}, which `patcomp {command}` does not take{advice}")
+
+
+def asset_in(name: str, found: Subject, command: str) -> Path:
+    """The folder of an asset, or of the only asset in a bundle.
+
+    Raises:
+        UsageError: the bundle has several.
+    """
+    if found is not Subject.BUNDLE:
+        return Path(name)
+    assets = assets_of(Path(name))
+    if len(assets) > 1:
+        paths = ", ".join(map(str, assets.values()))
+        raise UsageError(f"{name} is a bundle of {len(assets)} assets; name one of them for {command}: {paths}")
+    return next(iter(assets.values()))
+
+
+def assets_of(bundle: Path) -> dict[str, Path]:
+    """The folders of the assets in a bundle, by their roles.
+
+    Raises:
+        BundleError: the bundle's metadata cannot be read, or names no assets.
+        FileNotFoundError: an asset is not there.
+    """
+    from patcomp.bundle_folders.errors import BundleError
+    from patcomp.bundle_folders.json_files import object_in
+
+    named = object_in(bundle / "metadata.json").get("assets")
+    if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
+        raise BundleError(f"{bundle}/metadata.json names no assets; convert the model again")
+    assets = {role: bundle / file for role, file in named.items()}
+    for role, path in assets.items():
+        if not path.is_dir():
+            raise FileNotFoundError(f"the bundle {bundle} lacks {path.name}, the asset of its {role}")
+    return assets
+
+
+def is_on_the_hub(model: str) -> bool:
+    """Whether a model is named by an id of the hub, `owner/name`, and not by a file."""
+    return is_hub_id(model) and Path(model).suffix not in (".pt2", ".pt", ".pth", ".aimodel", ".mlir", ".py")
+
+
+def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
+    file, separator, function = name.rpartition(".py:")
+    path = Path(f"{file}.py") if separator else Path(name)
+    if name.startswith(TIMM) and not path.exists():
+        return Subject.NAME
+    if not path.exists():
+        if is_on_the_hub(name):
+            return Subject.NAME
+        _undo_a_broken_save(path)
+    if not path.exists():
+        advice = WHAT_MODELS_ARE if Subject.PROGRAM in takes else f"`patcomp {command}` takes {_listed(takes)}"
+        raise FileNotFoundError(f"there is no file or folder {path}; {_similar(path) or advice}")
+    if separator and not function:
+        raise UsageError(f"{path} is a Python file: name the function behind the colon, {path}:FUNCTION")
+    if separator and path.is_file():
+        return Subject.FUNCTION
+    if path.suffix in _OF_OTHERS:
+        raise UsageError(f"{name} is {_OF_OTHERS[path.suffix]}")
+    if path.is_dir():
+        return _of_a_folder(path)
+    if path.suffix == ".py":
+        advice = f"name the function in it that returns the model and its inputs, {path}:FUNCTION"
+        other = f"`patcomp {command}` takes {_listed(takes)}"
+        raise UsageError(f"{path} is a Python file: {advice if Subject.FUNCTION in takes else other}")
+    if path.suffix == ".aimodel":
+        raise UsageError(f"{path} is a file, and an asset is a folder; copy the whole folder")
+    if path.suffix in _TEXTS:
+        return _TEXTS[path.suffix]
+    if path.suffix in _SAVED or _is_archive(path):
+        return Subject.PROGRAM
+    raise UsageError(f"{path} is neither a model, nor an asset, nor the text of a program (.mlir)")
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file begins as those of `torch.export.save` do."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _similar(path: Path) -> str:
+    """A question about a file of a similar name; empty if there is none."""
+    names = {each.stem: each.name for each in path.parent.iterdir()} if path.parent.is_dir() else {}
+    near = get_close_matches(path.stem, names, n=1, cutoff=0.75)
+    return f"did you mean {path.parent / names[near[0]]}?" if near else ""
+
+
+def _undo_a_broken_save(path: Path) -> None:
+    from patcomp.emit.replacement import recover
+
+    if path.suffix == ".aimodel":
+        recover(path)
+
+
+def _of_a_folder(path: Path) -> Subject:
+    if (path / "main.mlirb").exists() or path.suffix == ".aimodel":
+        return Subject.ASSET  # which may be a damaged one
+    if (path / "metadata.json").is_file():
+        return Subject.BUNDLE
+    return Subject.PIPELINE if (path / "model_index.json").is_file() else Subject.FOLDER
+
+
+def _listed(takes: Collection[Subject]) -> str:
+    names = ["a model"] * (Subject.PROGRAM in takes) + [str(each) for each in takes if each not in MODELS]
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

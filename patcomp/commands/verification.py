@@ -1,0 +1,270 @@
+"""`patcomp verify`: compare numbers, of an asset with its model, or of the runtime with the reference evaluator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, UsageError, load_catalogs, print_json, say
+from patcomp.commands.exporting import Source
+from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.programs import Hashed, hashed
+from patcomp.commands.progress import working
+from patcomp.commands.subjects import MODELS, Subject, asset_in, subject_of
+from patcomp.commands.tables import show
+from patcomp.errors import PatcompError
+
+if TYPE_CHECKING:
+    from patcomp.emit.dims import Dims
+    from patcomp.emit.native import Native
+    from patcomp.emit.signature import EntrySignature, ModelCall
+    from patcomp.evaluate import Verification
+
+_ASSETS = (Subject.ASSET, Subject.BUNDLE)
+
+
+@takes_models
+def verify(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model, as for convert; or an asset or a bundle, of which the Core AI runtime is compared with the "
+            "reference evaluator on random inputs.",
+            show_default=False,
+        ),
+    ],
+    asset: Annotated[
+        str | None,
+        typer.Argument(help="The asset of the model, or a bundle that has one; without it, the model is converted."),
+    ] = None,
+    entrypoint: Entrypoint = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
+    ] = None,
+    size: Sizes = None,
+    json: AsJson = False,
+    *,
+    options: ModelOptions,
+) -> None:
+    """Compare an asset on the Core AI runtime with its model in eager PyTorch, on the model's example inputs.
+
+    The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
+    """
+    found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
+    if size and found in MODELS:
+        raise UsageError(f"--size is for random inputs, and {model} has example inputs")
+    if found not in MODELS:
+        options.check_unused(model, found)
+        if asset is not None:
+            raise UsageError(f"{model} is {found}; name the model first: patcomp verify MODEL {model}")
+        results = _of_runtime(model, found, entrypoint, tolerance, size or ())
+    elif asset is None:
+        results = _of_conversion(model, entrypoint, tolerance, options)
+    else:
+        results, note = _of_asset(model, asset, entrypoint, tolerance, options)
+    if json:
+        plain = {where: each.to_dict() for where, each in results.items()}
+        print_json(plain if len(plain) > 1 else next(iter(plain.values())))
+    for where, each in results.items() if not json else ():
+        if len(results) > 1:
+            print(where)
+        show(each)
+    if note:
+        say(note)
+    if not all(results.values()):
+        sys.exit(ANSWER_IS_NO)
+
+
+def _of_conversion(
+    model: str, entrypoint: str | None, tolerance: float | None, options: ModelOptions
+) -> dict[str, Verification]:
+    """A model that is converted now, on the evaluator, and on the runtime where it is installed."""
+    with working(f"converting {model}"):
+        sources = _chosen(load_sources(model, "verify", options), entrypoint)
+        program = converted(sources, options)
+    with working(f"verifying {model}"):
+        return {
+            each.entry: program.verify_against(
+                each.model, each.inputs_for(program), entrypoint=each.entry, tolerance=tolerance
+            )
+            for each in sources
+        }
+
+
+def _chosen(sources: list[Source], entrypoint: str | None) -> list[Source]:
+    """The functions of a model that are compared."""
+    if entrypoint is None:
+        return sources
+    name = chosen_entry([each.entry for each in sources], entrypoint)
+    return [each for each in sources if each.entry == name]
+
+
+# ---- the runtime and the evaluator ----------------------------------------------------------------
+
+
+def _of_runtime(
+    name: str, found: Subject, entrypoint: str | None, tolerance: float | None, sizes: Sequence[str]
+) -> dict[str, Verification]:
+    """The runtime against the evaluator, for the functions of an asset, or of the assets of a bundle."""
+    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.reading import opened, read_asset, signatures
+
+    results, parts = {}, parts_of(name, found, None)
+    if found is Subject.BUNDLE:
+        _say_problems(name)
+    for role, path in parts.items():
+        with working(f"verifying {path}"), opened(path) as native:
+            functions = signatures(read_asset(path)[0], read_metadata(path))
+            for function in functions if entrypoint is None else [chosen_entry(functions, entrypoint)]:
+                where = f"{role}, function {function}" if role else f"function {function}"
+                results[where] = _on_both(native, path, function, functions[function], tolerance, sizes)
+    return results
+
+
+def _on_both(
+    native: Native,
+    path: Path,
+    function: str,
+    signature: EntrySignature,
+    tolerance: float | None,
+    sizes: Sequence[str],
+) -> Verification:
+    import numpy as np
+
+    from patcomp.commands.arrays import random_inputs
+    from patcomp.emit.asset import Asset
+    from patcomp.evaluate import Verification, compare
+    from patcomp.evaluate.element_types import to_tensor
+
+    values = random_inputs(signature, sizes, seed=0)
+    asset = Asset(path)
+    empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
+    state = asset.new_state(function) | empty
+    expected = {**asset.evaluate(values, state, function), **state}
+    outputs, new = native.call(path, values, asset.new_state(function) | empty, function)
+    errors = [
+        compare(name, "runtime", to_tensor(np.array(expected[name])), to_tensor(np.array(value)), tolerance)
+        for name, value in {**outputs, **new}.items()
+    ]
+    return Verification(tuple(errors), tolerance, reference="the reference evaluator")
+
+
+def _say_problems(bundle: str) -> None:
+    """Say what Apple's Swift package would refuse of a bundle."""
+    from patcomp.commands.common import require_transformers
+    from patcomp.commands.torchvision import declare_operators
+
+    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
+    require_transformers("the kinds of bundles")
+    from patcomp.bundles import check_bundle
+
+    for problem in check_bundle(bundle):
+        say(f"warning: Apple's Swift package refuses it: {problem}")
+
+
+# ---- an asset and its model -----------------------------------------------------------------------
+
+
+def _of_asset(
+    model: str, asset: str, entrypoint: str | None, tolerance: float | None, options: ModelOptions
+) -> tuple[dict[str, Verification], str]:
+    """Functions of an asset against those of the model, and a note on weights that differ."""
+    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.reading import opened, read_asset, signatures
+
+    path = asset_in(asset, subject_of(asset, "verify", _ASSETS), "verify")
+    results, note = {}, ""
+    with opened(path) as native:
+        functions = signatures(read_asset(path)[0], read_metadata(path))
+        if entrypoint is not None:
+            chosen_entry(functions, entrypoint)
+        sources = load_sources(model, "verify", options)
+        several = len(sources) > 1
+        for source in _chosen(sources, entrypoint) if several else sources:
+            name = chosen_entry(functions, source.entry if several else entrypoint)
+            results[name] = _compared(native, path, name, functions[name], source, tolerance, options)
+        if not all(results.values()):
+            note = _note_of_weights(model, sources, read_asset(path, values=True), options)
+    return results, note
+
+
+def _compared(
+    native: Native,
+    path: Path,
+    function: str,
+    signature: EntrySignature,
+    source: Source,
+    tolerance: float | None,
+    options: ModelOptions,
+) -> Verification:
+    """A function of an asset on the runtime against its model."""
+    from patcomp.evaluate import drawn, verify_outputs
+
+    call, dims = _call(source, path, signature, options)
+    signature = replace(signature, call=call)
+
+    def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        outputs, new = native.call(path, values, states, function)
+        states.update(new)
+        return outputs
+
+    def draw(values: Mapping[str, Any]) -> dict[str, Any]:
+        return drawn(signature, values, dims, seed=0)
+
+    return verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw)
+
+
+def _note_of_weights(model: str, sources: list[Source], saved: Hashed, options: ModelOptions) -> str:
+    """What to tell the user if an asset holds other weights than its model; empty if it does not."""
+    from patcomp.ir.difference import difference
+
+    try:
+        program = converted(sources, options)
+    except PatcompError as error:
+        return f"note: the weights of the asset are not compared, because {model} is not converted: {error}"
+    module, hashes = hashed(program.module)
+    count = difference(saved[0], module, (saved[1], hashes)).other_values
+    if not count:
+        return ""
+    return (
+        f"note: the asset holds other weights than {model}: {count} of its constants differ{'s' * (count == 1)}."
+        " A model whose weights are random has new ones each time it is loaded: seed it with torch.manual_seed, or"
+        " load saved weights, and convert it again"
+    )
+
+
+def _call(source: Source, path: Path, signature: EntrySignature, options: ModelOptions) -> tuple[ModelCall, Dims]:
+    """How the model of an asset is called, and its dynamic dimensions, by the names that the asset has.
+
+    Raises:
+        PatcompError: the asset and the model have different numbers of inputs, outputs or states.
+    """
+    from patcomp import TorchConverter
+
+    names = {
+        what: [spec.name for spec in getattr(signature, f"{what}s") if not spec.distribution]
+        for what in ("input", "output", "state")
+    }
+    all_names = {name for each in names.values() for name in each}
+    converter = TorchConverter(catalog=load_catalogs(options.catalog), random="inputs")
+    converter.add_exported_program(source.exported)
+    if _names(call := converter.calls()["main"]) != all_names:  # the user may have chosen others at conversion
+        converter.clear()
+        try:
+            converter.add_exported_program(source.exported, names["input"], names["output"], names["state"])
+        except ValueError as error:
+            raise PatcompError(f"{path} is not an asset of {source.name}: {error}") from error
+        if _names(call := converter.calls()["main"]) != all_names:
+            raise PatcompError(f"{path} is not an asset of {source.name}: the states of the two differ")
+    return call, converter.dims()["main"]
+
+
+def _names(call: ModelCall) -> set[str]:
+    """The names of the inputs, outputs and states of a call."""
+    return {*(leaf for leaf in (*call.arguments, *call.results) if isinstance(leaf, str)), *call.buffers}
