@@ -26,16 +26,21 @@ from patcomp.commands.tables import markdown_table
 MODELS = ("llama-32", "resnet50", "llama-128")
 REPORTS, IMAGES = Path("out/report_page"), Path("docs/images")
 WINDOW: Any = {"width": 1400, "height": 800}
-FOURTH_CONVOLUTION = """() => {
-  at('search').value = 'conv';
-  search('conv');
-  goToOp(opsOf(main.stage, main.graph).filter((op) => op.name.includes('conv2d'))[3]);
+ATTENTION = """() => {
+  showModule('model.model.layers.3.self_attn');
+  main.drawing.toggle(main.drawing.selected);
+  goToOp(opsOf(main.stage, main.graph).filter((op) => op.calls.startsWith('scaled'))[3]);
 }"""
 PICTURES = {
-    "llama-32": ("light", "recover", "() => showRule('scaled_dot_product_attention')"),
-    "resnet50": ("dark", "lower", FOURTH_CONVOLUTION),
-}
-"""The colours of each picture, its stage and what is done first."""
+    "report-llama-32": ("llama-32", "light", "optimize", ATTENTION),
+    "report-rule": ("llama-32", "light", "recover", "() => showRule('scaled_dot_product_attention')"),
+    "report-costs": ("resnet50", "light", "optimize", "() => showView('map')"),
+    "report-resnet50": (
+        "resnet50", "dark", "optimize",
+        "() => goToOp(opsOf(main.stage, main.graph).filter((op) => op.name.includes('conv2d'))[3])",
+    ),
+}  # fmt: skip
+"""The model of each picture, its colours, its stage and what is done first."""
 
 FIRST = """() => {
   const times = [];
@@ -78,6 +83,29 @@ AGAIN = """() => {
 }"""
 """Expand all, then collapse and expand up to 100 modules."""
 
+PAN = """async () => {
+  const { drawing } = main, { width } = layOut(drawing.root);
+  drawing.scale = 0.5;
+  drawing.x = drawing.svg.clientWidth / 2 - width / 4;
+  drawing.y = 0;
+  drawing.draw();
+  const times = [];
+  await new Promise((done) => requestAnimationFrame((start) => {
+    let last = start;
+    const step = (now) => {
+      times.push(now - last);
+      last = now;
+      drawing.y -= 24;
+      drawing.move();
+      if (times.length < 240) requestAnimationFrame(step);
+      else done();
+    };
+    requestAnimationFrame(step);
+  }));
+  return times.slice(1);
+}"""
+"""Move the graph by 24 pixels in each of 240 frames; the milliseconds of each frame. A screen shows one in 16.7."""
+
 LARGEST = """() => {
   const counts = DATA.stages.map(({ count }) => count);
   main.goTo(counts.indexOf(Math.max(...counts)));
@@ -93,10 +121,11 @@ SEARCH = """() => ['a', 'softmax', 'layers.7', 'no such text'].map((text) => {
 
 
 def written(model: str) -> Path:
-    """Write the report of a model."""
+    """Write the report of a model, with the errors of its modules."""
     module, inputs = build(model)
     program = TorchConverter().add_exported_program(torch.export.export(module.eval(), inputs)).to_coreai()
-    return program.html(REPORTS / f"{model}.html")
+    check = program.verify_against(module, inputs, backends=["evaluator"], by="module")
+    return program.html(REPORTS / f"{model}.html", verification=check)
 
 
 def opened(browser: Browser, path: Path, colours: Any = "light") -> Page:
@@ -120,18 +149,20 @@ def measured(browser: Browser, path: Path) -> Iterator[str]:
     for script in (FIRST, AGAIN):
         times = page.evaluate(script)
         yield f"{median(times) / 1000:.2f} ({max(times) / 1000:.2f})"
+    frames = sorted(page.evaluate(PAN))
+    yield f"{median(frames) / 1000:.3f} ({frames[-1] / 1000:.3f})"
     yield f"{max(page.evaluate(SEARCH)) / 1000:.2f}"
     page.close()
 
 
-def take_picture(browser: Browser, model: str, path: Path) -> None:
-    colours, stage, script = PICTURES[model]
+def take_picture(browser: Browser, name: str, path: Path) -> None:
+    _, colours, stage, script = PICTURES[name]
     page = opened(browser, path, colours)
     page.locator("#stages button", has_text=stage).click()
     page.evaluate(script)
     page.mouse.move(0, 0)
-    taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(96, dither=Image.Dither.NONE)
-    taken.save(IMAGES / f"report-{model}.png", optimize=True)
+    taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(200, dither=Image.Dither.NONE)
+    taken.save(IMAGES / f"{name}.png", optimize=True)
     page.close()
 
 
@@ -146,10 +177,11 @@ def run() -> None:
         for model in MODELS:
             path = written(model)
             rows.append([model, f"{path.stat().st_size / 1e6:.1f} MB", *measured(browser, path)])
-            if model in PICTURES:
-                take_picture(browser, model, path)
+            for name in (name for name, (of, *_) in PICTURES.items() if of == model):
+                take_picture(browser, name, path)
         browser.close()
-    headings = ["model", "file", "open", "ops", "expand, median (largest)", "the same with all expanded", "search"]
+    headings = ["model", "file", "open", "ops", "expand, median (largest)", "the same with all expanded",
+                "a frame", "search"]  # fmt: skip
     print(*markdown_table(headings, rows), sep="\n")
 
 

@@ -112,7 +112,7 @@ def main() -> None:
                 warnings.showwarning = lambda message, kind, *place: (
                     say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
                 )
-                app()
+                app(prog_name="patcomp")
         except SystemExit as ending:
             if ending.code == _INTERRUPTED:  # as typer ends after Ctrl-C
                 raise KeyboardInterrupt from None

@@ -1,4 +1,4 @@
-"""Views and permutations of values, for rules that move them or look behind them."""
+"""Views and permutations of values, for rules that move them or look around them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ def arguments_of(value: Value, *names: str) -> dict[str, Any] | None:
     """The arguments of the op that computes a value, if it is one of these ops (`"view"`); None otherwise."""
     maker = value.made_by(*(f"aten.{name}" for name in names))
     return dict(maker.arguments_by_name()) if isinstance(maker, AtenOp) else None
+
+
+def read_by(value: Value, *names: str) -> list[Value]:
+    """The first result of each op that reads a value and has one of these names (`"view"`)."""
+    ops = {f"aten.{name}" for name in names}
+    return [Value(user.results[0]) for user in value.users if user.name in ops]
 
 
 def without_views(value: Value) -> Value:

@@ -117,7 +117,7 @@ def test_a_rule_that_fails_is_called_broken(patcomp: Command, tmp_path: Path, mo
     ("arguments", "message"),
     [
         (["none.py", "model.py:net"], "there is no file none.py; `patcomp rule new NAME` writes one"),
-        (["rules.py", "none.py:net"], "there is no file none.py"),
+        (["rules.py", "none.py:net"], "there is no file or folder none.py"),
         (["rules.py", "model.py:net", "--rule", "other"], "rules.py has no rule other; it has double_sine"),
         (["rules.py", "model.py:net", "--html", "."], "--html . is a folder; name a file"),
     ],

@@ -28,6 +28,21 @@ def object_in(file: Path) -> dict[str, Any]:
     return found
 
 
+def metadata_in(folder: Path) -> dict[str, Any]:
+    """The content of a bundle's `metadata.json`.
+
+    Raises:
+        BundleError: the folder is no bundle.
+    """
+    if not folder.is_dir():
+        what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
+        raise BundleError(f"{what}; give the folder of a bundle")
+    file = folder / "metadata.json"
+    if not file.is_file():
+        raise BundleError(f"{str(folder)!r} is not a bundle: there is no metadata.json")
+    return object_in(file)
+
+
 def compilation() -> dict[str, Any]:
     """The entry `compilation` of `metadata.json`: now, or `SOURCE_DATE_EPOCH`, and no device."""
     seconds, utc = os.environ.get("SOURCE_DATE_EPOCH"), datetime.UTC

@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.kind import VERSION, Kind, kinds
 from patcomp.errors import Problem
 
@@ -25,7 +25,7 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
 
     folder = Path(path)
     try:
-        metadata = metadata_of(folder)
+        metadata = metadata_in(folder)
     except BundleError as error:
         return (problem(str(error)),)
     if metadata.get("kind") in _LANGUAGE:
@@ -35,20 +35,6 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
         named = ", ".join((*_LANGUAGE, *(each.name for each in kinds())))
         return (problem(f"kind is {metadata.get('kind')!r}, and must be one of {named}"), *found)
     return tuple(found or kind.problems(folder, metadata))
-
-
-def metadata_of(folder: Path) -> dict[str, Any]:
-    """The content of a bundle's `metadata.json`.
-
-    Raises:
-        BundleError: the folder is no bundle.
-    """
-    if not folder.is_dir():
-        raise BundleError(f"{str(folder)!r} is not a folder; give the folder of a bundle")
-    file = folder / "metadata.json"
-    if not file.is_file():
-        raise BundleError(f"{str(folder)!r} is not a bundle: there is no metadata.json")
-    return object_in(file)
 
 
 def _kind_called(name: object) -> type[Kind] | None:

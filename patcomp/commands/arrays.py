@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.commands.common import UsageError
+from patcomp.errors import near_names
 
 if TYPE_CHECKING:
     from patcomp.emit.signature import EntrySignature, TensorSpec
@@ -86,7 +87,7 @@ def read_inputs(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             values = {name: file[name] for name in file.files}
     except (*damages, MemoryError) as error:
-        raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote: {error}") from error
+        raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote") from error
     for spec in (*signature.inputs, *signature.states):
         dtype = _dtype(spec)
         if spec.name in values and not dtype.isbuiltin and values[spec.name].dtype == np.float32:
@@ -107,10 +108,10 @@ def read_input_files(given: Sequence[str], signature: EntrySignature) -> dict[st
     specs, values = {spec.name: spec for spec in signature.inputs}, {}
     for each in given:
         name, separator, file = each.partition("=")
-        if not separator or name not in specs:
-            raise UsageError(
-                f"--input {each} must have the form INPUT=FILE, such as image=photo.png; there are {', '.join(specs)}"
-            )
+        if not separator:
+            raise UsageError(f"--input {each} must have the form INPUT=FILE, such as image=photo.png")
+        if name not in specs:
+            raise UsageError(f"--input {each}: there is no input {name}; there are {near_names(name, specs)}")
         path = Path(file)
         if not path.is_file():
             raise UsageError(f"--input {each}: there is no file {path}")
@@ -122,7 +123,7 @@ def _array_in(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
     except (ValueError, EOFError, OSError) as error:
-        raise UsageError(f"--input: {path} is not a file that numpy.save wrote: {error}") from error
+        raise UsageError(f"--input: {path} is not a file that numpy.save wrote") from error
 
 
 def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
@@ -130,8 +131,8 @@ def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
     if spec.element_type != "ui8" or len(spec.shape) != 3 or spec.shape[2] != 3:
         shape = "x".join("?" if dim is None else str(dim) for dim in spec.shape)
         raise UsageError(
-            f"--input: {path} is an image, and {spec.name} is {shape} of {spec.element_type}, and not height x width x "
-            "3 of bytes; convert the model with --image, or give the numbers as .npy"
+            f"--input: {path} is no file .npy, and no image, as {spec.name} is {shape} of {spec.element_type}, and not "
+            "height x width x 3 of bytes; give the numbers as .npy, or convert the model with --image"
         )
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError

@@ -53,8 +53,8 @@ def convert_to_bundle(
     _check_options(context)
     declare_operators()  # transformers and diffusers import torchvision
     require_transformers("a bundle")
+    from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles import check_bundle, convert_bundle
-    from patcomp.bundles.check import metadata_of
 
     place = output or Path(f"{Path(model)}-bundle")
     made = convert_bundle(
@@ -63,7 +63,7 @@ def convert_to_bundle(
     )  # fmt: skip
     if not quiet:
         say(f"bundle: {made}")
-    for note in metadata_of(made).get("notes", ()):
+    for note in metadata_in(made).get("notes", ()):
         say(f"note: {note}")
     for problem in check_bundle(made):
         say(f"warning: {problem}")
@@ -105,11 +105,12 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
 
     declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
-    from patcomp.bundles.check import check_bundle, metadata_of
+    from patcomp.bundle_folders.json_files import metadata_in
+    from patcomp.bundles.check import check_bundle
     from patcomp.emit.inspection import inspect_asset
     from patcomp.emit.units import size_text
 
-    metadata = metadata_of(folder)
+    metadata = metadata_in(folder)
     assets = metadata.get("assets")
     assets = assets if isinstance(assets, dict) else {}
     found = {role: inspect_asset(folder / file) for role, file in assets.items() if (folder / file).is_dir()}

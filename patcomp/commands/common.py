@@ -289,7 +289,8 @@ def run_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with _importing_from(str(path.parent.absolute())), running(str(path)):
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    with _importing_from(str(path.parent.absolute())), running(str(shown)):
         spec.loader.exec_module(module)
     return module
 

@@ -135,7 +135,9 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
-    subject_of(model, "convert", (*MODELS, Subject.PIPELINE))
+    found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE))
+    if kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
+        raise UsageError(f"--kind goes with a folder, and {model} is {found}")
     if is_for_bundle(model, output, kind):
         convert_to_bundle(context, model, output, kind, setting, dtype, target, compress, not no_check, writer, quiet)
         return

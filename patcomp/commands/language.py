@@ -175,14 +175,11 @@ def generate(
     own_draft: Annotated[bool, typer.Option("--own-draft", help="Draft with the bundle's function draft.")] = False,
 ) -> None:
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
-    from patcomp.language import Bundle, LanguageModelError
+    from patcomp.bundle_folders.json_files import metadata_in
+    from patcomp.language import Bundle
 
-    if not bundle.is_dir():
-        raise LanguageModelError(
-            f"there is no folder {str(bundle)!r}; `patcomp convert-lm` and `convert-vlm` write bundles"
-        )
-    if not (bundle / "metadata.json").is_file():
-        raise LanguageModelError(f"{str(bundle)!r} is not a bundle: it has no metadata.json")
+    if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
+        raise UsageError(f"{bundle} is a bundle of the kind {kind}, and not of a language model")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     found = Bundle(bundle)

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from patcomp.commands.common import Catalogs, UsageError, error_console, rules_with
+from patcomp.commands.subjects import Subject, asset_in, subject_of
 from patcomp.commands.tables import show
 from patcomp.errors import PatcompError, RuleError, StageError
 
@@ -99,14 +100,17 @@ def parse_file(file: str) -> IRModule:
         ParseError: it is not IR; the message has the line.
         PatcompError: it is not text, or no asset.
     """
-    if file != "-" and Path(file).is_dir():
+    if file != "-" and not Path(file).is_file():
         from patcomp.emit.reading import read_asset
 
-        return read_asset(Path(file))[0]
+        found = subject_of(file, "opt", (Subject.TEXT, Subject.ASSET, Subject.BUNDLE))
+        return read_asset(asset_in(file, found, "opt"))[0]
     from patcomp.ir import IRModule, parse_module
 
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError as error:
-        raise PatcompError(f"{file} is not text: {error}") from error
+        raise PatcompError(
+            f"{file} is not text; `patcomp opt` takes the text of a program, an asset or a bundle"
+        ) from error
     return IRModule(parse_module(text, name="<stdin>" if file == "-" else file))

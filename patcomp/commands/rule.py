@@ -15,6 +15,7 @@ from rich.table import Table
 
 from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, import_modules, load_catalog, quiet
 from patcomp.commands.tables import show
+from patcomp.emit.replacement import check_writable
 
 if TYPE_CHECKING:
     from patcomp.proof.counterexample import Runner
@@ -36,8 +37,7 @@ def new_rule(
     if not name.isidentifier() or iskeyword(name):
         raise UsageError(f"{name!r} cannot be the name of a Python function")
     if kind not in KINDS:
-        listed = "".join(f"\n  {known}: {does}" for known, does in KINDS.items())
-        raise UsageError(f"no kind of rule is called {kind}; there are{listed}")
+        raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)} (docs/kinds-of-rules.md)")
     if op is None and kind in NEEDS_OP:
         raise UsageError(f"--kind {kind} needs --op: the op that the rule takes")
     if op is not None and kind not in TAKES_OP:
@@ -46,7 +46,10 @@ def new_rule(
     path = output or Path(f"{name}.py")
     if path.exists():
         raise UsageError(f"the file {path} exists already; choose another with --output")
-    path.write_text(skeleton(kind, name, op))
+    check_writable(path)
+    text = skeleton(kind, name, op)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
     print(f"{path}: change what is marked TODO, then: patcomp rule test {path}")
 
 

@@ -45,9 +45,10 @@ class _Given:
         known = {**self.examples, **from_files}
         if known.keys() >= {spec.name for spec in signature.inputs}:
             return known
+        values = random_inputs(signature, self.sizes, self.seed) | known
         which = "the other inputs are random" if known else "random inputs"
         say(f"{which}, with seed {self.seed}; --inputs FILE.npz gives {'them' if known else 'others'}")
-        return random_inputs(signature, self.sizes, self.seed) | known
+        return values
 
 
 @takes_models

@@ -33,6 +33,8 @@ WHAT_MODELS_ARE = (
     "of the hub"
 )
 
+_SAVED = (".pt2", ".pt", ".pth")
+_TEXTS = {".mlir": Subject.TEXT, ".html": Subject.REPORT}
 _OF_OTHERS = {
     ".gguf": "a GGUF file; `patcomp convert-lm` makes a bundle of it",
     ".safetensors": "a file of weights without a model; give its folder, if config.json is there, or FILE.py:FUNCTION "
@@ -123,7 +125,7 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         advice = WHAT_MODELS_ARE if Subject.PROGRAM in takes else f"`patcomp {command}` takes {_listed(takes)}"
         raise FileNotFoundError(f"there is no file or folder {path}; {_similar(path) or advice}")
     if separator and not function:
-        raise UsageError(f"{name} names no function; write its name behind the colon")
+        raise UsageError(f"{path} is a Python file: name the function behind the colon, {path}:FUNCTION")
     if separator and path.is_file():
         return Subject.FUNCTION
     if path.suffix in _OF_OTHERS:
@@ -136,7 +138,17 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         raise UsageError(f"{path} is a Python file: {advice if Subject.FUNCTION in takes else other}")
     if path.suffix == ".aimodel":
         raise UsageError(f"{path} is a file, and an asset is a folder; copy the whole folder")
-    return {".mlir": Subject.TEXT, ".html": Subject.REPORT}.get(path.suffix, Subject.PROGRAM)
+    if path.suffix in _TEXTS:
+        return _TEXTS[path.suffix]
+    if path.suffix in _SAVED or _is_archive(path):
+        return Subject.PROGRAM
+    raise UsageError(f"{path} is neither a model, nor an asset, nor the text of a program (.mlir)")
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file begins as those of `torch.export.save` do."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _similar(path: Path) -> str:

@@ -115,10 +115,10 @@ def _of_runtime(
     from patcomp.emit.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
+    results, parts = {}, parts_of(name, found, None)
     if found is Subject.BUNDLE:
         _say_problems(name)
-    results = {}
-    for role, path in parts_of(name, found, None).items():
+    for role, path in parts.items():
         with working(f"verifying {path}"), opened(path) as native:
             functions = signatures(read_asset(path)[0], read_metadata(path))
             for function in functions if entrypoint is None else [chosen_entry(functions, entrypoint)]:

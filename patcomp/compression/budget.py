@@ -70,13 +70,16 @@ def within(
         output_loss: runs the program once for each weight; without it, an error counts the same in all weights.
 
     Raises:
-        ValueError: the budget is not a number of bytes or a share, or the smallest schemes need more bytes.
+        ValueError: the budget is not a number of bytes or a share, is not smaller than the weights are, or is too
+            small for the smallest schemes.
     """
     weights = list(weights_of(module))
     config.check(weights)
     before = {weight.name: storage_bytes(weight.shape, weight.type.element_type) for weight in weights}
     elements = sum(weight.count for weight in weights)
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
+    if limit >= (present := sum(before.values())):
+        raise ValueError(f"the budget is {limit:,} bytes, and the weights have {present:,} already")
     candidates: dict[str, Sequence[_Candidate]] = {}
     prices: dict[str, float] = {}
     for weight in weights:

@@ -94,8 +94,13 @@ class CompressionConfig:
 
 
 def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, the config of a compression")
     if path.suffix not in (".yaml", ".yml"):
-        return tomllib.loads(path.read_text())
+        try:
+            return tomllib.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is no TOML: {error}") from error
     try:
         import yaml
     except ModuleNotFoundError:

@@ -54,11 +54,11 @@ def check_target(target: Path, force: bool = False) -> None:
 def not_an_asset(path: Path) -> str:
     """Why the file or folder at a path is not an asset; empty if it is an asset."""
     if not path.is_dir():
-        return "it is a file, not an asset"
+        return "it is a file"
     names = sorted(entry.name for entry in path.iterdir())
     if missing := [name for name in _REQUIRED if name not in names]:
         held = f"a folder with {_some(names)}" if names else "an empty folder"
-        return f"it is {held}, and not an asset, because it has no {' and no '.join(missing)}"
+        return f"it is {held}, without {' and '.join(missing)}"
     return ""
 
 

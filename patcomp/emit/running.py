@@ -164,6 +164,8 @@ def verify(
     if backends is None:
         on_runtime = has_toolchain() and has_device(program.module)
         backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
+    if not callable(model):
+        raise TypeError(f"the model to compare with must be a module or a function, got {type(model).__name__}")
     if isinstance(backends, str) or not backends:
         raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
     expectation = Expectation.of(

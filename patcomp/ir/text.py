@@ -226,7 +226,7 @@ def parse_module(text: str, *, name: str = "<text>") -> ModuleOp:
         parser = TextParser(context(), text, name)
         module = parser.parse_module()
     except XdslParseError as error:
-        raise ParseError(f"{name}: {parse_error_message(error)}") from None
+        raise ParseError(parse_error_message(error).strip()) from None  # which begins with the name and the line
     except RecursionError:
         line = text.count("\n", 0, parser.pos) + 1 if parser is not None else 1
         raise ParseError(f"{name}:{line}: brackets, types or regions are nested too deeply") from None

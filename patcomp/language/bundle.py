@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
 from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
@@ -44,11 +44,17 @@ class Bundle:
     path: Path
     """The folder."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
     @property
     def metadata(self) -> dict[str, Any]:
-        """The content of `metadata.json`."""
-        found: dict[str, Any] = json.loads((self.path / "metadata.json").read_text())
-        return found
+        """The content of `metadata.json`.
+
+        Raises:
+            BundleError: the folder is no bundle.
+        """
+        return metadata_in(self.path)
 
     @property
     def asset(self) -> Path:
@@ -215,7 +221,7 @@ class Bundle:
             return draft
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
         if not (smaller.path / "metadata.json").is_file():
-            raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: it has no metadata.json")
+            raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: there is no metadata.json")
         if smaller.metadata["kind"] == VISION:
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} takes images, and a draft is a bundle of text only; convert its "

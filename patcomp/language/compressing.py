@@ -12,6 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from patcomp import AIProgram
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundle_folders.unfinished import unfinished
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
@@ -138,8 +140,10 @@ class _Opened:
     @classmethod
     def of(cls, folder: str | Path) -> _Opened:
         source = Path(folder)
-        if not (source / "metadata.json").is_file():
-            raise LanguageModelError(f"{str(source)!r} is not a bundle: it has no metadata.json")
+        try:
+            metadata_in(source)
+        except BundleError as error:
+            raise LanguageModelError(str(error)) from None
         bundle = Bundle(source)
         described = bundle.metadata
         if described.get("compression"):

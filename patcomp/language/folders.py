@@ -29,7 +29,8 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
         LanguageModelError: the folder is not a checkpoint, its weights are quantised, or it needs its own code.
     """
     if not folder.is_dir():
-        raise LanguageModelError(f"{str(folder)!r} is not a folder; give the folder of a checkpoint, with config.json")
+        what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
+        raise LanguageModelError(f"{what}; give the folder of a checkpoint, with config.json")
     if other := _other_contents(folder):
         raise LanguageModelError(f"{str(folder)!r} {other}")
     config = _read_object(folder / "config.json")

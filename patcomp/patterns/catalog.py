@@ -162,9 +162,12 @@ def collect(*modules: ModuleType) -> RuleSet:
 
     Raises:
         RuleError: two rules have one name, or a target op does not exist.
+        TypeError: an argument is not a module.
     """
     found: dict[int, Rule] = {}
     for module in modules:
+        if not isinstance(module, ModuleType):
+            raise TypeError(f"collect takes Python modules, got {module!r}")
         for value in vars(module).values():
             for rule in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(rule, Rule):

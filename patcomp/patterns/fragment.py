@@ -19,7 +19,7 @@ from patcomp.errors import RuleError
 from patcomp.ir.namespaces import DialectInterface, aten_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import OpResult
-from patcomp.patterns.language import SourceNamespace
+from patcomp.patterns.language import OpNode, SourceNamespace
 from patcomp.patterns.match import Match, Matcher
 from patcomp.patterns.pattern import Pattern, captures_of, place_of
 from patcomp.patterns.targets import composites
@@ -39,9 +39,17 @@ class Fragment:
         return match if match is not None and value.ssa in match.replaced else None
 
 
-def fragment(function: Callable[..., Any], *, source: DialectInterface = aten_namespace) -> Fragment:
+def fragment(
+    function: Callable[..., Any], *, source: DialectInterface = aten_namespace, is_shared: bool = False
+) -> Fragment:
     """Declare a fragment: a function of the source namespace and the captures returns a pattern and a list of
     conditions.
+
+    Args:
+        function: the declaration.
+        source: the dialect of the pattern.
+        is_shared: whether inner values may have users outside the match, such as other fragments of one construct; the
+            rule decides what they mean.
 
     Raises:
         RuleError: the declaration is wrong.
@@ -50,6 +58,11 @@ def fragment(function: Callable[..., Any], *, source: DialectInterface = aten_na
     try:
         captures = captures_of(function, namespace, 1)
         root, conditions = function(namespace, *captures.values())
-        return Fragment(Pattern.declared(source, root, captures, conditions))
+        pattern = Pattern.declared(source, root, captures, conditions)
     except RuleError as error:
         raise RuleError(f"fragment {function.__name__} ({place_of(function)}): {error}") from None
+    if is_shared:
+        for node in pattern.nodes:
+            if isinstance(node, OpNode):
+                node.escapes = True
+    return Fragment(pattern)

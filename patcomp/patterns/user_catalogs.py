@@ -76,7 +76,7 @@ def listed(catalogs: Iterable[Catalog]) -> list[Catalog]:
     Raises:
         TypeError: the argument is no list of catalogs, but a single catalog, for instance.
     """
-    if catalogs is None or isinstance(catalogs, str | ModuleType | RuleSet):
+    if isinstance(catalogs, str | ModuleType | RuleSet) or not isinstance(catalogs, Iterable):
         raise TypeError(f"catalog takes a list of modules, packages and RuleSets, got {catalogs!r}")
     return list(catalogs)
 

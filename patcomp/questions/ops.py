@@ -95,6 +95,10 @@ def _known_as(op: Operation) -> set[str]:
     return names
 
 
+_WORTH_TELLING = 4
+"""The ops of a rule from which on it tells something that some of them matched: `x * sigmoid(y)` is no failed silu."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """How close a rule came to a match in a program."""
@@ -102,7 +106,8 @@ class Attempt:
     text: str
     """Where it came closest, and what was missing there."""
     came_close: bool = False
-    """Whether almost all of its ops matched: three of four, or all, and then a condition was false."""
+    """Whether almost all of its ops matched: three of four of a rule of four or more, or all, and then a condition was
+    false or a value was used elsewhere."""
 
 
 def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
@@ -162,5 +167,6 @@ def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attem
         f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
         *(f"  {name} is from {place}" for name, place in places.items()),
     ]
-    is_whole = failure.phase is not Phase.STRUCTURE
-    return Attempt("\n".join(lines), rule.size > 1 and (is_whole or 4 * failure.matched >= 3 * rule.size))
+    is_whole = rule.size > 1 and failure.phase is not Phase.STRUCTURE
+    is_almost = rule.size >= _WORTH_TELLING and 4 * failure.matched >= 3 * rule.size
+    return Attempt("\n".join(lines), is_whole or is_almost)

@@ -105,14 +105,20 @@ function boxOf(drawing, item, x, y) {
   }, children);
 }
 
-/** The line of an edge: straight at its ends, and round where it turns. */
+const ROUND = 18; // pixels of an edge that are round before it turns
+
+/** The line of an edge: straight, and round where it turns. */
 function lineOf({ points }, x0, y0) {
   const at = ({ x, y }) => `${(x0 + x).toFixed(1)} ${(y0 + y).toFixed(1)}`;
-  const half = (a, b) => ({ x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 });
+  const towards = (from, to) => {
+    const length = Math.hypot(to.x - from.x, to.y - from.y), share = Math.min(0.5, ROUND / (length || 1));
+    return { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share };
+  };
   const last = points.length - 1;
   let line = `M${at(points[0])}`;
   for (let index = 1; index < last; index++) {
-    line += `${index === 1 ? `L${at(half(points[0], points[1]))}` : ""}Q${at(points[index])} ${at(half(points[index], points[index + 1]))}`;
+    const turn = points[index];
+    line += `L${at(towards(turn, points[index - 1]))}Q${at(turn)} ${at(towards(turn, points[index + 1]))}`;
   }
   return `${line}L${at(points[last])}`;
 }

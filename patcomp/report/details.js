@@ -69,7 +69,6 @@ function opDetails(op) {
     element("h2", {}, [...breakable(op.value ? `%${op.value}` : op.shortName), ...(op.value ? [element("small", {}, [" ", ...breakable(nameOf(op))])] : [])]),
     ...(at("map").hidden ? [] : [paragraph(link("Show it in the graph", () => goToOp(op)))]),
     table(["", ""], [["gives", plainType(op.type) || "nothing"], ...facts, ...costRows(op)]),
-    ...findingsOf(op),
     element("pre", { class: "ir" }, [op.text.trim()]),
     ...(called >= 0 ? [link(`Open @${op.calls}`, () => main.goTo(op.stage, called))] : []),
     ...(DATA.difference ? partnerDetails(op) : [
@@ -82,6 +81,7 @@ function opDetails(op) {
     ...section("Operands", inputs.length ? [listed(inputs)] : []),
     ...section("Users", users.length ? [listed(users.slice(0, SHOWN))] : []),
     ...moduleCheck(origins.length ? origins[0].path : null),
+    ...findingsOf(op),
   ];
 }
 

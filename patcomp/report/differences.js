@@ -71,5 +71,5 @@ function flagDifferences(pane) {
     const [stage, graph, number] = place.split("/").map(Number);
     if (stage === pane.stage && number >= 0) addTo(graphs, graph, number);
   }
-  pane.drawing.flag(countsOf({ ops: [...graphs].map(([graph, numbers]) => [graph, [...numbers]]) }, pane));
+  pane.drawing.flag(nodesWith({ ops: [...graphs].map(([graph, numbers]) => [graph, [...numbers]]) }, pane));
 }

@@ -137,17 +137,16 @@ class Drawing extends Moving {
     const around = new Set();
     for (let at = selected; at; at = at.parent) around.add(at);
     for (const [edge, line, x0, y0] of this.lines) {
-      const isInput = selected?.sources.has(edge.source) && around.has(edge.to);
-      const isOutput = edge.source === selected;
+      const isInput = selected && around.has(edge.to) && [...edge.sources].some((source) => selected.sources.has(source));
       line.classList.toggle("input", Boolean(isInput));
-      line.classList.toggle("output", Boolean(isOutput));
+      line.classList.toggle("output", edge.sources.has(selected));
       if (selected?.op && edge.to === selected && isInput && this.scale >= TEXT_FROM) this.layer.append(this.operandLabel(edge, x0, y0));
     }
   }
 
   /** The name of the operand at the end of an edge. */
-  operandLabel({ source, points }, x0, y0) {
-    const end = points[points.length - 1], { op } = this.selected;
+  operandLabel({ sources, points }, x0, y0) {
+    const end = points[points.length - 1], { op } = this.selected, [source] = sources;
     const names = op.inputs.flatMap((input, index) => (input === numberOf(source) ? [op.takes[index]] : []));
     return drawn("text", { class: "operand", x: x0 + end.x + 4, y: y0 + end.y - 6 }, [names.filter(Boolean).join(", ")]);
   }

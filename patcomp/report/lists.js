@@ -74,29 +74,31 @@ function plot([before, ...tried]) {
 
 // ---- the audit -------------------------------------------------------------------------------------
 
-/** The ops of the graph that is shown for a finding: how often each node has it, called graphs included. */
-function countsOf(finding, pane) {
-  const flagged = new Map(finding.ops.map(([graph, numbers]) => [graph, numbers.length]));
-  const { graphs } = DATA.stages[pane.stage];
-  const counts = new Map();
-  for (const number of finding.ops.find(([graph]) => graph === pane.graph)?.[1] || []) {
-    const node = pane.drawing.root.leaves.get(number);
-    if (node) counts.set(node, 1);
-  }
-  for (const op of opsOf(pane.stage, pane.graph)) {
-    const inside = op.calls && flagged.get(graphs.findIndex((graph) => graph.name === op.calls));
-    const node = inside && pane.drawing.root.leaves.get(op.number);
-    if (node) counts.set(node, (counts.get(node) || 0) + inside);
+/** How often ops of a graph have a finding, by number; an op that calls a graph has the findings in it. */
+function countsOf(finding, stage, graph) {
+  const flagged = new Map(finding.ops);
+  const { graphs } = DATA.stages[stage];
+  const counts = new Map((flagged.get(graph) || []).map((number) => [number, 1]));
+  for (const op of opsOf(stage, graph)) {
+    const inside = op.calls ? flagged.get(graphs.findIndex((each) => each.name === op.calls)) : null;
+    if (inside) counts.set(op.number, (counts.get(op.number) || 0) + inside.length);
   }
   return counts;
 }
 
+/** The same for the nodes of a pane. */
+function nodesWith(finding, pane) {
+  const { leaves } = pane.drawing.root;
+  const counts = [...countsOf(finding, pane.stage, pane.graph)].map(([number, count]) => [leaves.get(number), count]);
+  return new Map(counts.filter(([node]) => node));
+}
+
 const FEW = 12; // ops of a finding that are all brought into sight
 
-/** Draw a finding of an audit on the graph of the final program, or none. */
+/** Draw a finding of an audit on the graph and the treemaps of the final program, or none. */
 function showFinding(finding) {
-  showView("graph");
   state.finding = state.finding === finding ? null : finding;
+  if (!at("map").hidden) drawMap();
   if (main.stage !== LAST) main.goTo(LAST);
   else flagFinding();
   panel();
@@ -105,7 +107,7 @@ function showFinding(finding) {
 
 function flagFinding() {
   if (DATA.difference) return flagDifferences(main);
-  const shown = state.finding && main.stage === LAST ? countsOf(state.finding, main) : new Map();
+  const shown = state.finding && main.stage === LAST ? nodesWith(state.finding, main) : new Map();
   main.drawing.flag(shown);
   if (shown.size && shown.size <= FEW) main.drawing.reveal([...shown.keys()]);
   if (state.finding && main.stage === LAST) main.message.textContent = `${state.finding.what}: ${state.finding.count}`;
@@ -162,7 +164,7 @@ const TABS = {
       element("h3", {}, ["Calls"]), table(["composite", "rule", "place"], DATA.composites.map(([name, rule, place]) =>
         [name, rule ? link(rule, () => showRule(rule)) : "", place]))];
   },
-  audit: () => [element("h3", {}, ["What does not suit a device"]), paragraph("Click a finding to see its ops in the graph."), ...DATA.audits.map(auditOf)],
+  audit: () => [element("h3", {}, ["What does not suit a device"]), paragraph("Click a finding to see its ops in the graph, and in the treemaps."), ...DATA.audits.map(auditOf)],
   notes: () => [
     ...section("Warnings and overlaps", DATA.notes.map(([kind, what]) => element("div", { class: "note" }, [element("b", {}, [kind]), ` ${what}`]))),
     ...section("Composites that came close", DATA.nearMisses.flatMap(([name, answer]) => [link(name, () => showRule(name)), element("pre", {}, [answer])])),

@@ -14,7 +14,7 @@ from patcomp.report.conversion import Closest, Replay, conversion_data
 from patcomp.report.differences import difference_data
 
 _SCRIPTS = (
-    "tree", "modules", "layout", "boxes", "moving", "drawing", "minimap", "panes", "text", "details", "rules",
+    "tree", "modules", "lanes", "layout", "boxes", "moving", "drawing", "minimap", "panes", "text", "details", "rules",
     "treemap", "lists", "differences", "search", "start",
 )  # fmt: skip
 """The scripts in the order in which the page runs them; they share one scope."""

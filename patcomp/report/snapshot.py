@@ -9,7 +9,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.text import TextPrinter
@@ -39,7 +38,6 @@ class Tables:
         self._places: dict[tuple[Any, ...], int] = {(): UNKNOWN_PLACE}
         self._known: dict[int, tuple[LocationAttr, int]] = {}
         self._kinds: dict[str, str] = {}
-        self._commutative: list[str] = []
 
     def text(self, text: str) -> int:
         """The number of a text."""
@@ -49,8 +47,6 @@ class Tables:
         """The number of an op's name, whose kind is kept."""
         if op.name not in self._kinds:
             self._kinds[op.name] = kind_of(op)
-            if isinstance(op, CoreaiOp) and op.ROW.commutative:
-                self._commutative.append(op.name)
         return self.text(op.name)
 
     def place(self, location: LocationAttr) -> int:
@@ -85,12 +81,7 @@ class Tables:
         Places without names stay distinct, so that the ops of a stage still lead to the ops of the stage before.
         """
         places = [self._place(*key) if key else [] for key in self._places]
-        return {
-            "places": places,
-            "texts": list(self._texts),
-            "kinds": self._kinds,
-            "commutative": self._commutative,
-        }
+        return {"places": places, "texts": list(self._texts), "kinds": self._kinds}
 
     def _place(self, rule: str | None, *parts: Any) -> list[int | None]:
         if rule is not None:

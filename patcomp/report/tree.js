@@ -223,6 +223,9 @@ function addTo(map, key, entry) {
   map.get(key).add(entry);
 }
 
+/** The name of a node; of a run of nodes, that of the first. */
+const firstName = (node) => (node.kind === "run" ? firstName(node.items[0]) : titleOf(node));
+
 /** Join chains of modules with one entry, and put many entries into groups. */
 function finish(node) {
   for (let index = 0; index < node.items.length; index++) {
@@ -240,7 +243,7 @@ function finish(node) {
     const runs = [];
     for (let start = 0; start < node.items.length; start += size) {
       const items = node.items.slice(start, start + size);
-      const run = new TreeNode(`${items[0].label} … ${items[items.length - 1].label}`, node, { kind: "run" });
+      const run = new TreeNode([items[0], items[items.length - 1]].map(firstName).join(" … "), node, { kind: "run" });
       run.items = items;
       items.forEach((item) => (item.parent = run));
       runs.push(run);

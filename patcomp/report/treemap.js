@@ -7,27 +7,29 @@ const COLOURS = 7; // of kinds; further ones share the last
 /** The module of a weight: that of the op that reads it, or else what its name says. */
 const pathOfWeight = (key, op) => (op && pathOf(op)) || key.split(".").slice(0, -1).join(".");
 
-/** What a program costs: rows of a module's path, a label, a kind, a value and an op. */
+/** What a program costs: rows of a module's path, a label, a kind, a value and an op, made when they are first read. */
+class Cost {
+  constructor(title, text, make) {
+    Object.assign(this, { title, text, make });
+  }
+  get rows() {
+    return (this.made ??= this.make());
+  }
+}
+
 const COSTS = {
-  weights: {
-    title: "Weights", text: size,
-    rows: DATA.costs.weights.map(([key, type, bytes, , reader]) => {
-      const op = reader && opAt(reader);
-      return { path: pathOfWeight(key, op), label: `${key}  ${plainType(type)}`, kind: elementOf(type), value: bytes, op };
-    }),
-  },
-  work: {
-    title: "Multiply-adds", text: amount,
-    rows: DATA.costs.work.map(([place, kind, shapes, count]) =>
-      ({ path: pathOf(opAt(place)), label: `${kind}  ${shapes}`, kind, value: count, op: opAt(place) })),
-  },
-  memory: {
-    title: "Tensors between ops", text: size,
-    rows: DATA.costs.memory.map(([place, bytes]) => {
-      const op = opAt(place);
-      return { path: pathOf(op), label: op.label, kind: op.calls ? compositeOf(op) || op.calls : op.shortName, value: bytes, op };
-    }),
-  },
+  weights: new Cost("Weights", size, () => DATA.costs.weights.map(([key, type, bytes, , reader]) => {
+    const op = reader && opAt(reader);
+    return { path: pathOfWeight(key, op), label: `${key}  ${plainType(type)}`, kind: elementOf(type), value: bytes, op };
+  })),
+  work: new Cost("Multiply-adds", amount, () => DATA.costs.work.map(([place, kind, shapes, count]) => {
+    const op = opAt(place);
+    return { path: pathOf(op), label: `${kind}  ${shapes}`, kind, value: count, op };
+  })),
+  memory: new Cost("Tensors between ops", size, () => DATA.costs.memory.map(([place, bytes]) => {
+    const op = opAt(place);
+    return { path: pathOf(op), label: `${nameOf(op)}  ${plainType(op.type)}`, kind: nameOf(op), value: bytes, op };
+  })),
 };
 
 /** The rows as a tree of modules. */
@@ -81,7 +83,7 @@ const map = { path: "" };
 /** Draw the three treemaps of a module. */
 function drawMap() {
   const steps = map.path ? map.path.split(".") : [];
-  const crumbs = [link("the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
+  const crumbs = [link(DATA.difference ? DATA.difference.names[1] : "the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
   const peaks = DATA.costs.peaks.map(([name, bytes, place]) => [`@${name}: at most `, element("b", {}, [size(bytes)]), " of tensors are alive at once", ...(place ? [", at ", opLink(opAt(place))] : []), ". "]);
   const places = Object.keys(COSTS).map((name) => element("figure", { id: `map-${name}` }));
   at("map").replaceChildren(
@@ -108,6 +110,12 @@ function costIn(cost, figure) {
   if (!all) return () => area.append(element("p", { class: "faint" }, ["None here."]));
   let node = moduleTree(cost.rows);
   for (const name of map.path ? map.path.split(".") : []) node = node.modules.get(name);
+  const flagged = new Map(); // for each graph, the ops with the finding that is shown
+  const isFlagged = ({ op }) => {
+    if (!state.finding || !op) return false;
+    if (!flagged.has(op.graph)) flagged.set(op.graph, countsOf(state.finding, LAST, op.graph));
+    return flagged.get(op.graph).has(op.number);
+  };
   const fill = (at, box) => {
     const entries = [...at.modules.values(), ...at.rows].filter((entry) => entry.value).map(onlyInside).sort((a, b) => b.value - a.value);
     for (const { entry, x, y, width, height } of squarified(entries, box)) {
@@ -115,7 +123,7 @@ function costIn(cost, figure) {
       const share = `${cost.text(entry.value)}, ${((100 * entry.value) / all).toFixed(1)} %`;
       if (!entry.modules) {
         const words = width > 46 && height > 26 ? [element("span", {}, [entry.name || entry.label.split("  ")[0].split(".").pop()]), element("small", {}, [cost.text(entry.value)])] : [];
-        area.append(element("button", { class: `box c${colour.get(entry.kind)}`, style: place, title: `${entry.label}\n${entry.path}\n${share}`,
+        area.append(element("button", { class: `box c${colour.get(entry.kind)}${isFlagged(entry) ? " flagged" : ""}`, style: place, title: `${entry.label}\n${entry.path}\n${share}`,
           onclick: () => entry.op && (select({ op: entry.op, sources: new Set() }, main)) }, words));
         continue;
       }

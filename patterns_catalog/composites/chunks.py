@@ -13,6 +13,7 @@ import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
+from patterns_catalog.composites.forward_substitution import lower_halves
 from patterns_catalog.sizes import END, Size, plus, size_of, sizes_of, typed
 from patterns_catalog.slices import slice_axis, update_axis
 
@@ -139,23 +140,11 @@ class Decays:
         ends = (token // (2 * size) * 2 * size + size - 1)[:, None]
         between = (np.minimum(token[:, None], ends) < token) & (token <= np.maximum(token[:, None], ends))
         sums = c.broadcasting_batch_matmul(mask(c, self._g, between.astype(np.float32)), self._logarithms)
-        return mask(c, self._g, lower_halves(size)), c.exp(sums)
+        return mask(c, self._g, lower_halves(size, CHUNK)), c.exp(sums)
 
 
 _SIZES = [2**power for power in range(CHUNK.bit_length() - 1)]
 """Of the halves of blocks within a chunk."""
-
-
-def lower_halves(size: int) -> np.ndarray:
-    """Pairs of tokens of a chunk, of which the first is in the second half of a block and the other in its first half.
-
-    Args:
-        size: of a half.
-    """
-    token = np.arange(CHUNK)
-    blocks = token // (2 * size)
-    is_in: np.ndarray = (blocks[:, None] == blocks) & (token[:, None] // size > token // size)
-    return is_in
 
 
 def _swapped(c: Coreai, x: Value) -> Value:

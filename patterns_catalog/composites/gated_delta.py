@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from functools import partial
 
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, composites, example, op_rule
 from patterns_catalog.composites.attention import repeat_heads
-from patterns_catalog.composites.chunks import CHUNK, NOT_FINITE, Decays, at_last, in_chunks, lower_halves, mask
+from patterns_catalog.composites.chunks import CHUNK, NOT_FINITE, Decays, at_last, in_chunks, mask
+from patterns_catalog.composites.forward_substitution import unit_lower_inverse
 
 L2_EPSILON = 1e-6
 
@@ -90,7 +90,8 @@ def _updated(
         overlap = decays.products(c.broadcasting_mul(key, beta), key)
         remembered = c.broadcasting_batch_matmul(c.broadcasting_mul(key, decays.before), state)
         error = c.broadcasting_mul(c.broadcasting_sub(value, remembered), beta)
-        delta = c.broadcasting_batch_matmul(_inverse(c, overlap, g), error)
+        inverse = unit_lower_inverse(c, overlap, CHUNK, partial(mask, c, g))
+        delta = c.broadcasting_batch_matmul(inverse, error)
         scores = decays.products(query, key)
         held = c.broadcasting_batch_matmul(c.broadcasting_mul(query, decays.before), state)
         output = c.broadcasting_add(held, c.broadcasting_batch_matmul(scores, delta))
@@ -101,23 +102,6 @@ def _updated(
     one = value.shape[2] == 1
     outputs, state = in_chunks(c, [query, key, value, g, beta], value, state, step if one else chunk)
     return [c.cast(c.transpose(outputs, [0, 2, 1, 3]), element), c.cast(state, element)]
-
-
-def _inverse(c: Coreai, overlap: Value, g: Value) -> Value:
-    """The inverse of I + the part of a matrix below its diagonal, for a chunk of tokens.
-
-    The inverse of blocks of twice the size follows from that of the blocks: [[A, 0], [C, B]] has the inverse [[A', 0],
-    [-B' C A', B']]. Powers of the matrix would be simpler, and their sum is rounded badly where keys are alike.
-    """
-    size = 1
-    inverse = mask(c, g, np.eye(CHUNK, dtype=np.float32))
-    while size < min(CHUNK, overlap.shape[-1] or CHUNK):
-        part = c.broadcasting_mul(overlap, mask(c, g, lower_halves(size).astype(np.float32)))
-        if size > 1:
-            part = c.broadcasting_batch_matmul(inverse, c.broadcasting_batch_matmul(part, inverse))
-        inverse = c.broadcasting_sub(inverse, part)
-        size *= 2
-    return inverse
 
 
 def _normalized(c: Coreai, x: Value) -> Value:

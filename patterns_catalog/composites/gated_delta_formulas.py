@@ -4,42 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from patcomp.authoring import AtenSource
-from patcomp.ir.types import tensor
-from patcomp.ir.value import Value
 from patcomp.patterns import ANY, Attr, Capture, Const, any_of, check, fragment
 from patcomp.patterns.match import Match
 from patterns_catalog.composites.gated_delta import L2_EPSILON
-from patterns_catalog.views import arguments_of
-
-
-@dataclass(frozen=True)
-class Element:
-    """One element of a sequence: `source[:, ..., index]`, or a value of its own."""
-
-    source: Value
-    dim: int | None = None
-    index: int = 0
-
-    @property
-    def before_last(self) -> bool:
-        """Whether the source has the sequence in a dimension before the last one."""
-        return self.dim is not None and self.dim < self.source.rank - 1
-
-
-def element_at(value: Value) -> Element:
-    selected = arguments_of(value, "select.int")
-    if selected is None:
-        return Element(value)
-    source, dim, index = selected["self"], selected["dim"], selected["index"]
-    dim %= source.rank
-    if not isinstance(index, int) or source.shape[dim] is None:
-        return Element(value)
-    return Element(source, dim, index % source.shape[dim])
-
+from patterns_catalog.composites.unrolled import element_at
 
 # ---- a step -----------------------------------------------------------------------------------------
 
@@ -143,10 +114,15 @@ def read(a: AtenSource, state: Capture, query: Capture) -> Any:
 
 @fragment
 def normalized(a: AtenSource, x: Capture, eps: Const, axis: Attr) -> Any:
-    "x * rsqrt(sum(x ** 2, -1) + eps)"
+    "x * rsqrt(sum(x ** 2, -1) + eps), or a quotient"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=[axis], keepdim=True, dtype=None)
     close = check("eps is the composite's", lambda match: math.isclose(match["eps"].constant, L2_EPSILON, rel_tol=1e-6))
-    return x * a.rsqrt(square + eps), [eps.rank == 0, close, axis == x.rank - 1, x.dtype == "f32"]
+    return any_of(x * a.rsqrt(square + eps), x / a.sqrt(square + eps)), [
+        eps.rank == 0,
+        close,
+        axis == x.rank - 1,
+        x.dtype == "f32",
+    ]
 
 
 @fragment
@@ -163,31 +139,4 @@ def scaled(a: AtenSource, x: Capture, factor: Const, divisor: Const) -> Any:
     return any_of(x * factor, x / divisor), [
         (factor.rank == 0) | (divisor.rank == 0),
         check("the factor is 1 / sqrt(key size)", is_root),
-    ]
-
-
-@fragment
-def written(a: AtenSource, before: Capture, part: Capture, index: Const, count: Attr, sizes: Attr, dim: Attr) -> Any:
-    "before with `part` at an index of a dimension; PyTorch decomposes `before[:, :, index] = part` so"
-    positions = a.view(a.op("arange.start_step", 0, count, 1, dtype=ANY), size=sizes)
-    copied = any_of(a.copy(a.op("select.int", before, dim=ANY, index=ANY), part), part)
-    single = a.unsqueeze(copied, dim=dim)
-    put = any_of(a.expand(single, size=ANY, implicit=ANY), single)
-    result = a.where(a.eq(positions, index), put, before)
-
-    def along_dim(match: Match) -> bool:
-        axis, shape = match["dim"], match["before"].shape
-        wanted = [1] * len(shape)
-        wanted[axis] = match["count"]
-        return (
-            shape[axis] == match["count"]
-            and [1] * (len(shape) - len(match["sizes"])) + list(match["sizes"]) == wanted
-            and match["part"].type == tensor((*shape[:axis], *shape[axis + 1 :]), match["before"].element_type)
-        )
-
-    return result, [
-        index.rank == 0,
-        dim >= 0,
-        result.shape == before.shape,
-        check("it is written along one dimension", along_dim),
     ]

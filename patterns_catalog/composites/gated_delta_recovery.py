@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from patcomp.authoring import Coreai, aten, coreai
-from patcomp.ir.types import tensor
+from patcomp.authoring import Coreai, coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
@@ -15,9 +14,9 @@ from patcomp.patterns.match import Match
 from patterns_catalog.composites import gated_delta_formulas as formulas
 from patterns_catalog.composites.chunks import NOT_FINITE
 from patterns_catalog.composites.gated_delta import gated_delta_update
-from patterns_catalog.composites.gated_delta_formulas import Element, element_at
+from patterns_catalog.composites.unrolled import Element, element_at, joined, selected
 from patterns_catalog.slices import slice_axis
-from patterns_catalog.views import arguments_of
+from patterns_catalog.views import arguments_of, permuted
 
 # ---- elements of sequences -------------------------------------------------------------------------
 
@@ -47,14 +46,7 @@ def _sequence(elements: Sequence[Element]) -> Value:
 
 
 def _value(element: Element) -> Value:
-    return element.source if element.dim is None else _selected(element.source, element.dim, element.index)
-
-
-def _selected(x: Value, dim: int, index: int) -> Value:
-    shape = x.static_shape
-    type_ = tensor((*shape[:dim], *shape[dim + 1 :]), x.element_type)
-    value: Value = aten.select.int(type_, x, dim=dim, index=index)
-    return value
+    return element.source if element.dim is None else selected(element.source, element.dim, element.index)
 
 
 # ---- the unrolled loop -----------------------------------------------------------------------------
@@ -74,16 +66,14 @@ class _Found:
 
 _PRODUCTS = ("mul.Tensor", "sum.dim_IntList", "matmul", "bmm", "view", "permute", "squeeze.dims")
 """Ops that may compute the product of a query and a state."""
-_WRITES = ("copy", "unsqueeze", "expand", "where.self")
-"""Ops that write a value somewhere: `where(..., expand(unsqueeze(copy(_, value))), _)`."""
 
 
-def _reached(value: Value, names: Sequence[str]) -> list[Operation]:
-    """The ops of these names that depend on a value through at most four other ops, all of these names."""
+def _products(value: Value) -> list[Operation]:
+    """The ops of `_PRODUCTS` that depend on a value through at most four other ops, all of these names."""
     found: dict[Operation, None] = {}
     last = [value]
     for _ in range(5):
-        ops = [user for value in last for user in value.users if user.name.removeprefix("aten.") in names]
+        ops = [user for value in last for user in value.users if user.name.removeprefix("aten.") in _PRODUCTS]
         found.update(dict.fromkeys(ops))
         last = [Value(op.results[0]) for op in ops]
     return list(found)
@@ -94,7 +84,7 @@ def _found(state: Value, following: _Found | None) -> _Found | None:
     update = formulas.step.match(state)
     if update is None:
         return None
-    matches = [formulas.read.match(Value(user.results[0])) for user in _reached(state, _PRODUCTS)]
+    matches = [formulas.read.match(Value(user.results[0])) for user in _products(state)]
     reads = [match for match in matches if match is not None and match["state"] == state]
     if len(reads) != 1:
         return None
@@ -130,34 +120,6 @@ def _queries_and_keys(steps: Sequence[_Found]) -> tuple[list[Element], list[Elem
     return both[: len(steps)], both[len(steps) :], True, True
 
 
-def _collected(steps: Sequence[_Found]) -> tuple[Value, int, list[Operation]] | None:
-    """The tensor that a model writes the outputs of all steps to, its dimension of the sequence, and the ops that
-    write; None if there is no such tensor."""
-    whole: Value | None = None
-    axis: int | None = None
-    ops: list[Operation] = []
-    for position, step in enumerate(steps):
-        writes = [
-            match
-            for user in _reached(step.output, _WRITES)
-            if (match := formulas.written.match(Value(user.results[0]))) is not None
-            and match["part"] == step.output
-            and match["index"].constant == position
-            and match["count"] == len(steps)
-            and (whole is None or match["before"] == whole)
-            and axis in (None, match["dim"])
-        ]
-        if len(writes) != 1 or len(step.output.users) != 1:
-            return None
-        if whole is not None and any(user not in writes[0].ops for user in whole.users):
-            return None
-        whole, axis = Value(writes[0].root.results[0]), writes[0]["dim"]
-        ops += writes[0].ops
-    assert whole is not None
-    assert axis is not None
-    return whole, axis, ops
-
-
 def _two_steps(torch: Any, query: Any, key: Any, value: Any, g: Any, beta: Any, state: Any) -> tuple[Any, ...]:
     outputs = []
     for t in range(2):
@@ -187,9 +149,7 @@ def recovered_gated_delta_update(op: OpView, c: Coreai) -> Value | None:
     steps = _loop(last)
     queries, keys, divided, normalized = _queries_and_keys(steps)
     decays = [_logarithm(element_at(step.update["decay"]), op) for step in steps]
-    collected = _collected(steps)
-    covered = [inner for step in steps for inner in (*step.update.ops, *step.read.ops)]
-    op.cover(*covered, *(collected[2] if collected else ()))
+    op.cover(*(inner for step in steps for inner in (*step.update.ops, *step.read.ops)))
     query = _sequence(queries)
     if not divided:
         query = c.broadcasting_mul(query, query.static_shape[-1] ** 0.5)
@@ -202,12 +162,13 @@ def recovered_gated_delta_update(op: OpView, c: Coreai) -> Value | None:
         steps[0].update["state"],
         use_qk_l2_norm=normalized,
     )
-    if collected is not None:
-        whole, axis, _ = collected
+    each = [step.output for step in steps]
+    if (together := joined(each)) is not None:
+        whole, axis = together
         order = [0, 2, 3]  # of [batch, sequence, heads, value size]
         order.insert(axis, 1)
-        op.replace(whole, c.transpose(outputs, order) if axis != 1 else outputs)
+        op.replace(whole, permuted(outputs, order))
     else:
-        for position, step in enumerate(steps):
-            op.replace(step.output, _selected(outputs, 1, position))
+        for position, output in enumerate(each):
+            op.replace(output, selected(outputs, 1, position))
     return after  # type: ignore[no-any-return]

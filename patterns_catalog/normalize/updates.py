@@ -11,12 +11,14 @@ from patcomp.patterns import OpView, example, op_rule
 from patterns_catalog.views import arguments_of, without_views
 
 
-def _position(mask: Value) -> tuple[int, Value] | None:
-    """The axis, counted from the end, along which a mask is true at one position only, and this position.
+def _position(mask: Value, x: Value) -> tuple[int, Value] | None:
+    """The axis of x, counted from the end, along which a mask is true at one position only, and this position.
 
-    It is `arange(size) == position`, with size 1 in all other dimensions.
+    It is `arange(size) == position`, with size 1 in all other dimensions. A mask of one element is along any axis of
+    size 1.
     """
-    long = [axis - mask.rank for axis, size in enumerate(mask.shape) if size != 1]
+    axes = range(-mask.rank, 0)
+    long = [axis for axis in axes if mask.shape[axis] != 1] or [axis for axis in axes if x.shape[axis] == 1][:1]
     compared = arguments_of(without_views(mask), "eq.Tensor")
     if len(long) != 1 or compared is None:
         return None
@@ -42,6 +44,7 @@ def _one_hot(torch: Any, x: Any, row: Any, position: Any) -> Any:
     example("2x5x3xf32", "2x3xf32", program=_select_scatter),
     example("2x5x3xf32", "2x1x3xf32", "si64[-2,6]", program=_one_hot),
     example("5x3xf32", "3xf32", "1xsi64[0,4]", program=_one_hot),
+    example("2x1x3xf32", "2x1x3xf32", program=lambda torch, x, y: torch.where(torch.arange(1).view(1, 1) == 0, y, x)),
 ])  # fmt: skip
 def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     """where(arange(n) == i, row, x) is slice_scatter(x, row, i, i + 1)
@@ -50,8 +53,8 @@ def one_hot_write(op: OpView, aten: Aten) -> Value | None:
     tensor changes nothing: for positions that only the run knows, the old row is written back.
     """
     mask, row, x = op.condition, op["self"], op.other
-    found = _position(mask)
-    if found is None or x.type != op.result or mask.rank > x.rank:
+    found = None if mask.rank > x.rank else _position(mask, x)
+    if found is None or x.type != op.result:
         return None
     axis, position = found
     if (wide := arguments_of(row, "expand")) is not None:

@@ -9,7 +9,7 @@ from patcomp.authoring import Aten, AtenSource, AtenTarget
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Capture, OpView, Rewrite, Rule, any_of, example, normalization, rule
+from patcomp.patterns import ANY, Attr, Capture, OpView, Rewrite, Rule, any_of, check, example, normalization, rule
 from patterns_catalog.sizes import wanted_sizes
 
 
@@ -44,6 +44,13 @@ def drop_identity_slice(a: AtenSource, c: AtenTarget, x: Capture, dim: Attr, sta
     "a slice that keeps everything is the value"
     y = a.op("slice.Tensor", x, dim=dim, start=start, end=end, step=1)
     return Rewrite(y, to=x, where=[x.is_static, y.type == x.type])
+
+
+@_dropping("drop_identity_pad", {"x": "2x3xf32", "pad": [0, 0, 0, 0], "value": 0.0})
+def drop_identity_pad(a: AtenSource, c: AtenTarget, x: Capture, pad: Attr, value: Attr) -> Rewrite:
+    "a pad by nothing is the value"
+    y = a.constant_pad_nd(x, pad=pad, value=value)
+    return Rewrite(y, to=x, where=[check("nothing is added", lambda match: not any(match[pad]))])
 
 
 @normalization("aten.view", "aten.reshape", "aten._unsafe_view", examples=[

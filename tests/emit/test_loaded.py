@@ -109,9 +109,9 @@ def test_what_is_not_an_asset_is_refused(tmp_path: Path) -> None:
     file, folder = tmp_path / "m.py", tmp_path / "folder.aimodel"
     file.write_text("x = 1\n")
     folder.mkdir()
-    with pytest.raises(AssetError, match=r"m.py' is not an asset: it is a file, not an asset"):
+    with pytest.raises(AssetError, match=r"m.py' is not an asset: it is a file"):
         Asset.load(file)
-    with pytest.raises(AssetError, match=r"it is an empty folder, and not an asset, because it has no metadata.json"):
+    with pytest.raises(AssetError, match=r"it is an empty folder, without metadata.json"):
         Asset.load(folder)
     for name in ("metadata.json", "main.mlirb"):
         (folder / name).write_text("nonsense")

@@ -47,14 +47,14 @@ def test_assets_and_empty_folders_are_replaced(target: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (None, "it is a file, not an asset"),
+        (None, "it is a file"),
         (
             ("notes.txt",),
-            r"a folder with notes.txt, and not an asset, because it has no metadata.json and no main.mlirb",
+            r"a folder with notes.txt, without metadata.json and main.mlirb",
         ),
         (
             ("metadata.json", "a", "b", "c"),
-            r"a folder with a, b, c and 1 more, and not an asset, because it has no main",
+            r"a folder with a, b, c and 1 more, without main",
         ),
         (("metadata.json", "main.mlirb", "notes.txt"), r"an asset that also holds notes.txt\."),
     ],

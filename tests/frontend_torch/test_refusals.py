@@ -86,15 +86,15 @@ def test_ops_that_a_rule_rejects_are_all_reported() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"input_names": ["x"]}, r"Graph has 2 live inputs \(\['x', 'z'\]\), but input_names has 1 entries"),
-        ({"output_names": ["a", "b", "c"]}, r"Graph has 2 live outputs .* but output_names has 3 entries"),
-        ({"state_names": ["s"]}, r"Graph has 0 stateful inputs .* but state_names has 1 entries"),
+        ({"input_names": ["x"]}, "the model has 2 inputs, x, z, and input_names has 1: x"),
+        ({"output_names": ["a", "b", "c"]}, "the model has 2 outputs, .*, and output_names has 3: a, b, c"),
+        ({"state_names": ["s"]}, "the model has 0 states and state_names has 1: s"),
         ({"input_names": ["x", "x"]}, r"input_names .* repeats \['x'\]"),
         ({"output_names": ["y", "y"]}, r"output_names .* repeats \['y'\]"),
         ({"input_names": ["x", " "]}, r"unusable names"),
         ({"entrypoint_name": ""}, r"must not be empty"),
         ({"entrypoint_name": "$main"}, r"must not be empty, start with \$"),
-        ({"input_names": ["x"], "output_names": ["y", "y"]}, r"input_names has 1 entries .*; output_names .* repeats"),
+        ({"input_names": ["x"], "output_names": ["y", "y"]}, r"input_names has 1: x; output_names .* repeats"),
     ],
 )
 def test_wrong_names(names: dict[str, Any], message: str) -> None:

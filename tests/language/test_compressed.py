@@ -105,7 +105,7 @@ def test_a_bundle_is_compressed_as_its_model_is(tmp_path: Path, patcomp: Command
         compress_bundle(later.path, "4bit", out=tmp_path / "twice")
     with pytest.raises(LanguageModelError, match="exists; choose another folder"):
         compress_bundle(plain.path, "4bit", out=later.path)
-    with pytest.raises(LanguageModelError, match=r"is not a bundle: it has no metadata\.json"):
+    with pytest.raises(LanguageModelError, match=r"is not a bundle: there is no metadata\.json"):
         compress_bundle(tmp_path, "4bit", out=tmp_path / "other")
 
 

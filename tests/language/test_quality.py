@@ -93,7 +93,7 @@ def test_the_command_compares(bundle: Bundle, text: Path, tmp_path: Path, patcom
     assert abs(first["loss"] - report["before"]["loss"]) < abs(second["loss"] - report["before"]["loss"])
     done = patcomp("compress", path, "--check", str(text), "--config", "w4", "-o", str(tmp_path / "small"))
     assert "w4: each layer alone" in done.out
-    assert done.out.count("| weight_") >= 4  # an asset does not keep the names of weights
+    assert done.out.count("│ weight_") >= 4  # an asset does not keep the names of weights
     assert Bundle(tmp_path / "small").metadata["compression"] == "w4"
 
 
@@ -123,6 +123,7 @@ def test_wrong_uses(case: str, bundle: Bundle, text: Path, tmp_path: Path, patco
     words, message = WRONG[case]
     short = tmp_path / "short.txt"
     short.write_text("the")
+    (tmp_path / "model.py").write_text("")
     done = patcomp("compress", *(word.format(bundle=bundle.path, text=text, short=short) for word in words))
     assert done.code != 0
     assert message in done.err

@@ -144,7 +144,6 @@ def relative_error(
 
 MISSES = {
     "gemma2 * scaled_dot_product_attention": "the scores go through a tanh (softcap) that the composite does not have",
-    "qwen3_next * gated_delta_update": "the recurrence is computed in chunks",
 }
 """Why a composite is not recovered, by `"architecture attention composite"`; `*` stands for any."""
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from patcomp.compression import Alternative
 from patcomp.emit.compressed import with_alternatives
 from patcomp.emit.program import AIProgram
-from tests.report.conftest import Model, data_of
+from tests.report.conftest import Model, converted, data_of
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +303,9 @@ def test_a_finding_of_the_audit_is_drawn_on_the_graph(page: Any) -> None:
     finding.click()
     assert page.locator("#drawing .node.flagged").count() > 0
     assert page.locator("#drawing .flag").count() > 0
+    page.keyboard.press("m")
+    assert page.locator("#map-memory .box.flagged").count() > 0
+    page.keyboard.press("m")
     finding.click()
     assert page.locator("#drawing .flag").count() == 0
 
@@ -359,3 +363,34 @@ def test_check_breaks_no_words(page: Any) -> None:
     )
     assert heights
     assert set(heights) == {1}
+
+
+class Shared(nn.Module):
+    """An activation that is called several times, and a value that every layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.activation = nn.ModuleList(nn.Linear(4, 4) for _ in range(6)), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.cos()
+        for layer in self.layers:
+            y = self.activation(layer(y)) * x
+        return y
+
+
+def test_edges_go_down_and_values_of_many_readers_along_a_lane(opened: Callable[..., Any], tmp_path: Path) -> None:
+    path = converted(Shared(), torch.ones(2, 4)).html(tmp_path / "shared.html")
+    page = opened(path, "#import")
+    level = """() => {
+      const root = main.drawing.root, edges = layOut(root).edges;
+      const sets = lanesOf(root);
+      return {
+        boxes: root.items.filter((item) => item.path === 'activation').length,
+        up: edges.filter(({ from, to }) => from.spot.y >= to.spot.y).length,
+        lanes: [...sets.values()].map(({ readers }) => readers.size),
+      };
+    }"""
+    assert page.evaluate(level) == {"boxes": 6, "up": 0, "lanes": [6]}
+    assert page.problems == []
+    page.close()

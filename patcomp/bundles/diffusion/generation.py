@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.check import metadata_of
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
 from patcomp.bundles.diffusion.stand_ins import Autoencoder, Denoiser, Function, StandIn, TextEncoder, control_net
 from patcomp.bundles.diffusion.variant import Variant
@@ -56,7 +56,7 @@ def generate_image(
         MissingToolchainError: `coreai-core` is not installed.
     """
     folder = Path(bundle)
-    metadata = metadata_of(folder)
+    metadata = metadata_in(folder)
     kind = metadata.get("kind")
     if kind not in ("diffusion", "diffusion_for_other_hosts"):
         raise BundleError(f"{str(folder)!r} is of the kind {kind!r}; images are made by bundles of the kind diffusion")

@@ -15,7 +15,7 @@ import numpy as np
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
-from patcomp.bundles.check import metadata_of
+from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.speech.folders import content_of, extractor_of, tokenizer_of
 from patcomp.bundles.speech.recordings import samples_of
 from patcomp.bundles.speech.transducer import PROCESSOR
@@ -47,7 +47,7 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
         MissingToolchainError: coreai-core is not installed.
     """
     folder = Path(bundle)
-    metadata = metadata_of(folder)
+    metadata = metadata_in(folder)
     loop = _LOOPS.get(str(metadata.get("kind")))
     if loop is None:
         raise BundleError(

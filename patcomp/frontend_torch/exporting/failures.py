@@ -54,6 +54,41 @@ def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
     return None
 
 
+def wrong_shapes(model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError | None:
+    """The error about names and axes of dynamic shapes that the example does not have."""
+    wrong = _wrong_shapes(model, call)
+    if wrong is None:
+        return None
+    return ExportError(f"{type(model).__name__} cannot be exported", Problem(wrong, advice=_SIZES))
+
+
+def _wrong_shapes(model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> str | None:
+    args, kwargs, shapes = call
+    try:
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None  # the example itself does not fit, or forward has no signature
+    if isinstance(shapes, Mapping):
+        if set(shapes) != set(given):
+            own, named = (", ".join(map(str, names)) or "none" for names in (given, shapes))
+            return f"dynamic_shapes must have one entry for each argument of the example, {own}, and has {named}"
+        shapes = [shapes[name] for name in given]
+    return _wrong_axis(list(given.values()), shapes)
+
+
+def _wrong_axis(value: Any, shapes: Any) -> str | None:
+    """The first axis that a tensor does not have, as a sentence."""
+    if isinstance(value, Tensor) and isinstance(shapes, Mapping):
+        wrong = [axis for axis in shapes if isinstance(axis, int) and not -value.dim() <= axis < value.dim()]
+        sizes = "x".join(map(str, value.shape)) or "one number"
+        return f"dynamic_shapes has the axis {wrong[0]} of a tensor of {sizes}" if wrong else None
+    if isinstance(value, list | tuple) and isinstance(shapes, list | tuple):
+        return next(filter(None, map(_wrong_axis, value, shapes)), None)
+    if isinstance(value, Mapping) and isinstance(shapes, Mapping):
+        return next(filter(None, (_wrong_axis(value[key], shapes[key]) for key in value if key in shapes)), None)
+    return None
+
+
 def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError:
     """The error for the user about a model that does not run on its example inputs in eager PyTorch either.
 

@@ -20,7 +20,7 @@ from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
-from patcomp.frontend_torch.exporting.failures import explained, unfit, what_is_wrong_with
+from patcomp.frontend_torch.exporting.failures import explained, unfit, what_is_wrong_with, wrong_shapes
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
@@ -73,12 +73,15 @@ def export(
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
-        ExportError: no step exports the model; the message says where and why, and what to change.
+        ExportError: no step exports the model, or `dynamic_shapes` names other arguments than the example has, or an
+            axis that a tensor lacks; the message says where and why, and what to change.
         TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
         raise TypeError(wrong)
     call = tuple(args), dict(kwargs or {}), dynamic_shapes
+    if (unfit_shapes := wrong_shapes(model, call)) is not None:
+        raise unfit_shapes
     steps: list[_Step] = (
         [_strictly] if strict else [_plainly, _with_constants, _strictly, *([_as_a_draft] if draft else [])]
     )

@@ -90,11 +90,8 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wr
         if not isinstance(name, str):
             raise TypeError(f"{what}_names must hold strings, got {name!r}")
     if len(given) != len(defaults):
-        plural = "stateful inputs" if what == "state" else f"live {what}s"
-        wrong.append(
-            f"Graph has {len(defaults)} {plural} ({list(defaults)}), but {what}_names has "
-            f"{len(given)} entries ({list(given)})"
-        )
+        own = f"{len(defaults)} {what}{'s' * (len(defaults) != 1)}" + (f", {', '.join(defaults)}," if defaults else "")
+        wrong.append(f"the model has {own} and {what}_names has {len(given)}: {', '.join(given)}")
     repeated = sorted({name for name in given if list(given).count(name) > 1})
     bad = [name for name in given if _unusable(name)]
     if repeated or bad:

@@ -1,0 +1,67 @@
+"""Wrong uses of commands and of the Python API: one message each, of five lines at most, without a traceback."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.command import Command
+from tests.helpers.wrong_uses import make_folder
+
+TABLE = tomllib.loads((Path(__file__).parent / "wrong_uses.toml").read_text())
+MOST_LINES = 5
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the calls use; `place` is the folder."""
+    for library in ("coreai", "diffusers", "transformers"):
+        pytest.importorskip(library)
+    place = tmp_path_factory.mktemp("wrong_uses").resolve()
+    return make_folder(place) | {"place": place}
+
+
+@pytest.fixture(autouse=True)
+def in_the_folder(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, patcomp: Command) -> None:
+    monkeypatch.chdir(names["place"])
+    monkeypatch.setattr("patcomp.commands.torchvision.misfit", lambda: None)  # it depends on what is installed
+    warnings.simplefilter("ignore")
+
+
+def check(said: str, wanted: str, place: Path) -> None:
+    """Check a message, in which the folder's own path does not matter."""
+    said = "\n".join(line.rstrip() for line in said.replace(f"{place}/", "").strip().splitlines())
+    pattern = ".*".join(map(re.escape, wanted.strip().split("[...]")))
+    assert re.fullmatch(pattern, said), f"{said}\n\nand not\n\n{wanted}"
+    assert len(said.splitlines()) <= MOST_LINES
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("case", TABLE["command"], ids=lambda case: case["run"])
+def test_commands(case: dict[str, Any], patcomp: Command, names: dict[str, Any]) -> None:
+    before = sorted(names["place"].iterdir())
+    done = patcomp(*shlex.split(case["run"]))
+    assert done.code == case["code"] != 0, done.err
+    assert done.out == ""
+    check(done.err, case["says"], names["place"])
+    assert sorted(names["place"].iterdir()) == before
+
+
+@pytest.mark.parametrize("case", TABLE["call"], ids=lambda case: case["run"])
+def test_calls(case: dict[str, Any], names: dict[str, Any]) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011  (its class is in the table)
+        eval(case["run"], dict(names))
+    assert type(raised.value).__name__ == case["raises"]
+    check(str(raised.value), case["says"], names["place"])
+
+
+def test_the_table_is_long() -> None:
+    assert len(TABLE["command"]) + len(TABLE["call"]) >= 120
+    runs = [case["run"] for case in (*TABLE["command"], *TABLE["call"])]
+    assert len(set(runs)) == len(runs)
