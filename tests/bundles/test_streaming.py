@@ -88,6 +88,7 @@ def assert_streams(folder: Path, bundle: Path, frames: int) -> None:
     assert audio.std() > 0.1
 
 
+@pytest.mark.slow
 def test_on_the_evaluator() -> None:
     """The states are those of a program, too: contexts, keys, values and positions, and no others."""
     from patcomp.bundles.streaming.codecs import MimiDecode, MimiEncode
@@ -182,6 +183,30 @@ def test_further_recognisers(name: str, options: dict[str, int], tmp_path: Path)
     assert_recognises(folder, convert_bundle(folder, out=tmp_path / "recogniser", **options), name)
 
 
+def test_an_encoder_of_nemotron(nemotron_folder: Path) -> None:
+    """The first chunk and the others have the same states; here on the evaluator."""
+    from patcomp.bundles.streaming.recognisers import SpectrumEncode
+
+    model = transformers.NemotronAsrStreamingForRNNT.from_pretrained(nemotron_folder).eval()
+    spectrum = torch.randn(1, 5 + 3 * 8, 80, generator=torch.Generator().manual_seed(0))
+    parts = [spectrum[:, :5], *spectrum[:, 5:].split(8, 1)]
+    entries = [
+        SpectrumEncode(model, 1, is_first=is_first).entry(name, {"input_features": part}, "encoder_hidden_states")
+        for name, part, is_first in (("first", parts[0], True), ("main", parts[1], False))
+    ]
+    program = program_of(entries)
+    states = {name: entries[0].inputs[name].clone() for name in entries[0].states}
+    kept: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        with torch.no_grad():
+            wanted = model.get_audio_features(part, use_cache=True, num_lookahead_tokens=1, **kept)
+        kept = {"past_key_values": wanted.past_key_values, "padding_cache": wanted.padding_cache}
+        name = "main" if number else "first"
+        made = program.run({"input_features": part}, state=states, entrypoint=name)["encoder_hidden_states"]
+        torch.testing.assert_close(torch.as_tensor(made), wanted.pooler_output, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
 def test_nemotron(nemotron_folder: Path, nemotron_bundle: Path) -> None:
     assert_recognises(nemotron_folder, nemotron_bundle, "NemotronAsrStreaming")
 

@@ -117,7 +117,7 @@ RECOGNISER: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECOGNISER)
 def test_departures_of_recognisers(name: str, nemotron_bundle: Path, tmp_path: Path) -> None:
     assert_departs(nemotron_bundle, tmp_path, *RECOGNISER[name])

@@ -17,7 +17,7 @@ from tests.tasks.comparing import runs
 from tests.tasks.folders import MODELS, SERIES, folder
 
 Inputs = dict[str, torch.Tensor]
-IN_CI = ("TimesFmModelForPrediction", "TimeSeriesTransformerForPrediction")
+IN_CI = ("PatchTSTForPrediction",)
 CASES = [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in SERIES]
 
 

@@ -21,7 +21,10 @@ _FORMS: Mapping[str, type[Form]] = {
 _ARCHITECTURES: Mapping[str, type[Form]] = {
     "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark
 }  # fmt: skip
+_KOKORO = "istftnet"
+"""The block of Kokoro's configuration, which names no class."""
 _OTHERS = {
+    "Kokoro": "patcomp has no form yet for its drawn harmonics and its spectra of complex numbers",
     "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
     "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
     "CsmForConditionalGeneration": "its decoder runs inside of each step",
@@ -45,7 +48,7 @@ class TextToSpeech(Kind):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_FORMS, *_OTHERS)
+        return class_of(config) in (*_FORMS, *_OTHERS) or _KOKORO in config
 
     def components(self) -> Sequence[Component]:
         return self._form.components()
@@ -74,7 +77,8 @@ class TextToSpeech(Kind):
         Raises:
             BundleError: the folder holds another model, or an option is for another one.
         """
-        name = class_of(content_of(self.folder / "config.json"))
+        config = content_of(self.folder / "config.json")
+        name = "Kokoro" if _KOKORO in config else class_of(config)
         if reason := _OTHERS.get(name):
             raise BundleError(
                 f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "
