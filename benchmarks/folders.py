@@ -52,7 +52,8 @@ def sources() -> tuple[list[Source], list[Source]]:
         *(Source(name, getattr(pipelines, name), flux) for name in ("flux", "flux2_klein")),
         *(Source(name, getattr(segmenters, name)) for name in ("sam", "sam2", "sam3")),
         *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet")),
-        *(Source(name, getattr(streaming_models, name)) for name in ("mimi", "pocket", "vibe_voice", "nemotron")),
+        *(Source(name, getattr(streaming_models, name))
+          for name in ("mimi", "pocket", "vibe_voice", "nemotron", "sortformer")),
         *(Source(name, getattr(speaking_models, name)) for name in ("speech_t5", "bark")),
     ]  # fmt: skip
     return models, bundles

@@ -148,49 +148,6 @@ def test_catalog_list(patcomp: Command) -> None:
     assert "reshape_of_reshape" not in recovering
 
 
-class Unsupported(nn.Module):
-    """Ops without a rule."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.poisson(torch.multinomial(x, 1).float())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (
-            ["convert", "nothing.pt2"],
-            "there is no file or folder nothing.pt2; a model is a file that torch.export.save wrote",
-        ),
-        (["convert", "text.pt2"], "text.pt2 is not a program that torch.export.save wrote"),
-        (["convert", "unsupported.pt2"], "unsupported ATen ops: aten.multinomial, aten.poisson"),
-        (["convert", "norm.pt2", "-o", "norm.onnx"], "must end in .aimodel"),
-        (["convert", "norm.pt2", "-o", "text.pt2/norm.aimodel"], "text.pt2 is a file, not a folder"),
-        (["convert", "norm.pt2", "--text", "text.pt2/norm.mlir"], "text.pt2 is a file, not a folder"),
-        (["convert", "weights.pt"], "weights.pt was written by torch.save: it holds weights or a pickled module"),
-        (["explain", "norm.pt2", "nonsense"], "nonsense"),
-        (["explain", "norm.pt2", "%"], "no op of the program"),
-        (["why-not", "no_such_rule", "norm.pt2"], "no_such_rule"),
-        (["catalog", "list", "--stage", "polish"], "no rule has the stage 'polish'"),
-        (["opt", "nothing.mlir"], "nothing.mlir"),
-        (["opt", "text.pt2"], "text.pt2:1:5"),
-        (["opt", "text.pt2", "-p", "polish"], "no stage is called polish"),
-    ],
-)
-def test_errors_are_messages(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    if "norm.pt2" in arguments:
-        save(Norm(), tmp_path / "norm.pt2")
-    save(Unsupported(), tmp_path / "unsupported.pt2")
-    (tmp_path / "text.pt2").write_text("not a program")
-    torch.save(Norm().state_dict(), tmp_path / "weights.pt")
-    done = patcomp(*arguments)
-    assert done.code == (2 if "polish" in arguments else 1)
-    assert done.out == ""
-    assert done.err.startswith("error: ")
-    assert complaint.lower() in done.err.lower()
-    assert "Traceback" not in done.err
-
-
 def test_opt_shows_what_stages_do(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(Norm(), tmp_path / "norm.pt2")
     assert patcomp("convert", "norm.pt2", "--text", "norm.mlir", "--dump-stages", "stages").code == 0
@@ -473,90 +430,6 @@ def test_help_needs_no_torch() -> None:
     assert "rms_norm" in done.stdout
 
 
-FAILING = """
-import torch
-
-def raising(): raise TypeError("bang")
-def needing(argument): pass
-def of_other_inputs(): return torch.nn.Linear(2, 2), (torch.randn(3, 3),)
-def of_a_tensor(): return torch.nn.Linear(2, 2), torch.randn(3, 2)
-
-class Branching(torch.nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-def of_a_branch(): return Branching(), (torch.randn(3, 2),)
-"""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
-    [
-        (
-            ["convert", "failing.py:raising"],
-            1,
-            "raising of failing.py fails when it is run: TypeError: bang (at failin",
-        ),
-        (["convert", "failing.py:needing"], 1, "missing 1 required positional argument"),
-        (
-            ["convert", "failing.py:of_other_inputs"],
-            1,
-            "of_other_inputs of failing.py cannot be exported: the model fails on its example inputs in eager PyTorch, "
-            "too; they are input: 3x3 of float32, and Linear(in_features=2, out_features=2, bias=True) does not take",
-        ),
-        (["convert", "failing.py:of_a_tensor"], 1, "the inputs must be a tuple, or a dict of keyword arguments, got T"),
-        (
-            ["convert", "failing.py:of_a_branch", "--strict"],
-            1,
-            "of_a_branch of failing.py cannot be exported: the model decides",
-        ),
-        (["convert", "failing.py:nothing"], 2, "failing.py has no function nothing"),
-        (["catalog", "list", "--catalog", "broken_syntax"], 1, "broken_syntax fails when it is run: SyntaxError"),
-        (["catalog", "list", "--catalog", "broken_import"], 1, "broken_import fails when it is run: ModuleNotFound"),
-        (["catalog", "list", "--catalog", "broken_exit"], 1, "broken_exit fails when it is run: SystemExit: 3 (at bro"),
-        (["catalog", "list", "--catalog", "a..b"], 2, "neither a file FILE.py nor the name of a module"),
-        (["rule", "test", "failing.py", "--import", "broken_syntax"], 1, "broken_syntax fails when it is run"),
-        (["rule", "test", "failing.py", "--import", "no_such_module"], 2, "--import no_such_module: No module named"),
-        (["catalog", "show", "layer norm"], 2, "no rule is called 'layer norm'; there are layer_norm"),
-    ],
-)
-def test_mistakes_of_the_users_are_messages(
-    patcomp: Command, tmp_path: Path, arguments: list[str], code: int, complaint: str
-) -> None:
-    (tmp_path / "failing.py").write_text(FAILING)
-    (tmp_path / "broken_syntax.py").write_text("def x(:")
-    (tmp_path / "broken_import.py").write_text("import no_such_module_at_all")
-    (tmp_path / "broken_exit.py").write_text("raise SystemExit(3)")
-    done = patcomp(*arguments)
-    assert (done.code, complaint in done.err) == (code, True), done.err
-    assert "error: " in done.err  # PyTorch logs what it could not export before that
-    assert len(done.err) < 4000
-    assert "site-packages" not in done.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["inspect", "folder"], "folder is the folder of a model, which `patcomp inspect` does not take; it takes an "),
-        (["convert", "net.py"], "net.py is a Python file: name the function in it"),
-        (["convert", "net.pt2", "--text", "folder"], "--text folder is a folder; name a file, or - for standard out"),
-        (["convert", "net.pt2", "--text", "-", "--dump-stages", "net.py"], "--dump-stages net.py is a file"),
-        (
-            ["opt", "-", "-p", "lower,normalize"],
-            "in the order normalize, recover, lower, target, outline, state, optimize: ",
-        ),
-        (["opt", "-", "-p", "state,recover,lower"], "use -p recover,lower,state"),
-    ],
-)
-def test_questions_that_make_no_sense(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "net.py").write_text("x = 1\n")
-    (tmp_path / "net.pt2").write_text("no program\n")
-    done = patcomp(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert complaint in done.err
-
-
 def test_version(patcomp: Command) -> None:
     assert patcomp("--version") == Outcome(0, f"patcomp {__version__}\n", "")
     assert "lint-catalog" in patcomp("--help").out
@@ -610,27 +483,6 @@ def test_rule_new_names_the_arguments_of_an_op(patcomp: Command, tmp_path: Path)
 def test_rule_test_on_the_runtime(patcomp: Command) -> None:
     assert patcomp("rule", "new", "quick", "--kind", "normalize").code == 0
     assert patcomp("rule", "test", "quick.py", "--runtime", "--rule", "quick").code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["rule", "new", "two words"], "cannot be the name"),
-        (["rule", "new", "class"], "cannot be the name"),
-        (["rule", "new", "x", "--kind", "thing"], "no kind of rule is called thing"),
-        (["rule", "new", "x", "--kind", "lowering"], "--kind lowering needs --op"),
-        (["rule", "new", "x", "--kind", "optimize", "--op", "aten.relu"], "--kind optimize has no --op"),
-        (["rule", "new", "x", "-o", "taken.py"], "the file taken.py exists already"),
-        (["rule", "test", "nothing.py"], "there is no file nothing.py"),
-        (["rule", "test", "taken.py"], "taken.py has no rules"),
-        (["lint-catalog", "--catalog", "no_such_module"], "there is no catalog no_such_module"),
-    ],
-)
-def test_rule_usage(patcomp: Command, tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    (tmp_path / "taken.py").write_text("x = 1\n")
-    done = patcomp(*arguments)
-    assert done.code == 2
-    assert complaint in done.err
 
 
 BROKEN_EXAMPLE = """

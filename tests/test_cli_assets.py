@@ -125,16 +125,8 @@ def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["run", "sums.aimodel", "--inputs", "models.py"], 2, "models.py is not a file that numpy.savez wrote"),
-        (
-            ["run", "sums.aimodel", "--entrypoint", "mian"],
-            2,
-            "--entrypoint mian: there is no such function; there are main",
-        ),
         (["run", "picks.aimodel", "--size", "x:1=7"], 2, "the input has no such dynamic dimension; there are x:0"),
         (["run", "picks.aimodel", "--size", "x=7"], 2, "must have the form INPUT:AXIS=SIZE"),
-        (["run", "missing.aimodel"], 1, "there is no file or folder missing.aimodel; a model is"),
-        (["inspect", "models.py"], 2, "models.py is a Python file: `patcomp inspect` takes an asset or a bundle"),
         (["inspect", "broken.aimodel"], 1, "error: the asset 'broken.aimodel' cannot be read"),
         (["verify", "models.py:net", "sums.aimodel"], 1, "sums.aimodel is not an asset of models.py:net"),
         (["verify", "models.py:sums", "net.aimodel"], 1, "net.aimodel is not an asset of models.py:sums"),

@@ -39,7 +39,6 @@ class Counts(nn.Module):
 def net(): return Net().eval(), (torch.rand(2, 4),)
 def two(): return Net().eval(), {"y": torch.rand(2, 4), "x": torch.rand(2, 4)}
 def counts(): return Counts().eval(), (torch.rand(2, 4),)
-def exported(): return torch.export.export(*net())
 
 class Noisy(nn.Module):
     def forward(self, x):
@@ -98,26 +97,6 @@ def test_half_and_wide_numbers(patcomp: Command) -> None:
     assert converted(patcomp, "counts")["outputs"][0]["element_type"] == "si32"
     data = converted(patcomp, "counts", "--int64", "keep", "--output-names", "best", "--strict")
     assert (data["outputs"][0]["element_type"], data["outputs"][0]["name"]) == ("si64", "best")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["models.py:net", "--json", "--text", "-"], "would both be on standard output"),
-        (["models.py:net", "--text", "a", "--dynamic", "x=batch"], "must have the form INPUT:AXIS=NAME:MIN..MAX"),
-        (["models.py:net", "--text", "a", "--dynamic", "z:0=batch"], "no tensor input is called z; there are x"),
-        (["models.py:net", "--text", "a", "--dynamic", "x:2=batch"], "x has 2 dimensions, counted from 0"),
-        (["models.py:net", "--text", "a", "--dynamic", "x:0=b:4..2"], "the range is empty"),
-        (["models.py:net", "--text", "a", "--dynamic", "x:0=b:1..4", "--dynamic", "x:1=b:1..5"], "another range"),
-        (["models.py:net", "--text", "a", "--half", "--bfloat16"], "--half and --bfloat16 exclude each other"),
-        (["models.py:exported", "--text", "a", "--half", "--strict"], "--half, --strict must be known when a module"),
-        (["models.py:net", "--text", "a", "--int64", "nope"], "'nope' is not one of"),
-    ],
-)
-def test_wrong_usage(patcomp: Command, arguments: list[str], complaint: str) -> None:
-    done = patcomp("convert", *arguments)
-    assert (done.code, done.out) == (2, ""), done.err
-    assert complaint in done.err
 
 
 def test_quiet(patcomp: Command) -> None:

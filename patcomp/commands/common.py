@@ -163,6 +163,11 @@ def spinning(console: Console) -> Iterator[None]:
         _spinners.remove(console)
 
 
+def is_spinning() -> bool:
+    """Whether a spinner turns now."""
+    return bool(_spinners)
+
+
 def error_console() -> Console:
     """The console of standard error, for messages, because standard output is for the command's data."""
     return _spinners[-1] if _spinners else Console(stderr=True)

@@ -26,6 +26,7 @@ from patcomp.commands.common import (
     say,
 )
 from patcomp.commands.exporting import ExportOptions, Source, check_unused, exported_by
+from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.hub import TIMM
@@ -75,8 +76,11 @@ class ModelOptions:
         ),
     ] = False
     task: Annotated[
-        Literal["embedding", "rerank"] | None,
-        typer.Option(help="What the model of a folder is for: one vector of a text, or one score of it."),
+        Literal["embedding", "rerank", "boxes"] | None,
+        typer.Option(
+            help="What the model of a folder is for: one vector of a text, one score of it, or the boxes of an "
+            "image with their scores."
+        ),
     ] = None
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None
     image: Annotated[
@@ -251,7 +255,8 @@ def convert_model(
     Args, raises:
         As `load_sources`.
     """
-    return converted(load_sources(model, command, options), options, target=target, fixed=fixed)
+    with working(f"converting {model}"):
+        return converted(load_sources(model, command, options), options, target=target, fixed=fixed)
 
 
 def converted(

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from patcomp.commands.common import spinning
+from patcomp.commands.common import is_spinning, spinning
 
 PATIENCE = 1.0
 """Seconds after which a step is shown."""
@@ -23,7 +23,7 @@ def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], Non
     The value shows a bar: it is called with the bytes that are done, and with all bytes.
     """
     console = Console(stderr=True)
-    if not (wanted and console.is_terminal):
+    if not (wanted and console.is_terminal) or is_spinning():  # a step inside another one is not shown
         yield lambda done, size: None
         return
     status = console.status(what)

@@ -11,7 +11,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from patcomp.commands.archives import DAMAGED, code_in, weights_only
-from patcomp.commands.subjects import WHAT_MODELS_ARE
+from patcomp.commands.subjects import WHAT_MODELS_ARE, is_archive
 from patcomp.errors import PatcompError, shortened
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def load_program(path: Path, trusted: bool) -> ExportedProgram:
             "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
             "torch.export.export(module, inputs) with torch.export.save"
         )
+    if not is_archive(path):
+        raise PatcompError(f"{path} is not a program that torch.export.save wrote; {WHAT_MODELS_ARE}")
     if not trusted:
         _check_trust(path)
     reasons = _Reasons()

@@ -140,12 +140,12 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         raise UsageError(f"{path} is a file, and an asset is a folder; copy the whole folder")
     if path.suffix in _TEXTS:
         return _TEXTS[path.suffix]
-    if path.suffix in _SAVED or _is_archive(path):
+    if path.suffix in _SAVED or is_archive(path):
         return Subject.PROGRAM
     raise UsageError(f"{path} is neither a model, nor an asset, nor the text of a program (.mlir)")
 
 
-def _is_archive(path: Path) -> bool:
+def is_archive(path: Path) -> bool:
     """Whether a file begins as those of `torch.export.save` do."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"

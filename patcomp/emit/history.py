@@ -198,7 +198,8 @@ class Questions:
 
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
 
-        It shows the graphs of all stages, the rules that made each op, weights, composites, warnings and near misses.
+        It shows the graphs of all stages with the rules that made each op; the weights, the work and the tensors of
+        each module of the final program; what does not suit each target; composites, warnings and near misses.
         The conversion is repeated for the report. A program that was loaded has one stage and no rules. The file has
         the text of the IR and the paths of modules and source lines, but no weights.
 

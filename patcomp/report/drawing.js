@@ -15,13 +15,6 @@ class Drawing extends Moving {
     svg.append(this.layer);
   }
 
-  /** Show a tree and make it fit. */
-  show(root) {
-    this.root = root;
-    this.marked.clear();
-    this.fit();
-  }
-
   fit() {
     const { width, height } = layOut(this.root);
     const { clientWidth, clientHeight } = this.svg;

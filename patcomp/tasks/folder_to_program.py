@@ -26,7 +26,7 @@ from patcomp.tasks.table import CHOSEN, TASKS, task_of
 def convert_folder(
     folder: str | Path,
     *,
-    task: Literal["embedding", "rerank"] | None = None,
+    task: Literal["embedding", "rerank", "boxes"] | None = None,
     weights: str | Path | None = None,
     image: tuple[int, int] | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
@@ -43,7 +43,8 @@ def convert_folder(
         folder: has `config.json` and `*.safetensors`; or an id of the hub, `"owner/name"`, which is downloaded; or
             timm's name of an architecture, `"timm:resnet18"`, with `weights`.
         task: `"embedding"` for one vector of a text, with the pooling of sentence-transformers' `modules.json`;
-            `"rerank"` for one score of a text. By default the class of the model says the task.
+            `"rerank"` for one score of a text; `"boxes"` for the scores, labels and boxes of a detector. By default the
+            class of the model says the task.
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
         image: height and width of an image of bytes, which is then the input `image` instead of `pixel_values`: the
             image processor of the folder becomes part of the program.

@@ -48,6 +48,12 @@ def _embedding(model: Any, folder: Path) -> list[Entry]:
     return embedding(model, folder)
 
 
+def _boxes(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.boxes import boxes
+
+    return boxes(model, folder)
+
+
 def _rerank(model: Any, folder: Path) -> list[Entry]:
     from patcomp.tasks.sentences import rerank
 
@@ -113,7 +119,7 @@ TASKS = (
 HEADS = ("lm_head.*", "score.*", "classifier.*", "cls.*", "pooler.*")
 """Weights of heads, which the model of an embedding has no place for, or lacks."""
 
-CHOSEN = ("embedding", "rerank")
+CHOSEN = ("embedding", "rerank", "boxes")
 """The tasks that only the user chooses, by name."""
 
 
@@ -130,4 +136,6 @@ def task_of(architecture: str, chosen: str | None = None) -> Task | None:
         is_classifier = architecture.endswith("ForSequenceClassification")
         auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModelForCausalLM"
         return Task("reranking", auto, (), _rerank)
+    if chosen == "boxes":
+        return Task("object detection", "AutoModelForObjectDetection", (), _boxes)
     return next((task for task in TASKS if architecture.endswith(task.classes)), None)

@@ -101,3 +101,23 @@ def nemotron(folder: Path, name: str = "NemotronAsrStreaming", **options: Any) -
         model.joint.head.bias[1] -= 50  # `generate` fills its result with this one
     extractor = transformers.NemotronAsrStreamingFeatureExtractor(feature_size=80)
     return save(folder, model, extractor, letters_tokenizer("<pad>"))
+
+
+def sortformer(folder: Path) -> Path:
+    """Nemotron's Sortformer for 3 speakers, with 12 kept frames and a queue of 6."""
+    torch.manual_seed(0)
+    config = transformers.Nemotron3DiarizationConfig(
+        audio_config={
+            "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_mel_bins": 8, "subsampling_factor": 2, "max_position_embeddings": 200},
+        head_config={"hidden_size": 8, "num_speakers": 3, "audio_hidden_size": 16, "subsampling_factor": 2},
+        streaming_config={
+            "fifo_length": 6, "speaker_cache_update_period": 4, "speaker_cache_length": 12, "num_speakers": 3,
+            "subsampling_factor": 2},
+        chunk_length=3, chunk_right_context=2,
+    )  # fmt: skip
+    model = drawn_model(transformers.Nemotron3DiarizationForAudioFrameClassification(config))
+    with torch.no_grad():  # the speakers are heard and not heard
+        model.silence_embeds.normal_(generator=torch.Generator().manual_seed(3))
+        model.classifier.out_proj.weight.mul_(6)
+    return save(folder, model, transformers.NemotronAsrStreamingFeatureExtractor(feature_size=8))

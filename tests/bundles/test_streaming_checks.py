@@ -155,7 +155,6 @@ def test_bad_codecs(name: str, mimi_folder: Path, tmp_path: Path) -> None:
 
 
 BAD_RECOGNISERS: dict[str, tuple[Change, dict[str, Any], str]] = {
-    "Sortformer": (of_class("Nemotron3DiarizationForAudioFrameClassification"), {}, "(Sortformer), which becomes no"),
     "no lookahead": (unchanged, {"lookahead": -1}, "lookahead is -1, and must be a number of frames less than 5"),
     "a long lookahead": (unchanged, {"lookahead": 5}, "lookahead is 5, and must be"),
     "no tokenizer": (without("tokenizer.json"), {}, "has no tokenizer.json"),

@@ -68,6 +68,15 @@ def a_tensor(): return Net(), x
 def raises(): raise RuntimeError("the weights are not here")
 def takes(argument): return net()
 number = 3
+def exported(): return torch.export.export(*net())
+
+
+class Unsupported(nn.Module):
+    def forward(self, x):
+        return torch.poisson(torch.multinomial(x, 1).float())
+
+
+def unsupported(): return Unsupported().eval(), (x,)
 """
 
 RULES = """
@@ -103,6 +112,8 @@ def make_folder(place: Path) -> dict[str, Any]:
     (place / "broken.py").write_text("def net(:\n")
     (place / "needs.py").write_text("import a_module_that_is_not_here\n")
     (place / "batch.toml").write_text(BATCH)
+    (place / "exits.py").write_text("raise SystemExit(3)\n")
+    (place / "text.pt2").write_text("not a program\n")
     (place / "broken.toml").write_text("[[models]\n")
     (place / "notes.txt").write_text("notes\n")
     (place / "broken.mlir").write_text("module {\n  coreai.nothing\n}\n")

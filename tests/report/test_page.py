@@ -344,6 +344,30 @@ def test_a_phone_shows_one_part_at_a_time(report: Path, opened: Callable[..., An
     page.close()
 
 
+def test_two_fingers_zoom_and_one_moves(page: Any) -> None:
+    moved = page.evaluate(
+        """() => {
+          const { drawing } = main, { left, top } = drawing.svg.getBoundingClientRect();
+          const touch = (kind, pointerId, x, y) => (kind === 'pointerdown' ? drawing.svg : window).dispatchEvent(
+            new PointerEvent(kind, { pointerId, clientX: left + x, clientY: top + y, bubbles: true }));
+          drawing.fit();
+          const { scale, x } = drawing;
+          touch('pointerdown', 1, 100, 100);
+          touch('pointermove', 1, 130, 100);
+          const moved = drawing.x - x;
+          touch('pointerdown', 2, 230, 100);
+          touch('pointermove', 2, 330, 100);
+          touch('pointerup', 1, 130, 100);
+          touch('pointerup', 2, 330, 100);
+          const zoomed = drawing.scale / scale;
+          touch('pointermove', 1, 0, 0);
+          return [moved, zoomed, drawing.scale / scale];
+        }"""
+    )
+    assert moved == [30, 2, 2]
+    page.click("#fit")
+
+
 def test_dark_pages_are_dark(report: Path, opened: Callable[..., Any]) -> None:
     page = opened(report, color_scheme="dark")
     brightness = r"""(element) => {

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
 
 _PLAIN, _PROMPTED = "NemotronAsrStreamingForRNNT", "Nemotron3_5AsrForRNNT"
-_DIARIZATION = "Nemotron3DiarizationForAudioFrameClassification"
 _CHUNKS = ("lookahead", "encoder_frames", "first_mel_frames", "mel_frames")
 """What `metadata.json` says of chunks."""
 
@@ -40,15 +39,9 @@ class SpeechStreaming(Kind):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (_PLAIN, _PROMPTED, _DIARIZATION)
+        return class_of(config) in (_PLAIN, _PROMPTED)
 
     def components(self) -> Sequence[Component]:
-        if self._class == _DIARIZATION:
-            raise BundleError(
-                f"{str(self.folder)!r} holds {_DIARIZATION} (Sortformer), which becomes no bundle, because the frames "
-                "that it keeps of each speaker are chosen by their scores; export its parts by FILE.py:FUNCTION, a "
-                "function that returns a module and its inputs"
-            )
         if self._class not in (_PLAIN, _PROMPTED):
             raise BundleError(
                 f"{str(self.folder)!r} holds {self._class or 'no class that it names'}, and not {self.holds}"
