@@ -67,14 +67,14 @@ def _filled(torch: Any, x: Any, y: Any) -> Any:
 def writes_of_all_parts(op: OpView, aten: Aten) -> Value | None:
     """writes of all positions of a dimension are the written parts joined
 
-    A loop that fills a new tensor, `result[:, i] = ...`, becomes this.
+    A loop that fills a new tensor, `result[:, i] = ...`, becomes this. The other dimensions may have any size.
     """
     op.ignore(*op.arguments, because="write_of reads them")
     value = Value(op.operation.results[0])
     write = write_of(value)
     if write is None or _is_written_again(value, write.dim):
         return None
-    dim, size = write.dim, value.static_shape[write.dim] if value.is_static else 0
+    dim, size = write.dim, value.shape[write.dim]
     parts: dict[int, Write] = {}
     while write is not None and write.dim == dim:
         if any(write.start < other.end and other.start < write.end for other in parts.values()):
@@ -85,6 +85,9 @@ def writes_of_all_parts(op: OpView, aten: Aten) -> Value | None:
     if sum(part.end - part.start for part in ordered) != size:
         return None
     rows = [_row(aten, part.part, dim) if part.part.rank < value.rank else part.part for part in ordered]
+    others = [(*row.shape[:dim], *row.shape[dim + 1 :]) for row in (value, *rows)]
+    if len(set(others)) != 1:
+        return None  # a size is known of one of them only
     return rows[0] if len(rows) == 1 else aten.cat(value.type, rows, dim=dim)
 
 

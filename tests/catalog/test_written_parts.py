@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.export import Dim
 
 from tests.catalog.recovering import convert
 
@@ -66,6 +67,19 @@ WRITTEN = {
 def test_writes_of_all_parts_are_a_join(form: str, default_table: bool) -> None:
     program = convert((JOINED | WRITTEN)[form], torch.randn(2, 3, 4), default_table=default_table)
     assert ("_scatter %" in program.stages["normalize"]) == (form in WRITTEN)
+
+
+def test_other_dimensions_may_have_any_size() -> None:
+    """As DeepSeek-V3 fills its keys."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        whole = x.new_empty(2, x.shape[1], 6)
+        whole[..., :4] = x.sin()
+        whole[..., 4:] = x[..., :2]
+        return whole
+
+    program = convert(model, torch.randn(2, 3, 4), sizes=[{1: Dim("tokens", min=1, max=64)}], as_exported=True)
+    assert "_scatter %" not in program.stages["normalize"]
 
 
 def substitution(
