@@ -115,6 +115,7 @@ class Interrupts:
         if name == "torch":
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore the signal
 sys.meta_path.insert(0, Interrupts())
 sys.argv = ["patcomp", "convert", "nets.py:net"]
 from patcomp.__main__ import main

@@ -186,6 +186,6 @@ def test_options_that_no_folder_takes(patcomp: Command, tmp_path: Path) -> None:
     done = patcomp("convert", "net.py:net", "--allow-missing", "x", "--allow-unexpected", "y", "--text", "-")
     assert (done.code, done.err) == (
         2,
-        "error: --allow-missing, --allow-unexpected goes with the folder of a checkpoint; net.py:net has its own "
-        "weights\n",
+        "error: --allow-missing, --allow-unexpected goes with the folder of a checkpoint, and net.py:net is a function "
+        "of a Python file\n",
     )

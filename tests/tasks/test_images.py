@@ -90,7 +90,7 @@ def test_an_image_file(patcomp: Command, tmp_path: Path) -> None:
     for value, message in {
         f"image={tmp_path}/small.png": "small.png is 30x48 pixels (height, width), and image takes 40x48; resize",
         f"image={tmp_path}/none.png": "there is no file",
-        f"picture={tmp_path}/photo.png": "must have the form INPUT=FILE, such as image=photo.png; there are image",
+        f"picture={tmp_path}/photo.png": "photo.png: there is no input picture; there are image",
         f"image={tmp_path}/vit/config.json": "is neither an image nor an array (.npy)",
     }.items():
         done = patcomp("run", asset, "--input", value, "--backend", "evaluator")
