@@ -60,8 +60,11 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
 _SHELL = re.compile(r"^ *```(?:python (\S+)|sh (run))\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-_SAME_COMMANDS = ("your-first-lowering.md", "your-first-optimization.md", "kinds-of-rules.md", "debugging-a-match.md")
-"""Pages whose commands are those of other pages, with other rules."""
+_SAME_COMMANDS = (
+    "your-first-composite.md", "your-first-lowering.md", "your-first-optimization.md", "kinds-of-rules.md",
+    "debugging-a-match.md",
+)  # fmt: skip
+"""Pages whose commands are those of other pages, such as first-hour.md, with other rules."""
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,16 @@ def test_the_page_of_proofs_refutes_a_wrong_identity_and_proves_the_mended_one(t
         done = warm.run(tmp_path, "-m", *shlex.split(command))
         assert done.returncode == returned, done.stdout
         assert all(line in done.stdout for line in lines.splitlines()), done.stdout
+
+
+def test_the_first_hour_takes_fifteen_commands_and_the_rule_of_the_first_composite() -> None:
+    hour, first = ((ROOT / f"docs/{page}.md").read_text() for page in ("first-hour", "your-first-composite"))
+    blocks = re.findall(r"^```sh(?: run)?\n(.*?)^```$", hour, re.MULTILINE | re.DOTALL)
+    assert sum(len(block.splitlines()) for block in blocks) == 15
+    rules = [
+        re.findall(r"^```python peak_norm.py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) for page in (hour, first)
+    ]
+    assert rules[0] == rules[1]
 
 
 def test_the_readme_links_every_page() -> None:
