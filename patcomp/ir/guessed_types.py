@@ -54,7 +54,7 @@ def _shape_made(name: str, arguments: Mapping[str, Any], shape: Shape) -> Shape:
     if isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes):
         return tuple(sizes)
     if name == "aten.permute" and isinstance(dims, list) and len(dims) == len(shape):
-        return tuple(shape[dim] for dim in dims)
+        return tuple(shape[dim % len(shape)] for dim in dims)
     if name == "aten.unsqueeze":
         position = arguments["dim"] % (len(shape) + 1)
         return (*shape[:position], 1, *shape[position:])

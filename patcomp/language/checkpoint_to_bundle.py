@@ -30,6 +30,7 @@ from patcomp.language.dynamic_form import dynamic_program, exported, functions_o
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.head_checking import HeadComparison
+from patcomp.language.latent import check_absorbed, check_can_absorb
 from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
 from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp.language.per_layer import PerLayerDecoder, described_table, outside, write_table
@@ -50,6 +51,7 @@ from patcomp.language.static_form import (
 )
 from patcomp.language.text_loss import Text
 from patcomp.language.writing import card, chosen_tokenizer, description, write_description
+from patterns_catalog.optional import latent_attention
 
 
 def convert_language_model(
@@ -120,7 +122,8 @@ def convert_language_model(
             only, in states of fixed size. To go back to an earlier token, Apple's engines then read the whole prompt
             again.
         absorb_latents: whether layers of latent attention (DeepSeek) attend to the latents in the cache, and make no
-            keys and values of heads from them; decoding behind many tokens is faster, and long prompts are slower.
+            keys and values of heads from them; decoding behind many tokens is faster, and long prompts are slower. The
+            rule is `patterns_catalog.optional.latent_attention`.
         embeddings: `"outside"` writes the table of per-layer embeddings (Gemma 3n, Gemma 4) into a file of its own,
             `per_layer_embeddings.safetensors`; their rows are then the input `per_layer_embeddings` of each function.
             The table stays in floats, and Apple's engines do not give such an input.
@@ -220,9 +223,11 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
+                if absorb_latents:
+                    check_can_absorb(model)
+                    catalog = [*catalog, latent_attention]
                 form_of_states: dict[str, Any] = {
-                    "hidden": points.hidden, "dtype": DTYPES[dtype], "context": context if window_caches else None,
-                    "absorbs": absorb_latents,
+                    "hidden": points.hidden, "dtype": DTYPES[dtype], "context": context if window_caches else None
                 }  # fmt: skip
                 table = chosen.enter_context(outside(model)) if is_outside else None
                 decoders = [
@@ -256,6 +261,8 @@ def convert_language_model(
                         work.once("table", lambda: write_table(work.folder, table.weight))
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program, comparisons = _dynamic(decoders, points, context, catalog, DTYPES[dtype], step, prompt)
+                if absorb_latents:
+                    check_absorbed(program, decoders[0], points.sizes)
                 if checked is not None:
                     with step("comparing the program with the model"):
                         work.once("comparison", lambda: check_programs(comparisons, program))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from transformers.cache_utils import DummyLayer
 from patcomp.language.contract import TOKENS
 from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
-from patcomp.language.latent import absorbed, check_can_absorb
 from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
 from patcomp.language.open_lengths import open_lengths
 from patcomp.language.states import LayerStates, States, states_of
@@ -56,7 +55,6 @@ class Decoder(nn.Module):
         hidden: whether a call also returns what the head takes.
         dtype: of the cache and of most weights; by default that of the first weight.
         context: as for `states_of`.
-        absorbs: whether layers of latent attention attend to the latents (`latent.py`).
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
@@ -68,9 +66,8 @@ class Decoder(nn.Module):
     """The names of further inputs, (1, q, width) each, which come behind the positions."""
 
     def __init__(
-        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None,
-        absorbs: bool = False,
-    ):  # fmt: skip
+        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None
+    ):
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
@@ -78,9 +75,6 @@ class Decoder(nn.Module):
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
-        if absorbs:
-            check_can_absorb(model)
-        self._absorbs = absorbs
         self._convention = convention_of(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
@@ -123,8 +117,7 @@ class Decoder(nn.Module):
         rings = {window: Ring.of(window, offset, total) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
         cache = self._convention.cache(layers)
-        absorbing = absorbed(self.model) if self._absorbs else nullcontext()
-        with open_lengths(self.model, cache), absorbing, self._watched() as seen:
+        with open_lengths(self.model, cache), self._watched() as seen:
             places = position_ids.narrow(1, offset, new)
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
