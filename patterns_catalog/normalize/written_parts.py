@@ -67,7 +67,8 @@ def _filled(torch: Any, x: Any, y: Any) -> Any:
 def writes_of_all_parts(op: OpView, aten: Aten) -> Value | None:
     """writes of all positions of a dimension are the written parts joined
 
-    A loop that fills a new tensor, `result[:, i] = ...`, becomes this. The other dimensions may have any size.
+    A loop that fills a new tensor, `result[:, i] = ...`, becomes this. The other dimensions may have any size. Writes
+    to an argument stay, because a state, such as a cache of all layers, is better updated in its parts.
     """
     op.ignore(*op.arguments, because="write_of reads them")
     value = Value(op.operation.results[0])
@@ -79,8 +80,10 @@ def writes_of_all_parts(op: OpView, aten: Aten) -> Value | None:
     while write is not None and write.dim == dim:
         if any(write.start < other.end and other.start < write.end for other in parts.values()):
             return None
-        parts[write.start] = write
-        write = write_of(write.before)
+        parts[write.start], before = write, write.before
+        write = write_of(before)
+    if before.maker is None:
+        return None
     ordered = [parts[start] for start in sorted(parts)]
     if sum(part.end - part.start for part in ordered) != size:
         return None
