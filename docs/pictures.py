@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -61,7 +62,7 @@ def printed(command: list[str], folder: str) -> str:
 
 
 def main() -> None:
-    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "net.py").write_text(MODEL)
         for command in COMMANDS:

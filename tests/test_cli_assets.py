@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patcomp.emit.native import Native
 from patcomp.ir import IRModule
 from patcomp.ir.difference import difference
 from tests.helpers.command import Command
+
+pytestmark = pytest.mark.usefixtures("one_child")
 
 MODELS = """
 import torch
@@ -58,13 +59,6 @@ def picks():
     shapes = {"x": {0: Dim("rows", min=2, max=9)}, "index": None}
     return Picks().eval(), (torch.rand(3, 4), torch.tensor([1, 0])), shapes
 """
-
-
-@pytest.fixture(autouse=True)
-def one_child(monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
-    """Lets all commands use one child process, because starting one takes longer than most tests."""
-    monkeypatch.setattr("patcomp.emit.reading.Native", lambda: native)
-    monkeypatch.setattr(native, "close", lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.emit.native import Native
 from tests.helpers.command import Command
 from tests.tasks.folders import folder as save_folder
+
+pytestmark = pytest.mark.usefixtures("one_child")
 
 MODELS = """
 import torch
@@ -37,13 +38,6 @@ class Counts(nn.Module):
 def net(): return Net().eval(), (torch.rand(2, 64),)
 def counts(): return Counts().eval(), (torch.rand(4),)
 """
-
-
-@pytest.fixture(autouse=True)
-def one_child(monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
-    """Lets all commands use one child process, because starting one takes longer than most tests."""
-    monkeypatch.setattr("patcomp.emit.reading.Native", lambda: native)
-    monkeypatch.setattr(native, "close", lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -325,6 +325,12 @@ def import_modules(names: Sequence[str] | None) -> None:
         _imported(name, f"--import {name}")
 
 
+def write_page(html: Path, text: str) -> None:
+    """Write the file of `--html`, and its folder if there is none."""
+    html.parent.mkdir(parents=True, exist_ok=True)
+    html.write_text(text, encoding="utf-8")
+
+
 def check_page(html: Path) -> None:
     """Check, before work that may take long, that the file of `--html` can be written.
 

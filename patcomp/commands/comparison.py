@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say, write_page
 from patcomp.commands.models import Anything, ModelOptions, takes_models
 from patcomp.commands.programs import Hashed, program_of
 from patcomp.commands.progress import working
@@ -52,8 +52,7 @@ def diff(
     if html is not None:
         from patcomp.report import difference_page
 
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(difference_page((first, second), (one, other), (its_values, other_values)), encoding="utf-8")
+        write_page(html, difference_page((first, second), (one, other), (its_values, other_values)))
         say(f"report: {html}")
     if json:
         print_json({"same": not found, **asdict(found)})

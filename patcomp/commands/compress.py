@@ -155,10 +155,10 @@ def _compress_bundle(
         raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
-    from patcomp.bundle_folders.json_files import object_in
+    from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.commands.torchvision import declare_operators
 
-    if (kind := object_in(bundle / "metadata.json").get("kind")) not in ("llm", "vlm"):
+    if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
         raise UsageError(
             f"{bundle} is a bundle of the kind {kind}, and those of language models are compressed; convert its model "
             "again with --compress"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -138,7 +138,6 @@ def _run_model(
     """Convert a model and run one of its functions."""
     from patcomp.emit.asset import as_array
     from patcomp.evaluate import call_arguments, named_arguments
-    from patcomp.pytorch import pytree
 
     with working(f"converting {model}"):
         sources = load_sources(model, "run", options)
@@ -146,8 +145,8 @@ def _run_model(
         source = next(each for each in sources if each.entry == name)
         program = converted([source], options)
     example = source.inputs_for(program)
-    values = named_arguments(program.signature(name), *call_arguments(pytree.tree_map(lambda leaf: leaf, example)))
-    given = _Given(given.file, given.files, given.sizes, given.seed, {k: as_array(v) for k, v in values.items()})
+    values = named_arguments(program.signature(name), *call_arguments(example))
+    given = replace(given, examples={each: as_array(value) for each, value in values.items()})
     with TemporaryDirectory() as folder, working(f"running {model}"):
         path = program.save_asset(Path(folder, "model.aimodel")).path
         shown = _run(path, given, name, backend, output)

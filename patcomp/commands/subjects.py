@@ -95,9 +95,9 @@ def assets_of(bundle: Path) -> dict[str, Path]:
         FileNotFoundError: an asset is not there.
     """
     from patcomp.bundle_folders.errors import BundleError
-    from patcomp.bundle_folders.json_files import object_in
+    from patcomp.bundle_folders.json_files import metadata_in
 
-    named = object_in(bundle / "metadata.json").get("assets")
+    named = metadata_in(bundle).get("assets")
     if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
         raise BundleError(f"{bundle}/metadata.json names no assets; convert the model again")
     assets = {role: bundle / file for role, file in named.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import UsageError, check_page, counted, load_catalogs, quiet, run_file, say
+from patcomp.commands.common import UsageError, check_page, counted, load_catalogs, quiet, run_file, say, write_page
 from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources, takes_models
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -162,9 +162,7 @@ class Watch:
     def _write_report(self, program: AIProgram, rules: Sequence[Rule], change: str) -> None:
         assert self.html is not None
         assert program.history is not None
-        page = program.history.html(program, watched={each.name: change for each in rules})
-        self.html.parent.mkdir(parents=True, exist_ok=True)
-        self.html.write_text(page, encoding="utf-8")
+        write_page(self.html, program.history.html(program, watched={each.name: change for each in rules}))
 
 
 def _about(rule: Rule, program: AIProgram) -> Iterator[str]:

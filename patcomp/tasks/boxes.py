@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoImageProcessor
+from transformers.image_transforms import center_to_corners_format
 
 from patcomp.errors import PatcompError
 from patcomp.tasks.entries import Entry
@@ -16,26 +18,33 @@ from patcomp.tasks.pictures import detection
 NAMES = ("scores", "labels", "boxes")
 
 
-class BestClass(nn.Module):
-    """A box for each query: its class is the most probable one but the last, which stands for no object (DETR, YOLOS,
-    Table Transformer)."""
+class Detector(nn.Module):
+    """A detector that takes an image.
+
+    Args:
+        model: of transformers.
+    """
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
+
+class BestClass(Detector):
+    """A box for each query: its class is the most probable one but the last, which stands for no object (DETR, YOLOS,
+    Table Transformer)."""
+
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         result = self.model(pixel_values=pixel_values)
         scores, labels = result.logits.softmax(-1)[..., :-1].max(-1)
-        return scores, labels.int(), corners(result.pred_boxes)
+        return scores, labels.int(), center_to_corners_format(result.pred_boxes)
 
 
-class BestPairs(nn.Module):
+class BestPairs(Detector):
     """The most probable pairs of a query and a class, by their scores (Deformable DETR, RT-DETR, D-FINE)."""
 
     def __init__(self, model: nn.Module, count: int):
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.count = count
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,13 +52,7 @@ class BestPairs(nn.Module):
         classes = result.logits.shape[-1]
         scores, pairs = result.logits.sigmoid().flatten(1).topk(self.count)
         query = pairs.div(classes, rounding_mode="floor")[..., None].expand(-1, -1, 4)
-        return scores, (pairs % classes).int(), corners(result.pred_boxes).gather(1, query)
-
-
-def corners(boxes: Tensor) -> Tensor:
-    """Left, top, right and bottom of boxes that are given by centre and size."""
-    middle, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat([middle - half, middle + half], -1)
+        return scores, (pairs % classes).int(), center_to_corners_format(result.pred_boxes).gather(1, query)
 
 
 def boxes(model: Any, folder: Path) -> list[Entry]:
@@ -60,8 +63,6 @@ def boxes(model: Any, folder: Path) -> list[Entry]:
     Raises:
         PatcompError: the folder has no image processor for detectors, or it computes something else.
     """
-    from transformers import AutoImageProcessor
-
     (entry,) = detection(model, folder)
     try:
         processor: Any = AutoImageProcessor.from_pretrained(folder, local_files_only=True)

@@ -48,6 +48,16 @@ def edited(change: Callable[[dict[str, Any]], object], name: str = "metadata.jso
     return edit
 
 
+def config(**values: Any) -> Change:
+    """Other values in the block `config` of a bundle's metadata."""
+    return edited(lambda metadata: metadata["config"].update(values))
+
+
+def of_class(name: str) -> Change:
+    """The folder of a checkpoint names another class."""
+    return edited(lambda content: content.update(architectures=[name]), "config.json")
+
+
 def without(*names: str) -> Change:
     """Files or folders are missing."""
 

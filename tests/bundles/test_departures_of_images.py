@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,7 @@ import pytest
 
 from patcomp.bundles import check_bundle
 from tests.bundles.conftest import Pipelines
-from tests.bundles.refusals import assert_refused
-
-Change = Callable[[Path], object]
-
-
-def edited(file: str, change: Callable[[dict[str, Any]], object]) -> Change:
-    """A change of a JSON file."""
-
-    def edit(folder: Path) -> None:
-        content = json.loads((folder / file).read_text())
-        change(content)
-        (folder / file).write_text(json.dumps(content))
-
-    return edit
+from tests.bundles.refusals import Change, assert_refused, edited, without
 
 
 def block(**values: Any) -> Change:
@@ -36,7 +23,7 @@ def block(**values: Any) -> Change:
         found = {**metadata["diffusion"], **values}
         metadata["diffusion"] = {name: value for name, value in found.items() if value is not None}
 
-    return edited("metadata.json", change)
+    return edited(change)
 
 
 def assets(**files: str | None) -> Change:
@@ -46,7 +33,7 @@ def assets(**files: str | None) -> Change:
         found = {**metadata["assets"], **files}
         metadata["assets"] = {role: file for role, file in found.items() if file is not None}
 
-    return edited("metadata.json", change)
+    return edited(change)
 
 
 def renamed(role: str, file: str) -> Change:
@@ -60,14 +47,9 @@ def renamed(role: str, file: str) -> Change:
     return change
 
 
-def without(file: str) -> Change:
-    """A file less."""
-    return lambda bundle: (bundle / file).unlink()
-
-
 def scheduler(**values: Any) -> Change:
     """A change of the noise's schedule."""
-    return edited("metadata.json", lambda metadata: metadata["diffusion"]["scheduler"].update(values))
+    return edited(lambda metadata: metadata["diffusion"]["scheduler"].update(values))
 
 
 STABLE_DIFFUSION: Mapping[str, tuple[Change, str]] = {
@@ -77,7 +59,7 @@ STABLE_DIFFUSION: Mapping[str, tuple[Change, str]] = {
     "a size as a text": (block(image_size="64"), "diffusion.image_size is '64', and must be a number of pixels"),
     "steps as a text": (block(default_steps="50"), "diffusion.default_steps is '50', and must be a number"),
     "half a scheduler": (
-        edited("metadata.json", lambda m: m["diffusion"]["scheduler"].pop("beta_end")), "scheduler has no beta_end"),
+        edited(lambda m: m["diffusion"]["scheduler"].pop("beta_end")), "scheduler has no beta_end"),
     "another schedule": (scheduler(beta_schedule="linear"), "beta_schedule is 'linear', and Swift computes"),
     "another scale": (block(decoder_scale_factor=1.0), "decoder_scale_factor is 1.0, and the autoencoder's"),
     "no decoder": (assets(vae_decoder=None), "assets.vae_decoder is missing"),
@@ -88,11 +70,11 @@ STABLE_DIFFUSION: Mapping[str, tuple[Change, str]] = {
         assets(unet="VAEDecoder.aimodel"), "the inputs of unet are z; they must be sample, timestep, encoder_hidden"),
     "a damaged asset": (lambda bundle: (bundle / "Unet.aimodel" / "main.mlirb").write_bytes(b"ML"), "is damaged"),
     "another pipeline": (
-        edited("metadata.json", lambda m: m["diffusers"].update(pipeline="StableDiffusion3Pipeline")),
+        edited(lambda m: m["diffusers"].update(pipeline="StableDiffusion3Pipeline")),
         "diffusers.pipeline is 'StableDiffusion3Pipeline', and diffusion.type 'stable-diffusion'"),
-    "half a record": (edited("metadata.json", lambda m: m["diffusers"].pop("models")), "diffusers must have pipeline"),
+    "half a record": (edited(lambda m: m["diffusers"].pop("models")), "diffusers must have pipeline"),
     "a tokenizer that is not there": (
-        edited("metadata.json", lambda m: m["diffusers"]["tokenizers"].update(tokenizer_9="CLIPTokenizer")),
+        edited(lambda m: m["diffusers"]["tokenizers"].update(tokenizer_9="CLIPTokenizer")),
         "there is no folder tokenizer_9"),
 }  # fmt: skip
 STABLE_DIFFUSION_3: Mapping[str, tuple[Change, str]] = {
@@ -125,7 +107,7 @@ FLUX2: Mapping[str, tuple[Change, str]] = {
         "of vae_decoder is 1 x 3 x 32 x 32"),
     "another type": (block(type="flux"), "diffusion.type is 'flux', and must be one of"),
     "another kind": (
-        edited("metadata.json", lambda m: m.update(kind="diffusion_for_other_hosts")),
+        edited(lambda m: m.update(kind="diffusion_for_other_hosts")),
         "diffusion.type is 'flux2', and must be one of stable-diffusion-xl"),
 }  # fmt: skip
 CASES = [
@@ -155,12 +137,12 @@ def test_a_bundle_as_it_is_written(pipeline: str, pipelines: Pipelines) -> None:
 
 BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
     "a UNet for inpainting": (
-        edited("unet/config.json", lambda c: c.update(in_channels=9)), {}, "takes 9 channels and the autoencoder"),
+        edited(lambda c: c.update(in_channels=9), "unet/config.json"), {}, "takes 9 channels and the autoencoder"),
     "an unknown prediction": (
-        edited("scheduler/scheduler_config.json", lambda c: c.update(prediction_type="sample")), {},
+        edited(lambda c: c.update(prediction_type="sample"), "scheduler/scheduler_config.json"), {},
         "prediction_type is sample; Swift knows epsilon and v_prediction"),
     "a guidance as an input": (
-        edited("unet/config.json", lambda c: c.update(time_cond_proj_dim=4)), {}, "takes the guidance as an input"),
+        edited(lambda c: c.update(time_cond_proj_dim=4), "unet/config.json"), {}, "takes the guidance as an input"),
     "a type that Swift does not fill": (lambda f: None, {"dtype": "bfloat16"}, "got the dtype bfloat16"),
     "a size that is no number": (lambda f: None, {"image_size": "large"}, "image_size is large, and must be"),
     "a size of nothing": (lambda f: None, {"image_size": 0}, "image_size is 0, and must be a multiple of 8"),
@@ -169,7 +151,7 @@ BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
     "no tokenizer": (lambda f: shutil.rmtree(f / "tokenizer"), {}, "has no folder tokenizer"),
     "another kind": (lambda f: None, {"kind": "diffusion_for_other_hosts"}, "holds StableDiffusionPipeline; bundles"),
     "a pipeline that is not done": (
-        edited("model_index.json", lambda c: c.update(_class_name="QwenImagePipeline")), {},
+        edited(lambda c: c.update(_class_name="QwenImagePipeline"), "model_index.json"), {},
         "holds QwenImagePipeline, which becomes no bundle"),
 }  # fmt: skip
 

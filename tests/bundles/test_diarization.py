@@ -15,7 +15,7 @@ from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundles import check_bundle, convert_bundle
 from patcomp.emit.asset import load
 from tests.bundles import streaming_models
-from tests.bundles.refusals import Change, assert_departs, assert_refused, edited, unchanged, without
+from tests.bundles.refusals import Change, assert_departs, assert_refused, config, edited, unchanged, without
 
 pytest.importorskip("coreai")
 _CHUNKS, _SIZE, _BEHIND = 14, 3, 2
@@ -58,10 +58,6 @@ def test_each_chunk(folder: Path, bundle: Path) -> None:
                 assert states["counts"].tolist() == [cache.num_cache_frames, cache.num_fifo_frames, cache.is_compressed]
             assert chosen.count(True) > 4
             assert 0.1 < torch.cat(heard).float().mean() < 0.9
-
-
-def config(**values: Any) -> Change:
-    return edited(lambda m: m["config"].update(values))
 
 
 DEPARTURES: dict[str, tuple[Change, str]] = {

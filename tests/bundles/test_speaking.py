@@ -17,7 +17,17 @@ from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundles import BundleError, check_bundle, convert_bundle
 from patcomp.emit.asset import load
 from tests.bundles import speaking_models
-from tests.bundles.refusals import Change, assert_departs, assert_refused, edited, exchanged, unchanged, without
+from tests.bundles.refusals import (
+    Change,
+    assert_departs,
+    assert_refused,
+    config,
+    edited,
+    exchanged,
+    of_class,
+    unchanged,
+    without,
+)
 
 pytest.importorskip("coreai")
 Array = np.ndarray
@@ -197,10 +207,6 @@ def test_bark(has_voice: bool, bark_folder: Path, bark_bundle: Path, monkeypatch
 # ---- departures and refusals ---------------------------------------------------------------------------
 
 
-def config(**values: Any) -> Change:
-    return edited(lambda m: m["config"].update(values))
-
-
 SPEECH_T5: dict[str, tuple[Change, str]] = {
     "no config": (edited(lambda m: m.pop("config")), "config is missing"),
     "no architecture": (config(architecture=None), "config.architecture is None, and must be one of vits, speecht5"),
@@ -253,10 +259,6 @@ BARK: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", BARK)
 def test_departures_of_bark(name: str, bark_bundle: Path, tmp_path: Path) -> None:
     assert_departs(bark_bundle, tmp_path, *BARK[name])
-
-
-def of_class(name: str) -> Change:
-    return edited(lambda c: c.update(architectures=[name]), "config.json")
 
 
 BAD: dict[str, tuple[str, Change, dict[str, Any], str]] = {

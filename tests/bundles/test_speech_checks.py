@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.bundles.refusals import Change, assert_departs, assert_refused, edited, exchanged, unchanged, without
+from tests.bundles.refusals import (
+    Change,
+    assert_departs,
+    assert_refused,
+    config,
+    edited,
+    exchanged,
+    unchanged,
+    without,
+)
 
 
 def _told(change: Callable[[dict[str, Any]], object]) -> Change:
@@ -52,30 +61,26 @@ def test_departures_of_whisper(name: str, whisper_bundle: Path, tmp_path: Path) 
     assert_departs(whisper_bundle, tmp_path, *WHISPER[name])
 
 
-def _config(**values: Any) -> Change:
-    return edited(lambda m: m["config"].update(values))
-
-
 PARAKEET: dict[str, tuple[Change, str]] = {
     "no encoder": (edited(lambda m: m["assets"].pop("encoder")), "assets.encoder is missing"),
     "no step": (edited(lambda m: m["assets"].pop("decoder_step")), "assets.decoder_step is missing"),
     "no joint": (edited(lambda m: m["assets"].pop("joint")), "assets.joint is missing"),
     "no tokenizer": (without("processor/tokenizer.json"), "there is no processor/tokenizer.json"),
     "no vocabulary": (edited(lambda m: m["config"].pop("vocab_size")), "config.vocab_size is None, and must be"),
-    "no width": (_config(decoder_hidden_size="24"), "config.decoder_hidden_size is '24', and must be an integer"),
-    "no layers": (_config(num_decoder_layers=None), "config.num_decoder_layers is None"),
+    "no width": (config(decoder_hidden_size="24"), "config.decoder_hidden_size is '24', and must be an integer"),
+    "no layers": (config(num_decoder_layers=None), "config.num_decoder_layers is None"),
     "no limit": (edited(lambda m: m["config"].pop("max_symbols_per_step")), "config.max_symbols_per_step is None"),
-    "no durations": (_config(durations=[]), "config.durations is [], and must be a list of integers"),
+    "no durations": (config(durations=[]), "config.durations is [], and must be a list of integers"),
     "no block of the encoder": (edited(lambda m: m["config"].pop("encoder")), "config.encoder.num_mel_bins is None"),
-    "a blank that is no token": (_config(blank_token_id=55), "blank_token_id must be less than config.vocab_size"),
+    "a blank that is no token": (config(blank_token_id=55), "blank_token_id must be less than config.vocab_size"),
     "a factor that is no power": (
-        _config(encoder={"num_mel_bins": 128, "subsampling_factor": 6}), "is 6, and must be a power of two"),
+        config(encoder={"num_mel_bins": 128, "subsampling_factor": 6}), "is 6, and must be a power of two"),
     "another factor": (
-        _config(encoder={"num_mel_bins": 128, "subsampling_factor": 4}), "encoder_hidden_states of encoder is 1 x 21"),
+        config(encoder={"num_mel_bins": 128, "subsampling_factor": 4}), "encoder_hidden_states of encoder is 1 x 21"),
     "other bins": (
-        _config(encoder={"num_mel_bins": 80, "subsampling_factor": 8}), "input_features of encoder is 1 x 161 x 128"),
-    "other layers": (_config(num_decoder_layers=3), "hidden_state of decoder_step is 2 x 1 x 24"),
-    "fewer durations": (_config(durations=[0, 1, 2]), "1 x 1 x 60 of float32, and must be 1 x 1 x 58"),
+        config(encoder={"num_mel_bins": 80, "subsampling_factor": 8}), "input_features of encoder is 1 x 161 x 128"),
+    "other layers": (config(num_decoder_layers=3), "hidden_state of decoder_step is 2 x 1 x 24"),
+    "fewer durations": (config(durations=[0, 1, 2]), "1 x 1 x 60 of float32, and must be 1 x 1 x 58"),
     "exchanged assets": (
         edited(lambda m: m["assets"].update(joint="decoder_step.aimodel")), "the inputs of joint are input_ids"),
     "a damaged asset": (without("joint.aimodel/main.mlirb"), "is not an asset"),

@@ -91,14 +91,14 @@ def assert_streams(folder: Path, bundle: Path, frames: int) -> None:
 @pytest.mark.slow
 def test_on_the_evaluator() -> None:
     """The states are those of a program, too: contexts, keys, values and positions, and no others."""
-    from patcomp.bundles.streaming.codecs import MimiDecode, MimiEncode
+    from patcomp.bundles.streaming.codecs import Decode, MimiEncode
 
     config = transformers.MimiConfig(**streaming_models.MIMI)
     model = streaming_models.drawn_codec(transformers.MimiModel(config))
     (recording, _), codes = recordings(16 * 8), torch.arange(4, dtype=torch.int32).view(1, 4, 1)
     entries = [
         MimiEncode(model, 3).entry("encode", {"audio": recording[..., :16]}, "codes"),
-        MimiDecode(model).entry("decode", {"codes": codes[:, :3]}, "audio"),
+        Decode(model).entry("decode", {"codes": codes[:, :3]}, "audio"),
     ]
     program = program_of(entries)
     for prefix, name in (("encoder", "encode"), ("decoder", "decode")):

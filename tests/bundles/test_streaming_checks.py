@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from patcomp import TorchConverter
 from patcomp.bundles import BundleError, convert_bundle
 from tests.bundles import streaming_models
-from tests.bundles.refusals import Change, assert_departs, assert_refused, edited, exchanged, unchanged, without
+from tests.bundles.refusals import (
+    Change,
+    assert_departs,
+    assert_refused,
+    config,
+    edited,
+    exchanged,
+    of_class,
+    unchanged,
+    without,
+)
 
 STATES = {
     "Convolutions": torch.zeros(9),
@@ -57,10 +67,6 @@ def codec_with(change: Mapping[str, Tensor | None], functions: tuple[str, ...] =
         converter.to_coreai().save_asset(bundle / "main.aimodel")
 
     return replace
-
-
-def config(**values: Any) -> Change:
-    return edited(lambda m: m["config"].update(values))
 
 
 CODEC: dict[str, tuple[Change, str]] = {
@@ -121,10 +127,6 @@ RECOGNISER: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", RECOGNISER)
 def test_departures_of_recognisers(name: str, nemotron_bundle: Path, tmp_path: Path) -> None:
     assert_departs(nemotron_bundle, tmp_path, *RECOGNISER[name])
-
-
-def of_class(name: str) -> Change:
-    return edited(lambda c: c.update(architectures=[name]), "config.json")
 
 
 def model(**values: Any) -> Change:

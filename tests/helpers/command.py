@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from patcomp.__main__ import main
+from patcomp.emit.native import Native
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,10 @@ def patcomp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         return Outcome(int(ending.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def one_child(monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
+    """Lets all commands use one child process, because starting one takes longer than most tests."""
+    monkeypatch.setattr("patcomp.emit.reading.Native", lambda: native)
+    monkeypatch.setattr(native, "close", lambda: None)

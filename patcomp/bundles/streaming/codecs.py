@@ -57,8 +57,9 @@ class MimiEncode(OfMimi):
         return made.int()
 
 
-class MimiDecode(OfMimi):
-    """Codes, (1, codebooks, frames), to the samples of their frames, (1, channels, samples)."""
+class Decode(OfMimi):
+    """Codes, (1, codebooks, frames), or Pocket TTS' latents, (1, frames, width), to the samples of their frames,
+    (1, channels, samples)."""
 
     def __init__(self, model: Any):
         super().__init__(model, "decoder")
@@ -78,17 +79,6 @@ class PocketEncode(OfMimi):
         made: Tensor = self.model.encode(
             chunk, encoder_past_key_values=past, use_streaming=True, padding_cache=contexts
         ).latents
-        return made
-
-
-class PocketDecode(OfMimi):
-    """Latents, (1, frames, width), to the samples of their frames, (1, channels, samples)."""
-
-    def __init__(self, model: Any):
-        super().__init__(model, "decoder")
-
-    def coded(self, chunk: Tensor, contexts: Contexts, past: Cache | None) -> Tensor:
-        made: Tensor = self.model.decode(chunk, decoder_past_key_values=past, use_cache=True).audio_values
         return made
 
 
@@ -124,7 +114,7 @@ def halves(model: Any, codebooks: int | None) -> tuple[Streamed, Streamed]:
         codebooks: how many of Mimi's are taken; None of a codec of latents.
     """
     if codebooks is not None:
-        return MimiEncode(model, codebooks), MimiDecode(model)
+        return MimiEncode(model, codebooks), Decode(model)
     if hasattr(model.config, "sliding_window"):
-        return PocketEncode(model), PocketDecode(model)
+        return PocketEncode(model), Decode(model)
     return VibeVoiceEncode(model), VibeVoiceDecode(model)
