@@ -6,6 +6,7 @@ The order of ops, names of values, locations and the names of composites' graphs
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +30,15 @@ class Line:
     second: Operation | None = None
 
     def __str__(self) -> str:
-        return f"{self.sign} {self.text}"
+        return f"{self.sign} {_LONG.sub(_shortened, self.text)}"
+
+
+_LONG = re.compile(r"dense<(\[[^>]{200,}\])>")
+"""The numbers of a constant that are too many to read."""
+
+
+def _shortened(found: re.Match[str]) -> str:
+    return f"dense<{found[1][:80].rpartition(',')[0]}, ...>"
 
 
 @dataclass(frozen=True)

@@ -282,14 +282,14 @@ def test_where_the_bytes_and_the_work_are(page: Any) -> None:
     titles = page.locator("#map figcaption").all_inner_texts()
     assert [title.rsplit(" ", 2)[0].split()[0] for title in titles] == ["Weights", "Multiply-adds", "Tensors"]
     shares = page.evaluate(
-        r"""() => [...document.querySelectorAll('#map-weights .box:not(.module)')].map(
+        r"""() => [...document.querySelectorAll('#map figure:nth-child(1) .box:not(.module)')].map(
           (box) => [box.title.split('\n')[0], box.offsetWidth * box.offsetHeight])"""
     )
     areas = dict(shares)
     linear = next(area for title, area in areas.items() if "64x8" in title or "8x64" in title)
     last = next(area for title, area in areas.items() if "64x4" in title or "4x64" in title)
     assert 1.6 < linear / last < 2.4  # 512 and 256 numbers
-    page.locator("#map-memory .box.module").first.click(position={"x": 6, "y": 6})
+    page.locator("#map figure:nth-child(3) .box.module").first.click(position={"x": 6, "y": 6})
     assert len(page.locator("#map .crumbs .link").all()) == 2
     page.locator("#map .box:not(.module)").first.click()
     page.get_by_role("button", name="Show it in the graph").click()
@@ -304,7 +304,7 @@ def test_a_finding_of_the_audit_is_drawn_on_the_graph(page: Any) -> None:
     assert page.locator("#drawing .node.flagged").count() > 0
     assert page.locator("#drawing .flag").count() > 0
     page.keyboard.press("m")
-    assert page.locator("#map-memory .box.flagged").count() > 0
+    assert page.locator("#map figure:nth-child(3) .box.flagged").count() > 0
     page.keyboard.press("m")
     finding.click()
     assert page.locator("#drawing .flag").count() == 0
