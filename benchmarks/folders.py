@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from patcomp.commands.tables import markdown_table
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "converted-folders.md"
 _RIGHT = ["ops", "evaluator", "runtime"]
