@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -23,15 +24,32 @@ MOVED = {
 _NAMED = re.compile(r"^( *```\w+) (\S+)$", re.MULTILINE)
 """The first line of a block that names its file, or says `run`, for tests/test_docs.py; Markdown has no such lines."""
 
+_PART = re.compile(r"^- \[(.*)\]\(([\w-]+\.md)\), ", re.MULTILINE)
+"""A line with which a generated page lists one of its parts (patcomp/commands/pages.py)."""
+
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the pages that the navigation does not name yet, so that a new page is never lost."""
-    named, folder = set(re.findall(r"[\w/-]+\.md", str(config.nav))), Path(config.docs_dir)
+    """Add the parts of pages, and the pages that the navigation does not name yet, so that a new page is never lost."""
+    folder = Path(config.docs_dir)
+    config.nav = _with_parts(config.nav, folder)
+    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
     pages = (page.relative_to(folder).as_posix() for page in folder.rglob("*.md"))
     rest = sorted(page for page in pages if page not in named)
     if rest:
         config.nav = [*config.nav, {"More": rest}]
     return config
+
+
+def _with_parts(nav: Any, folder: Path) -> Any:
+    """The navigation, in which a generated page of several parts is a section with them."""
+    if isinstance(nav, dict):
+        return {title: _with_parts(item, folder) for title, item in nav.items()}
+    if isinstance(nav, list):
+        return [_with_parts(item, folder) for item in nav]
+    page = folder / nav
+    parts = _PART.findall(page.read_text()) if page.parent.name == "generated" else []
+    title = re.match("# (.*)", page.read_text()) if parts else None
+    return {title[1]: [nav, *({name: f"generated/{part}"} for name, part in parts)]} if title else nav
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

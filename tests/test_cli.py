@@ -107,7 +107,6 @@ def test_catalog_composites(patcomp: Command) -> None:
     out = patcomp("catalog", "composites").out
     assert "scaled_dot_product_attention" in out
     assert "hard_sigmoid" in out
-    assert patcomp("catalog", "composites", "--markdown").out.startswith("# The composites")
 
 
 def test_convert_reports_composites(patcomp: Command, tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from fnmatch import fnmatch
 from inspect import cleandoc
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,30 +20,29 @@ from patcomp.commands.common import (
     rules_with,
     say,
 )
-from patcomp.commands.tables import escaped, markdown_table, print_table
+from patcomp.commands.pages import Markdown, write_pages
+from patcomp.commands.tables import print_table
 from patcomp.errors import PatcompError
-
-if TYPE_CHECKING:
-    from patcomp.patterns import Rule
 
 
 def list_rules(
     stage: Annotated[str | None, typer.Option(help="Only the rules of this stage.")] = None,
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/catalog.md.")] = False,
+    markdown: Markdown = None,
     catalog: Catalogs = None,
 ) -> None:
     """List every rule: name, stage, matched ops, place of declaration and description."""
+    from patcomp.commands.rules_page import rules_pages, subject, summary
     from patcomp.patterns import Stage
 
     rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
     if not rules:
         raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(Stage)}")
-    if markdown:
-        print(catalog_page(rules))
+    if markdown is not None:
+        write_pages(markdown, rules_pages(rules))
         return
     print_table(
         ["rule", "stage", "matches", "declared at", "does"],
-        [(rule.name, rule.stage, _subject(rule), rule.source, _summary(rule)) for rule in rules],
+        [(rule.name, rule.stage, subject(rule), rule.source, summary(rule)) for rule in rules],
     )
     rewriting = [rule for rule in rules if rule.stage is not Stage.IMPORT]
     data = sum(rule.is_declarative or rule.is_row for rule in rewriting)
@@ -58,6 +56,8 @@ def show_rule(
     catalog: Catalogs = None,
 ) -> None:
     """Show one rule: its description, what it matches, its examples, its conditions."""
+    from patcomp.commands.rules_page import subject
+
     rules = rules_with(catalog)
     try:
         rule = rules[name]
@@ -65,7 +65,7 @@ def show_rule(
         raise UsageError(error.args[0]) from None
     print(f"{rule.name}: a rule of the {rule.stage} stage, declared at {rule.source}")
     print(f"\n{cleandoc(rule.doc) or 'The rule has no description.'}\n")
-    print(f"matches:    {_subject(rule)}")
+    print(f"matches:    {subject(rule)}")
     print(f"size:       {rule.size}, priority {rule.priority}")
     if not rule.is_declarative:
         for item in rule.examples:
@@ -101,15 +101,15 @@ def check_catalog(catalog: Catalogs = None) -> None:
 
 
 def list_composites(
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/composites.md.")] = False,
+    markdown: Markdown = None,
     catalog: Catalogs = None,
 ) -> None:
     """List every composite: declaration, formula, how many rules recover it."""
-    from patcomp.commands.composites_page import composites_page, recovered_by
+    from patcomp.commands.composites_page import composites_pages, recovered_by
 
     rules = rules_with(catalog)
-    if markdown:
-        print(composites_page(rules))
+    if markdown is not None:
+        write_pages(markdown, composites_pages(rules))
         return
     rows = [
         (item.name, ", ".join(item.inputs), ", ".join(item.attributes), str(len(found)), item.doc.partition("\n")[0])
@@ -120,15 +120,13 @@ def list_composites(
 
 def list_functions(
     pattern: Annotated[str, typer.Argument(help="A shell pattern of names: 'reduce_*'.")] = "*",
-    markdown: Annotated[
-        bool, typer.Option(help="Print a Markdown page, docs/generated/authoring-functions.md.")
-    ] = False,
+    markdown: Markdown = None,
 ) -> None:
     """List the functions that build Core AI ops, `c.NAME(...)`: parameters, meaning and an example."""
-    from patcomp.commands.functions_page import authoring_functions, example_of, functions_page, signature_of
+    from patcomp.commands.functions_page import authoring_functions, example_of, functions_pages, signature_of
 
-    if markdown:
-        print(functions_page())
+    if markdown is not None:
+        write_pages(markdown, functions_pages())
         return
     found = {
         name: row
@@ -142,64 +140,34 @@ def list_functions(
 
 
 def list_pattern_ops(
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/pattern-ops.md.")] = False,
+    markdown: Markdown = None,
     catalog: Catalogs = None,
 ) -> None:
     """List the ops in the patterns of rules, `a.NAME(...)`, each as a rule writes it."""
-    from patcomp.commands.matched_page import call_of, matched_page, uses_of_ops
+    from patcomp.commands.matched_page import call_of, matched_pages, uses_of_ops
 
     rules = rules_with(catalog)
-    if markdown:
-        print(matched_page(rules))
+    if markdown is not None:
+        write_pages(markdown, matched_pages(rules))
         return
     found = sorted(uses_of_ops(rules).items())
     print_table(["op", "rules", "as a pattern"], [(op, str(len(uses)), call_of(uses[0][0])) for op, (_, uses) in found])
-
-
-def catalog_page(rules: Iterable[Rule]) -> str:
-    """The rules as a Markdown page, a table for each stage."""
-    from patcomp.patterns import Stage
-    from patcomp.proof.table import read
-
-    listed, verdicts = list(rules), read()
-    lines = [
-        "# The rules",
-        "",
-        "Made by `patcomp catalog list --markdown > docs/generated/catalog.md`. [proofs.md](../proofs.md) explains "
-        "the proofs.",
-    ]
-    for stage in Stage:
-        rows = [
-            (
-                rule.name,
-                f"`{_subject(rule)}`",
-                f"`{rule.source.partition(':')[0]}`",
-                escaped(_summary(rule)),
-                verdicts[rule.name].verdict if rule.name in verdicts else "",
-            )
-            for rule in listed
-            if rule.stage == stage
-        ]
-        if rows:
-            table = markdown_table(["rule", "matches", "file", "does", "proof"], rows)
-            lines += ["", f"## {stage}: {len(rows)} rules", "", *table]
-    return "\n".join(lines)
 
 
 def ops(
     pattern: Annotated[
         str, typer.Argument(help="One op with its overloads, aten.add, or a shell pattern of names: 'aten.add*'.")
     ] = "*",
-    markdown: Annotated[bool, typer.Option(help="Print a Markdown page, docs/generated/supported-ops.md.")] = False,
+    markdown: Markdown = None,
 ) -> None:
     """List the supported PyTorch ops: how they are converted, element types, ranks and limits."""
-    from patcomp.commands.ops_page import ops_page, ranks_text
+    from patcomp.commands.ops_page import ops_pages, ranks_text
     from patcomp.frontend_torch.op_names import may_draw, overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares
 
     found = supported_ops()
-    if markdown:
-        print(ops_page(found, sweep_shares()))
+    if markdown is not None:
+        write_pages(markdown, ops_pages(found, sweep_shares()))
         return
     if any(character in pattern for character in "*?["):
         found = [item for item in found if fnmatch(item.op, pattern) or fnmatch(item.op, f"aten.{pattern}")]
@@ -222,17 +190,3 @@ def ops(
         ],
     )
     print(counted(len(found), "op"))
-
-
-def _subject(rule: Rule) -> str:
-    """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
-    from patcomp.patterns.pattern import largest
-
-    if not rule.is_declarative:
-        return ", ".join(rule.ops)
-    names = [node.spec.name for node in largest(rule.graph.root).values()]
-    return " of ".join(dict.fromkeys(names))
-
-
-def _summary(rule: Rule) -> str:
-    return rule.doc.partition("\n")[0]

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from patcomp.commands.pages import Entry, Section, pages
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.ir.composite import Composite
 from patcomp.patterns import Rule, Stage
@@ -60,22 +61,21 @@ class _Reader:
                     yield from self.made_by(self.takes[constant])
 
 
-def composites_page(rules: Iterable[Rule]) -> str:
-    """A Markdown page with a section for each composite."""
-    lines = [
-        "# The composites",
-        "",
-        "Made by `patcomp catalog composites --markdown > docs/generated/composites.md`. Which",
+def composites_pages(rules: Iterable[Rule]) -> dict[str, str]:
+    """The page docs/generated/composites.md, with a section for each composite."""
+    opening = [
+        "Made by `patcomp catalog composites --markdown docs/generated`. Which",
         "models have which is in [recovered-composites.md](recovered-composites.md).",
     ]
+    entries = []
     for item, recovering in recovered_by(rules).items():
         attributes = [*item.attributes, f"version = {item.version}"]
-        lines += ["", f"## {item.name}", "", _paragraphs(item.doc), ""]
+        lines = ["", f"## {item.name}", "", _paragraphs(item.doc), ""]
         lines += [f"* inputs: {_listed(item.inputs)}", f"* attributes: {_listed(attributes)}"]
         lines += [f"* outputs: {_listed(item.outputs)}", ""]
-        rows = [(rule.name, f"`{rule.source.partition(':')[0]}`", _origin(rule)) for rule in recovering]
-        lines += markdown_table(["recovered by", "in", "from"], rows)
-    return "\n".join(lines)
+        cells = [(rule.name, f"`{rule.source.partition(':')[0]}`", _origin(rule)) for rule in recovering]
+        entries.append(Entry(item.name, [*lines, *markdown_table(["recovered by", "in", "from"], cells)]))
+    return pages("composites", "The composites", opening, [Section("", "Composites", "composite", (), entries)])
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The page of the authoring functions: `c.NAME(...)`, with which rules and bodies of composites build Core AI ops."""
+"""The pages of the authoring functions: `c.NAME(...)`, with which rules and bodies of composites build Core AI ops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from patcomp.commands.pages import Entry, Section, pages
 from patcomp.commands.stubs import coreai_rows
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.ir import coreai
@@ -111,12 +112,10 @@ _OPERANDS = {"F": ["x", "y"], "f32": ["x", "y"], "INT": ["n", "m"], "B": ["p", "
 """Values for operands of a family of element types, the preferred family first."""
 
 
-def functions_page() -> str:
-    """The page docs/generated/authoring-functions.md."""
-    lines = [
-        "# Authoring functions",
-        "",
-        "Made by `patcomp catalog functions --markdown > docs/generated/authoring-functions.md` from the table of the "
+def functions_pages() -> dict[str, str]:
+    """The pages docs/generated/authoring-functions.md and those that it lists."""
+    opening = [
+        "Made by `patcomp catalog functions --markdown docs/generated` from the table of the "
         "Core AI ops. `c.NAME(...)` in a lowering, in the body of a composite and in the target of an optimize rule is "
         "one of",
         "these functions. Numbers, lists and arrays in the place of a tensor become constants. All functions also take",
@@ -125,27 +124,30 @@ def functions_page() -> str:
         "",
     ]
     families = [(f"`{name}`", ", ".join(f"`{element}`" for element in types)) for name, types in FAMILIES.items()]
-    lines += markdown_table(["family", "element types"], families)
-    lines += ["", "The values of the examples, which are built when this page is made:", ""]
-    lines += markdown_table(["value", "type"], [(f"`{name}`", f"`{type_}`") for name, type_ in _VALUES.items()])
-    for name, (row, aliases) in authoring_functions().items():
-        lines += ["", f"## c.{name}", "", f"{escaped(row.doc[:1].upper() + row.doc[1:])}.", ""]
-        lines += ["```text", f"c.{name}({signature_of(name, row)})", "```", ""]
-        lines += [f"* `{slot.name}`: {_types(slot)}{_shape(slot)}" for slot in row.operands]
-        lines += [
-            f"* `{prop.name}`: {', '.join(f'`{word}`' for word in prop.words)}" for prop in row.properties if prop.words
-        ]
-        lines += [
-            f"* one element type: {', '.join(f'`{item}`' for item in group)}" for group in row.same if len(group) > 1
-        ]
-        lines += [f"* {text}" for text in _broadcasting(row)]
-        lines += [f"* other names: {', '.join(f'`c.{alias}`' for alias in aliases)}"] if aliases else []
-        if call := example_of(name, row):
-            types = result_of(call)
-            lines += [f"* example: `{call}` has {f'the type {types}' if types else 'no result'}"]
-        else:
-            lines += ["* no example: the op describes a module, and no rule builds it"]
-    return "\n".join(lines)
+    opening += markdown_table(["family", "element types"], families)
+    opening += ["", "The values of the examples, which are built when the pages are made:", ""]
+    opening += markdown_table(["value", "type"], [(f"`{name}`", f"`{type_}`") for name, type_ in _VALUES.items()])
+    entries = [Entry(f"c.{name}", _entry(name, row, aliases)) for name, (row, aliases) in authoring_functions().items()]
+    return pages("authoring-functions", "Authoring functions", opening, [
+        Section("", "Authoring functions", "function", (), entries)
+    ])  # fmt: skip
+
+
+def _entry(name: str, row: Row, aliases: list[str]) -> list[str]:
+    """What the page says of a function."""
+    lines = ["", f"## c.{name}", "", f"{escaped(row.doc[:1].upper() + row.doc[1:])}.", ""]
+    lines += ["```text", f"c.{name}({signature_of(name, row)})", "```", ""]
+    lines += [f"* `{slot.name}`: {_types(slot)}{_shape(slot)}" for slot in row.operands]
+    lines += [
+        f"* `{prop.name}`: {', '.join(f'`{word}`' for word in prop.words)}" for prop in row.properties if prop.words
+    ]
+    lines += [f"* one element type: {', '.join(f'`{item}`' for item in group)}" for group in row.same if len(group) > 1]
+    lines += [f"* {text}" for text in _broadcasting(row)]
+    lines += [f"* other names: {', '.join(f'`c.{alias}`' for alias in aliases)}"] if aliases else []
+    if call := example_of(name, row):
+        types = result_of(call)
+        return [*lines, f"* example: `{call}` has {f'the type {types}' if types else 'no result'}"]
+    return [*lines, "* no example: the op describes a module, and no rule builds it"]
 
 
 def authoring_functions() -> dict[str, tuple[Row, list[str]]]:

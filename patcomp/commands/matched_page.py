@@ -1,4 +1,4 @@
-"""The page of the ops in the patterns of rules: `a.NAME(...)`."""
+"""The pages of the ops in the patterns of rules: `a.NAME(...)`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from patcomp.commands.common import counted
+from patcomp.commands.pages import Entry, Section, pages
 from patcomp.commands.tables import escaped
 from patcomp.ir import aten
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
@@ -16,28 +17,29 @@ from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, Capture, Number, OpNode, PatternNode, shown
 
 
-def matched_page(rules: Iterable[Rule]) -> str:
-    """The page docs/generated/pattern-ops.md."""
+def matched_pages(rules: Iterable[Rule]) -> dict[str, str]:
+    """The pages docs/generated/pattern-ops.md and those that it lists."""
     found = uses_of_ops(rules)
-    lines = [
-        "# Ops in patterns",
-        "",
-        "Made by `patcomp catalog pattern-ops --markdown > docs/generated/pattern-ops.md` from the patterns of the "
-        "catalog.",
+    opening = [
+        "Made by `patcomp catalog pattern-ops --markdown docs/generated` from the patterns of the catalog.",
         "`a.NAME(...)` in a pattern is an op of PyTorch, a composite that another rule has recovered or, in the",
         "optimize stage, an op of Core AI. A pattern can name any op; these are the ones that the catalog's patterns",
         "name, each as one of them writes it. `...` stands for another part of the pattern. Functions of one op, such",
         "as lowerings, have no pattern; [supported-ops.md](supported-ops.md) lists their ops.",
     ]
-    for dialect, title in (("aten", "PyTorch"), ("composite", "Composites"), ("coreai", "Core AI")):
+    sections = []
+    for dialect, heading in (("aten", "Ops of PyTorch"), ("composite", "Composites"), ("coreai", "Ops of Core AI")):
         names = sorted(name for name in found if name.partition(".")[0] == dialect)
-        lines += ["", f"## {title}: {counted(len(names), 'op')}"]
-        for name in names:
-            spec, uses = found[name]
-            lines += ["", f"### {name}", "", *_described(spec), "", "```text", call_of(uses[0][0]), "```", ""]
-            matching = list(dict.fromkeys(f"{rule.name} ({rule.stage})" for _, rule in uses))
-            lines += [f"In {_listed(matching)}."]
-    return "\n".join(lines)
+        entries = [Entry(name, _entry(name, *found[name])) for name in names]
+        sections.append(Section(dialect, f"{heading} in patterns", "op", (), entries))
+    return pages("pattern-ops", "Ops in patterns", opening, sections)
+
+
+def _entry(name: str, spec: OpSpec, uses: list[Use]) -> list[str]:
+    """What the page says of an op."""
+    matching = list(dict.fromkeys(f"{rule.name} ({rule.stage})" for _, rule in uses))
+    call = call_of(uses[0][0])
+    return ["", f"## {name}", "", *_described(spec), "", "```text", call, "```", "", f"In {_listed(matching)}."]
 
 
 Use = tuple[OpNode, Rule]

@@ -6,6 +6,7 @@ The order of ops, names of values, locations and the names of composites' graphs
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +30,16 @@ class Line:
     second: Operation | None = None
 
     def __str__(self) -> str:
-        return f"{self.sign} {self.text}"
+        return f"{self.sign} {_LONG.sub(_shortened, self.text)}"
+
+
+_LONG = re.compile(r"dense<([^>]{80})[^>]{120,}>")
+"""A constant of more numbers than one reads, or than MLIR writes as decimals."""
+
+
+def _shortened(found: re.Match[str]) -> str:
+    numbers, comma, _ = found[1].rpartition(",")
+    return f"dense<{numbers if comma else found[1]}{comma} ...>"
 
 
 @dataclass(frozen=True)

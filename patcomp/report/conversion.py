@@ -75,7 +75,7 @@ def conversion_data(
             }
             for rule in rules
         },
-        "costs": costs_of(program.module),
+        "costs": [costs_of(program.module)],
         "audits": _audits(program.module, rules, target, places),
         "target": "" if target is None else target.name,
         "compression": None if compression is None else compression.as_dict(),

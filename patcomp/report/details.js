@@ -47,14 +47,13 @@ function groupDetails(node) {
   ];
 }
 
-/** What a module costs, as a table; empty if it has nothing of it. */
+/** What a module costs, as a table for each program. */
 function costsOfModule(path) {
   const isInside = (each) => each === path || each.startsWith(`${path}.`);
-  const rows = Object.values(COSTS).map((cost) => {
+  return PROGRAMS.map((costs, index) => table([DATA.difference ? DATA.difference.names[index] : "", "#", "#of the program"], costs.map((cost) => {
     const [own, all] = [cost.rows.filter((row) => isInside(row.path)), cost.rows].map((each) => total(each, (row) => row.value));
     return [cost.title, cost.text(own), all ? `${((100 * own) / all).toFixed(1)} %` : "-"];
-  });
-  return [table(["", "#", "#of the program"], rows)];
+  })));
 }
 
 function opDetails(op) {
@@ -85,10 +84,9 @@ function opDetails(op) {
   ];
 }
 
-/** What an op of the final program costs, as rows. */
+/** What an op of a program with costs has of them, as rows. */
 function costRows(op) {
-  if (op.stage !== DATA.stages.length - 1) return [];
-  return Object.values(COSTS).flatMap((cost) => {
+  return (PROGRAMS[op.stage - FIRST] || []).flatMap((cost) => {
     const own = total(cost.rows.filter((row) => row.op === op), (row) => row.value);
     return own ? [[cost.title.toLowerCase(), cost.text(own)]] : [];
   });

@@ -31,7 +31,7 @@ function partnerDetails(op) {
 }
 
 function differenceOverview() {
-  const { names, costs, lines, weights } = DATA.difference;
+  const { names, totals, lines, weights } = DATA.difference;
   const shown = (kind, value) => ({ ops: String, "multiply-adds": amount }[kind] || size)(value);
   const change = (a, b) => (a === b ? "same" : a ? `${b > a ? "+" : ""}${(100 * (b / a - 1)).toFixed(1)} %` : "new");
   const of = (sign) => lines.filter((line) => line[0] === sign);
@@ -44,8 +44,8 @@ function differenceOverview() {
   return [
     element("p", { class: `verdict ${same ? "passed" : "unknown"}` }, [element("b", {}, [same ? "The programs have the same structure" : `${counted(lines.length, "difference")}`]),
       same ? "" : ` ${of("-").length} removed, ${of("+").length} added, ${of("~").length} with other operands${weights.length ? `, ${counted(weights.length, "weight")} with other values` : ""}`]),
-    table(["", `#${names[0]}`, `#${names[1]}`, "#"], Object.entries(costs[0]).map(([kind, value]) =>
-      [kind, shown(kind, value), shown(kind, costs[1][kind]), change(value, costs[1][kind])])),
+    table(["", `#${names[0]}`, `#${names[1]}`, "#"], Object.entries(totals[0]).map(([kind, value]) =>
+      [kind, shown(kind, value), shown(kind, totals[1][kind]), change(value, totals[1][kind])])),
     ...Object.keys(SIGNS).flatMap((sign) => section({ "-": `Only in ${names[0]}`, "+": `Only in ${names[1]}`, "~": "Other operands" }[sign],
       of(sign).length ? capped(of(sign), entry).map((part) => (part.classList.add(SIGNS[sign]), part)) : [])),
     ...section("Weights with other values", weights.length ? capped(weights, (name) => [name]) : []),

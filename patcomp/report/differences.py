@@ -21,6 +21,7 @@ def difference_data(
     tables = Tables()
     first, second = map(Numbering, modules)
     pairs = paired_graphs(*modules)
+    costs = [costs_of(module) for module in modules]
     return {
         "entrypoints": [],
         "stages": [
@@ -28,7 +29,7 @@ def difference_data(
             for name, module in zip(names, modules, strict=True)
         ],
         "rules": {},
-        "costs": costs_of(modules[1]),
+        "costs": costs,
         "audits": [],
         "target": "",
         "compression": None,
@@ -39,7 +40,7 @@ def difference_data(
         "verification": None,
         "difference": {
             "names": names,
-            "costs": [_totals(module) for module in modules],
+            "totals": [_totals(*each) for each in zip(modules, costs, strict=True)],
             "graphs": _graph_numbers(pairs, modules),
             "pairs": [
                 [first.of(mine), second.of(its)] for pair in pairs for mine, its in pair.ops.items()
@@ -69,8 +70,7 @@ def _graph_numbers(pairs: list[GraphPair], modules: tuple[IRModule, IRModule]) -
     ]
 
 
-def _totals(module: IRModule) -> dict[str, int]:
-    costs = costs_of(module)
+def _totals(module: IRModule, costs: Mapping[str, Any]) -> dict[str, int]:
     return {
         "ops": module.op_count(),
         "weights": sum(weight[2] for weight in costs["weights"]),

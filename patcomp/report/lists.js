@@ -17,15 +17,15 @@ function verdict() {
 
 function overview() {
   const last = DATA.stages[LAST];
-  const peak = Math.max(0, ...DATA.costs.peaks.map(([, bytes]) => bytes));
-  const types = sums(DATA.costs.weights, (weight) => elementOf(weight[1]), (weight) => weight[2]);
+  const peak = Math.max(0, ...FINAL.peaks.map(([, bytes]) => bytes));
+  const types = sums(FINAL.weights, (weight) => elementOf(weight[1]), (weight) => weight[2]);
   const toMap = () => showView("map");
   const warnings = DATA.notes.filter(([kind]) => kind === "warning").length;
   return [
     verdict(),
     element("div", { class: "figures" }, [
-      card(size(total(DATA.costs.weights, (weight) => weight[2])), `weights, ${types.map(([type]) => type).join(", ") || "none"}`, toMap),
-      card(amount(total(DATA.costs.work, (row) => row[3])), "multiply-adds", toMap),
+      card(size(total(FINAL.weights, (weight) => weight[2])), `weights, ${types.map(([type]) => type).join(", ") || "none"}`, toMap),
+      card(amount(total(FINAL.work, (row) => row[3])), "multiply-adds", toMap),
       card(size(peak), "tensors, at most", toMap),
       card(last.count, "ops", () => showView("graph")),
       ...(DATA.composites.length ? [card(DATA.composites.length, "composites", () => showTab("composites"))] : []),
@@ -149,7 +149,7 @@ const TABS = {
       : paragraph("No rules rewrote ops in this stage.")];
   },
   weights: () => {
-    const { weights } = DATA.costs;
+    const { weights } = FINAL;
     const rows = weights.map(([key, type, bytes, uses, reader]) =>
       [reader ? link(key, () => goToOp(opAt(reader))) : key, plainType(type), size(bytes), ...(uses > 1 ? [`read ${uses} times`] : [""])]);
     return [element("h3", {}, [`${counted(weights.length, "weight")}, ${size(total(weights, (weight) => weight[2]))}`]),

@@ -29,7 +29,7 @@ function search(wanted) {
   });
   const named = (op) => has(op.label) ? 0 : 1;
   ops.sort((a, b) => named(a) - named(b));
-  const weights = DATA.costs.weights.filter(([key]) => has(key));
+  const weights = FINAL.weights.filter(([key]) => has(key));
   const rules = Object.keys(DATA.rules).filter((name) => has(name));
   const groups = [
     [counted(modules.size, "module"), [...modules], ([path, count]) => line(path, counted(count, "op"), () => showModule(path))],

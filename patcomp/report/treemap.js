@@ -1,6 +1,9 @@
-// Where the bytes and the work are: weights, multiply-adds and tensors of the final program, by module, as treemaps.
+// Where the bytes and the work are: weights, multiply-adds and tensors of the final program, or of two programs beside
+// each other, by module, as treemaps.
 
 const LAST = DATA.stages.length - 1;
+const FIRST = LAST - DATA.costs.length + 1; // the stage of the first program that has costs
+const FINAL = DATA.costs[DATA.costs.length - 1];
 const [HEADING, PADDING, LEAST] = [15, 2, 5]; // pixels of a module's title and border; smaller boxes have nothing inside
 const COLOURS = 7; // of kinds; further ones share the last
 
@@ -17,20 +20,21 @@ class Cost {
   }
 }
 
-const COSTS = {
-  weights: new Cost("Weights", size, () => DATA.costs.weights.map(([key, type, bytes, , reader]) => {
-    const op = reader && opAt(reader);
+/** For each program, its weights, multiply-adds and tensors. */
+const PROGRAMS = DATA.costs.map((costs, index) => [
+  new Cost("Weights", size, () => costs.weights.map(([key, type, bytes, , reader]) => {
+    const op = reader && opAt(reader, FIRST + index);
     return { path: pathOfWeight(key, op), label: `${key}  ${plainType(type)}`, kind: elementOf(type), value: bytes, op };
   })),
-  work: new Cost("Multiply-adds", amount, () => DATA.costs.work.map(([place, kind, shapes, count]) => {
-    const op = opAt(place);
+  new Cost("Multiply-adds", amount, () => costs.work.map(([place, kind, shapes, count]) => {
+    const op = opAt(place, FIRST + index);
     return { path: pathOf(op), label: `${kind}  ${shapes}`, kind, value: count, op };
   })),
-  memory: new Cost("Tensors between ops", size, () => DATA.costs.memory.map(([place, bytes]) => {
-    const op = opAt(place);
+  new Cost("Tensors between ops", size, () => costs.memory.map(([place, bytes]) => {
+    const op = opAt(place, FIRST + index);
     return { path: pathOf(op), label: `${nameOf(op)}  ${plainType(op.type)}`, kind: nameOf(op), value: bytes, op };
   })),
-};
+]);
 
 /** The rows as a tree of modules. */
 function moduleTree(rows) {
@@ -80,18 +84,21 @@ function squarified(entries, { x, y, width, height }) {
 
 const map = { path: "" };
 
-/** Draw the three treemaps of a module. */
+/** Draw the three treemaps of a module, for each program. */
 function drawMap() {
   const steps = map.path ? map.path.split(".") : [];
-  const crumbs = [link(DATA.difference ? DATA.difference.names[1] : "the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
-  const peaks = DATA.costs.peaks.map(([name, bytes, place]) => [`@${name}: at most `, element("b", {}, [size(bytes)]), " of tensors are alive at once", ...(place ? [", at ", opLink(opAt(place))] : []), ". "]);
-  const places = Object.keys(COSTS).map((name) => element("figure", { id: `map-${name}` }));
+  const crumbs = [link(DATA.difference ? "both programs" : "the model", () => zoomMap("")), ...steps.flatMap((name, index) => [" › ", link(name, () => zoomMap(steps.slice(0, index + 1).join(".")))])];
+  const peaks = DATA.costs.flatMap((costs, index) => costs.peaks.map(([name, bytes, place]) => [
+    `@${name}${DATA.difference ? ` of ${DATA.difference.names[index]}` : ""}: at most `, element("b", {}, [size(bytes)]), " of tensors are alive at once",
+    ...(place ? [", at ", opLink(opAt(place, FIRST + index))] : []), ". "]));
+  const places = PROGRAMS.map((costs) => costs.map(() => element("figure")));
   at("map").replaceChildren(
     element("nav", { class: "crumbs", "aria-label": "Module" }, crumbs),
-    element("div", { class: "maps" }, places),
+    ...places.flatMap((figures, index) => [
+      ...(DATA.difference ? [element("h3", {}, [DATA.difference.names[index]])] : []), element("div", { class: "maps" }, figures)]),
     element("p", { class: "faint" }, ["Click a module's title to see all three of it, a box to see its op. ", ...peaks.flat(),
-      "Ops run in the order of the program here, and views share memory.", DATA.costs.isOpen ? " Dynamic sizes count as 1." : ""]));
-  const fills = Object.values(COSTS).map((cost, index) => costIn(cost, places[index]));
+      "Ops run in the order of the program here, and views share memory.", DATA.costs.some((costs) => costs.isOpen) ? " Dynamic sizes count as 1." : ""]));
+  const fills = PROGRAMS.flatMap((costs, program) => costs.map((cost, index) => costIn(cost, places[program][index])));
   for (const fill of fills) fill(); // once all titles have their heights
 }
 

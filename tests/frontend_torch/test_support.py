@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import patcomp
-from patcomp.commands.ops_page import ops_page
+from patcomp.commands.ops_page import ops_pages
 from patcomp.frontend_torch.support import MEASURED, op_support, supported_ops
 from patterns_catalog import default_rules
 from tests.frontend_torch.models import export
@@ -95,6 +95,6 @@ def test_the_samples_of_an_op_are_told() -> None:
 
 def test_the_page_has_a_row_for_each_op_and_each_element_type() -> None:
     table = json.loads(MEASURED.read_text())
-    page = ops_page(supported_ops(), table["sweep"])
+    page = "".join(ops_pages(supported_ops(), table["sweep"]).values())
     assert page.count("\n| `") == len(supported_ops())
     assert all(f"| {dtype} |" in page for dtype in table["sweep"])

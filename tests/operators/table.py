@@ -1,7 +1,7 @@
 """What a sweep found, as the data behind `patcomp.supports`, `patcomp ops` and docs/generated/supported-ops.md.
 
 python -m tests.operators.sweep --dtype float32 int64 --output sweep.jsonl
-python -m tests.operators.table sweep.jsonl && patcomp ops --markdown > docs/generated/supported-ops.md
+python -m tests.operators.table sweep.jsonl && patcomp ops --markdown docs/generated
 """
 
 from __future__ import annotations

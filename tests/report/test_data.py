@@ -24,7 +24,7 @@ def test_data(program: AIProgram, report: Path) -> None:
     for graph in last["graphs"]:
         assert all(data["texts"][number] in text for number in graph["ops"]["text"])
     assert {call[0] for call in data["composites"]} == set(program.composites)
-    weights = {key.replace(".", "_"): size for key, _, size, *_ in data["costs"]["weights"]}
+    weights = {key.replace(".", "_"): size for key, _, size, *_ in data["costs"][0]["weights"]}
     assert weights["first_linear_weight"] == 64 * 8 * 4
     assert data["verification"]["passed"] is True
 

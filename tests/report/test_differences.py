@@ -68,8 +68,8 @@ def test_data_has_the_partners_and_the_differences(difference: Path) -> None:
     added = [line for line in found["lines"] if line[0] == "+"]
     assert any("coreai.relu" in text for _, text, _, _ in added)
     assert all(first is None and second is not None for _, _, first, second in added)
-    assert found["costs"][0]["weights"] == found["costs"][1]["weights"]
-    assert found["costs"][0]["ops"] > found["costs"][1]["ops"]
+    assert found["totals"][0]["weights"] == found["totals"][1]["weights"]
+    assert found["totals"][0]["ops"] > found["totals"][1]["ops"]
 
 
 def test_page_shows_both_programs_at_the_first_difference(difference: Path, opened: Callable[..., Any]) -> None:
@@ -84,6 +84,21 @@ def test_page_shows_both_programs_at_the_first_difference(difference: Path, open
     assert page.locator("#other-drawing .node.selected").count() == 1
     page.evaluate("() => goToOp(opsOf(1, main.graph).find((op) => op.shortName === 'softmax'))")
     assert "softmax" in page.locator("#other-drawing .node.op.marked").first.text_content()
+    page.close()
+
+
+def test_page_shows_the_costs_of_both_programs(difference: Path, opened: Callable[..., Any]) -> None:
+    page = opened(difference)
+    page.evaluate("() => showView('map')")
+    assert page.locator("#map h3").all_inner_texts() == data_of(difference)["difference"]["names"]
+    of_programs = page.locator("#map .maps").evaluate_all(
+        "maps => maps.map(map => [...map.querySelectorAll('.area')].map(area => area.children.length))"
+    )
+    assert len(of_programs) == 2
+    assert all(count > 0 for areas in of_programs for count in areas)
+    page.evaluate("() => zoomMap('first')")
+    assert page.locator("#details table").count() == 2
+    assert page.problems == []
     page.close()
 
 

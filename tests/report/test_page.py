@@ -282,14 +282,14 @@ def test_where_the_bytes_and_the_work_are(page: Any) -> None:
     titles = page.locator("#map figcaption").all_inner_texts()
     assert [title.rsplit(" ", 2)[0].split()[0] for title in titles] == ["Weights", "Multiply-adds", "Tensors"]
     shares = page.evaluate(
-        r"""() => [...document.querySelectorAll('#map-weights .box:not(.module)')].map(
+        r"""() => [...document.querySelectorAll('#map figure:nth-child(1) .box:not(.module)')].map(
           (box) => [box.title.split('\n')[0], box.offsetWidth * box.offsetHeight])"""
     )
     areas = dict(shares)
     linear = next(area for title, area in areas.items() if "64x8" in title or "8x64" in title)
     last = next(area for title, area in areas.items() if "64x4" in title or "4x64" in title)
     assert 1.6 < linear / last < 2.4  # 512 and 256 numbers
-    page.locator("#map-memory .box.module").first.click(position={"x": 6, "y": 6})
+    page.locator("#map figure:nth-child(3) .box.module").first.click(position={"x": 6, "y": 6})
     assert len(page.locator("#map .crumbs .link").all()) == 2
     page.locator("#map .box:not(.module)").first.click()
     page.get_by_role("button", name="Show it in the graph").click()
@@ -304,7 +304,7 @@ def test_a_finding_of_the_audit_is_drawn_on_the_graph(page: Any) -> None:
     assert page.locator("#drawing .node.flagged").count() > 0
     assert page.locator("#drawing .flag").count() > 0
     page.keyboard.press("m")
-    assert page.locator("#map-memory .box.flagged").count() > 0
+    assert page.locator("#map figure:nth-child(3) .box.flagged").count() > 0
     page.keyboard.press("m")
     finding.click()
     assert page.locator("#drawing .flag").count() == 0
@@ -417,4 +417,42 @@ def test_edges_go_down_and_values_of_many_readers_along_a_lane(opened: Callable[
     }"""
     assert page.evaluate(level) == {"boxes": 6, "up": 0, "lanes": [6]}
     assert page.problems == []
+    page.close()
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_equal_layers_are_laid_out_once_and_as_alone(opened: Callable[..., Any], tmp_path: Path) -> None:
+    page = opened(converted(Layers()).html(tmp_path / "layers.html"))
+    groups, spots, levels, alone = page.evaluate(
+        """() => {
+          const groups = [], open = (node) => node.items.filter((item) => item.isGroup).forEach((item) => {
+            groups.push(item);
+            item.expanded = true;
+            item.layout = null;
+            open(item);
+          });
+          open(main.drawing.root);
+          forget(main.drawing.root);
+          layOut(main.drawing.root);
+          const spots = JSON.stringify(groups.map(({ spot }) => spot)), levels = arrangements.size;
+          for (const group of groups) group.layout = null;
+          for (const group of groups.reverse()) arrangements.clear(), layOut(group);
+          forget(main.drawing.root);
+          layOut(main.drawing.root);
+          return [groups.length, spots, levels, JSON.stringify(groups.reverse().map(({ spot }) => spot))];
+        }"""
+    )
+    assert groups >= 4 * 3
+    assert levels < groups / 2
+    assert spots == alone
     page.close()
