@@ -96,7 +96,9 @@ def compress(
     request = CompressionRequest.of(config)
     if budget is not None or bits is not None:
         request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
-    if bool(schemes) != compare:
+    if schemes and not compare:
+        raise UsageError(f"{schemes[0]}: a scheme is the value of --config; several are a table with --compare")
+    if compare and not schemes:
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if found is Subject.BUNDLE:
         options.check_unused(model, found)

@@ -33,12 +33,13 @@ class Line:
         return f"{self.sign} {_LONG.sub(_shortened, self.text)}"
 
 
-_LONG = re.compile(r"dense<(\[[^>]{200,}\])>")
-"""The numbers of a constant that are too many to read."""
+_LONG = re.compile(r"dense<([^>]{80})[^>]{120,}>")
+"""A constant of more numbers than one reads, or than MLIR writes as decimals."""
 
 
 def _shortened(found: re.Match[str]) -> str:
-    return f"dense<{found[1][:80].rpartition(',')[0]}, ...>"
+    numbers, comma, _ = found[1].rpartition(",")
+    return f"dense<{numbers if comma else found[1]}{comma} ...>"
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ function layOut(node) {
   if (node.layout) return node.layout;
   const lanes = lanesOf(node);
   const isFar = (from, to, source) => lanes.get(source)?.from === from && lanes.get(source).readers.has(to);
-  const [graph, ids] = levelOf(node, isFar);
-  dagre.layout(graph);
+  const [level, ids] = levelOf(node, isFar);
+  const graph = arranged(level);
   const inner = graph.graph();
   const middle = (item) => graph.node(ids.get(item)).x;
   const mean = (items) => [...items].reduce((sum, item) => sum + middle(item), 0) / items.size;
@@ -70,6 +70,18 @@ function layOut(node) {
     node.layout.edges.push(edgeAlong({ from, to, sources, isPort }, points));
   }
   return node.layout;
+}
+
+const arrangements = new Map(); // of the levels so far, by what dagre gets
+
+/** A level with the places that dagre gives; the layers of a model repeat, and equal levels are laid out once. */
+function arranged(level) {
+  const key = JSON.stringify([level.nodes().map((id) => level.node(id)), level.edges().map((edge) => [edge.v, edge.w, level.edge(edge)])]);
+  if (!arrangements.has(key)) {
+    dagre.layout(level);
+    arrangements.set(key, level);
+  }
+  return arrangements.get(key);
 }
 
 /** The items of a node as a graph for dagre, with their ids. The ports are a node above and one below all items: edges

@@ -9,7 +9,6 @@ the keys and values of the attention to the input, once.
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
+from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
 from patcomp.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
 from patcomp.language.layers import StackedCacheLayer
-from patcomp.tasks.entries import Entry
+from patcomp.tasks.entries import Entry, image
 
 CROSS = ("crossKeys", "crossValues")
 _NEW, _TOTAL = 4, 8
@@ -34,9 +34,10 @@ class Encode(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
+        self.projection = getattr(model, "enc_to_dec_proj", nn.Identity())
 
     def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
-        encoded = self.encoder(read).last_hidden_state
+        encoded = self.projection(self.encoder(read).last_hidden_state)
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
         self.decoder(input_ids=first, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True)
@@ -45,12 +46,17 @@ class Encode(nn.Module):
 
 
 class Decode(nn.Module):
-    """The logits of new tokens."""
+    """The logits of new tokens.
+
+    A decoder with a head of its own, as that of `VisionEncoderDecoderModel`, gives logits; others give what the head of
+    the model takes.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.decoder, self.width = model, model.get_decoder(), model.config.d_model
-        self.takes_positions = "position_ids" in inspect.signature(self.decoder.forward).parameters
+        self.model, self.decoder = model, model.get_decoder()
+        self.width = self.decoder.config.hidden_size
+        self.has_head = self.decoder.get_output_embeddings() is not None
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
@@ -71,9 +77,13 @@ class Decode(nn.Module):
         positions = (
             {"position_ids": position_ids.narrow(1, offset, new)} if self.model.config.model_type == "whisper" else {}
         )
-        hidden = self.decoder(
+        found = self.decoder(
             input_ids=input_ids, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True, **positions
-        ).last_hidden_state
+        )
+        if self.has_head:
+            made: Tensor = found.logits
+            return made
+        hidden = found.last_hidden_state
         if getattr(self.model.config, "scale_decoder_outputs", False):
             hidden = hidden * self.width**-0.5
         logits: Tensor = self.model.get_output_embeddings()(hidden)
@@ -111,3 +121,16 @@ def text_to_text(model: Any, folder: Path) -> list[Entry]:
     """T5: `encode` takes a text of any length, without padding."""
     read = torch.arange(16)[None] % model.config.vocab_size
     return _entries(model, TOKENS, read, {1: Dim("length", min=2, max=2**20)}, 2**16)
+
+
+def image_to_text(model: Any, folder: Path) -> list[Entry]:
+    """TrOCR, Donut and other pairs of an encoder of images and a decoder of texts: `encode` takes one image."""
+    decoder = model.config.decoder
+    for part in model.modules():
+        if isinstance(part, TrOCRSinusoidalPositionalEmbedding) and part.weights.is_meta:
+            # transformers computes this table while models have no numbers, and it is not in checkpoints
+            part.weights = part.get_embedding(len(part.weights), part.embedding_dim, part.padding_idx)
+    longest = next(
+        found for name in ("max_position_embeddings", "n_positions") if (found := getattr(decoder, name, None))
+    )
+    return _entries(model, "pixel_values", image(model.encoder, folder), {}, longest)

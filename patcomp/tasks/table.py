@@ -42,6 +42,12 @@ def _text_to_text(model: Any, folder: Path) -> list[Entry]:
     return text_to_text(model, folder)
 
 
+def _image_to_text(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.sequences import image_to_text
+
+    return image_to_text(model, folder)
+
+
 def _embedding(model: Any, folder: Path) -> list[Entry]:
     from patcomp.tasks.sentences import embedding
 
@@ -69,6 +75,8 @@ def _time_series(model: Any, folder: Path) -> list[Entry]:
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole),
+    Task("text detection", "AutoModelForObjectDetection", ("DetForObjectDetection",), whole),
+    Task("text recognition", "AutoModelForTextRecognition", ("ForTextRecognition",), whole),
     Task("object detection", "AutoModelForObjectDetection", ("ForObjectDetection",), detection),
     Task(
         "universal segmentation",
@@ -88,6 +96,7 @@ TASKS = (
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole),
     Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
+    Task("image to text", OWN, ("VisionEncoderDecoderModel",), _image_to_text),
     Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
     Task(
         "time series prediction",

@@ -66,8 +66,8 @@ def test_the_model_is_not_changed(tmp_path: Path) -> None:
 
 DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (lambda path: (path / "metadata.json").unlink(), "there is no metadata.json"),
-    "no JSON": (lambda path: (path / "metadata.json").write_text("{"), "metadata.json is not JSON"),
-    "a list": (lambda path: (path / "metadata.json").write_text("[]"), "metadata.json is not an object"),
+    "no JSON": (lambda path: (path / "metadata.json").write_text("{"), "metadata.json' is not JSON"),
+    "a list": (lambda path: (path / "metadata.json").write_text("[]"), "metadata.json' must hold a JSON object"),
     "another version": (edited(lambda it: it.update(metadata_version="0.1")), "metadata_version is '0.1'"),
     "no version": (edited(lambda it: it.pop("metadata_version")), "metadata_version is None"),
     "another kind": (edited(lambda it: it.update(kind="diffusion")), "kind is 'diffusion'"),

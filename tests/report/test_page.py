@@ -418,3 +418,41 @@ def test_edges_go_down_and_values_of_many_readers_along_a_lane(opened: Callable[
     assert page.evaluate(level) == {"boxes": 6, "up": 0, "lanes": [6]}
     assert page.problems == []
     page.close()
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_equal_layers_are_laid_out_once_and_as_alone(opened: Callable[..., Any], tmp_path: Path) -> None:
+    page = opened(converted(Layers()).html(tmp_path / "layers.html"))
+    groups, spots, levels, alone = page.evaluate(
+        """() => {
+          const groups = [], open = (node) => node.items.filter((item) => item.isGroup).forEach((item) => {
+            groups.push(item);
+            item.expanded = true;
+            item.layout = null;
+            open(item);
+          });
+          open(main.drawing.root);
+          forget(main.drawing.root);
+          layOut(main.drawing.root);
+          const spots = JSON.stringify(groups.map(({ spot }) => spot)), levels = arrangements.size;
+          for (const group of groups) group.layout = null;
+          for (const group of groups.reverse()) arrangements.clear(), layOut(group);
+          forget(main.drawing.root);
+          layOut(main.drawing.root);
+          return [groups.length, spots, levels, JSON.stringify(groups.reverse().map(({ spot }) => spot))];
+        }"""
+    )
+    assert groups >= 4 * 3
+    assert levels < groups / 2
+    assert spots == alone
+    page.close()

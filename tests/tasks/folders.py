@@ -15,7 +15,7 @@ _TEXT: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 96,
     "max_position_embeddings": 64, "pad_token_id": 0,
 }  # fmt: skip
-_IMAGE: dict[str, Any] = {
+IMAGE: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 32,
     "patch_size": 8,
 }  # fmt: skip
@@ -43,10 +43,10 @@ _RT_DETR: dict[str, Any] = {
     "num_denoising": 0, "image_size": 64,
 }  # fmt: skip
 _DINO: dict[str, Any] = {
-    **_IMAGE, "model_type": "dinov2", "num_hidden_layers": 4, "out_indices": [1, 2, 3, 4],
+    **IMAGE, "model_type": "dinov2", "num_hidden_layers": 4, "out_indices": [1, 2, 3, 4],
     "reshape_hidden_states": False, "apply_layernorm": True,
 }  # fmt: skip
-_HGNET: dict[str, Any] = {
+HGNET: dict[str, Any] = {
     "model_type": "hgnet_v2", "stem_channels": [3, 8, 16], "hidden_sizes": [16] * 4, "depths": [1] * 4,
     "stage_in_channels": [16] * 4, "stage_mid_channels": [8] * 4, "stage_out_channels": [16] * 4,
     "stage_num_blocks": [1] * 4, "stage_numb_of_layers": [1] * 4, "out_features": ["stage2", "stage3", "stage4"],
@@ -85,16 +85,16 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Models of time series."""
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ViTForImageClassification": ("vit", _IMAGE),
+    "ViTForImageClassification": ("vit", IMAGE),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
-    "Dinov2Model": ("dinov2", {**_IMAGE, "patch_size": 8}),
+    "Dinov2Model": ("dinov2", {**IMAGE, "patch_size": 8}),
     "SegformerForSemanticSegmentation": (
         "segformer",
         {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [16, 32],
          "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2],
          "decoder_hidden_size": 16, "image_size": 64},
     ),
-    "YolosForObjectDetection": ("yolos", {**_IMAGE, "image_size": [32, 48], "num_detection_tokens": 10}),
+    "YolosForObjectDetection": ("yolos", {**IMAGE, "image_size": [32, 48], "num_detection_tokens": 10}),
     "DetrForObjectDetection": ("detr", _DETR),
     "ConditionalDetrForObjectDetection": ("conditional_detr", _DETR),
     "DeformableDetrForObjectDetection": (
@@ -104,7 +104,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "rt_detr", {**_RT_DETR, "backbone_config": {**_SEVERAL, "model_type": "rt_detr_resnet"}}),
     "RTDetrV2ForObjectDetection": (
         "rt_detr_v2", {**_RT_DETR, "backbone_config": {**_SEVERAL, "model_type": "rt_detr_resnet"}}),
-    "DFineForObjectDetection": ("d_fine", {**_RT_DETR, "backbone_config": _HGNET}),
+    "DFineForObjectDetection": ("d_fine", {**_RT_DETR, "backbone_config": HGNET}),
     "DetrForSegmentation": (
         "detr", {**_DETR, "d_model": 64, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
                  "backbone_config": {**_RESNET, "out_features": ["stage1", "stage2", "stage3", "stage4"]}}),
@@ -112,27 +112,27 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "depth_anything", {"backbone_config": _DINO, "reassemble_hidden_size": 32, "patch_size": 8,
                            "neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16, "head_hidden_size": 8}),
     "VitPoseForPoseEstimation": (
-        "vitpose", {"backbone_config": {**_IMAGE, "model_type": "vitpose_backbone", "image_size": [32, 24],
+        "vitpose", {"backbone_config": {**IMAGE, "model_type": "vitpose_backbone", "image_size": [32, 24],
                                         "patch_size": [8, 8], "out_indices": [2]}}),
     "SuperPointForKeypointDetection": (
         "superpoint", {"encoder_hidden_sizes": [8, 8, 16, 16], "decoder_hidden_size": 16,
                        "descriptor_decoder_dim": 16, "image_size": 64}),
     "VitMatteForImageMatting": (
-        "vitmatte", {"backbone_config": {**_IMAGE, "model_type": "vitdet", "image_size": 64, "patch_size": 16,
+        "vitmatte", {"backbone_config": {**IMAGE, "model_type": "vitdet", "image_size": 64, "patch_size": 16,
                                          "num_channels": 4, "out_features": ["stage2"]},
                      "hidden_size": 32, "fusion_hidden_sizes": [16, 16, 8, 8]}),
     "Swin2SRForImageSuperResolution": (
         "swin2sr", {"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4,
                     "upscale": 2}),
-    "VideoMAEForVideoClassification": ("videomae", {**_IMAGE, "num_frames": 4}),
+    "VideoMAEForVideoClassification": ("videomae", {**IMAGE, "num_frames": 4}),
     "VJEPA2ForVideoClassification": (
         "vjepa2", {"patch_size": 8, "crop_size": 32, "frames_per_clip": 4, "hidden_size": 48, "num_attention_heads": 4,
                    "num_hidden_layers": 2, "pred_hidden_size": 48, "pred_num_attention_heads": 4,
                    "pred_num_hidden_layers": 1}),
-    "DINOv3ViTModel": ("dinov3_vit", {**_IMAGE, "num_register_tokens": 2}),
+    "DINOv3ViTModel": ("dinov3_vit", {**IMAGE, "num_register_tokens": 2}),
     "SiglipModel": (
         "siglip",
-        {"vision_config": _IMAGE, "text_config": {**_TEXT, "max_position_embeddings": 20, "projection_size": 32}},
+        {"vision_config": IMAGE, "text_config": {**_TEXT, "max_position_embeddings": 20, "projection_size": 32}},
     ),
     "ClapModel": (
         "clap",
@@ -147,7 +147,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "BertForMaskedLM": ("bert", _TEXT),
     "CLIPModel": (
         "clip",
-        {"projection_dim": 24, "vision_config": _IMAGE,
+        {"projection_dim": 24, "vision_config": IMAGE,
          "text_config": {**_TEXT, "max_position_embeddings": 20, "eos_token_id": 2}},
     ),
     "WhisperForConditionalGeneration": ("whisper", _SEQUENCES),

@@ -17,14 +17,14 @@ from patcomp.tasks.table import task_of
 from tests.helpers.command import Command
 from tests.tasks.comparing import image, runs, same
 from tests.tasks.folders import MODELS, SERIES, folder
+from tests.tasks.reading_models import LINES
 
 IN_CI = ("ViTForImageClassification", "YolosForObjectDetection", "WhisperForConditionalGeneration")
 
 
 def test_every_task_is_tested() -> None:
-    assert {task.name for task in TASKS} - {task_of(name).name for name in MODELS} == {
-        "universal segmentation"
-    }  # SciPy
+    tested = {task_of(name).name for name in (*MODELS, *LINES, "VisionEncoderDecoderModel")}
+    assert {task.name for task in TASKS} - tested == {"universal segmentation"}  # SciPy
 
 
 def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:

@@ -10,17 +10,18 @@ from typing import Any, ClassVar
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp.bundles.diffusion.record import record_of
 from patcomp.bundles.diffusion.tokenizer_files import write_tokenizer
 from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import VARIANTS, variant_of
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.kind import Component
 from patcomp.errors import Problem
 
 
 @dataclass(frozen=True)
-class Diffusion(Kind):
+class Diffusion(KindOfComponents):
     """The pipelines that Apple's Swift package has: Stable Diffusion 1 and 2, Stable Diffusion 3, FLUX.2 klein.
 
     Attributes:

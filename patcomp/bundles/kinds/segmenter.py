@@ -11,7 +11,8 @@ from patcomp.bundle_folders.contract import function_of, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundle_folders.tokenizers import write_with_pairs
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.segmenter.contract import (
     POINT_INPUTS,
     POINT_OUTPUTS,
@@ -35,7 +36,7 @@ _FILE = "Segmenter.aimodel"
 
 
 @dataclass(frozen=True)
-class Segmenter(Kind):
+class Segmenter(KindOfComponents):
     """A segmenter.
 
     Attributes:
@@ -60,7 +61,7 @@ class Segmenter(Kind):
         if kind not in _CLASSES:
             raise BundleError(f"{str(self.folder)!r} holds {kind!r}, which is no segmenter: {', '.join(_CLASSES)}")
         for option in ("queries", "points", "length"):
-            if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
+            if getattr(self, option) < 1:
                 raise BundleError(f"{option} is {getattr(self, option)!r}, and must be a number of at least 1")
         mean, deviation = self._normalisation()
         if self._is_of_text:

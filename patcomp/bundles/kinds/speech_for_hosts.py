@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech import transducer, whisper
 from patcomp.bundles.speech.folders import check_processor, class_of, content_of, extractor_of, write_processor
 from patcomp.bundles.speech.form import OfForm
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SpeechCtc(Kind):
+class SpeechCtc(KindOfComponents):
     """Models with a head for CTC: wav2vec2, HuBERT, WavLM, Parakeet CTC and others of transformers.
 
     Attributes:
@@ -41,8 +42,6 @@ class SpeechCtc(Kind):
         return class_of(config).endswith("ForCTC")
 
     def components(self) -> Sequence[Component]:
-        if type(self.audio) is not bool:
-            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
         check_processor(self.folder)
         if self.frames is not None and not self._reads_parakeet_spectrum:
             raise BundleError(f"{self._class} has no option 'frames'; it is for Parakeet's spectrum")
@@ -149,7 +148,7 @@ class SpeechTransducer(OfForm):
 
 
 @dataclass(frozen=True)
-class SpeechSeq2Seq(Kind):
+class SpeechSeq2Seq(KindOfComponents):
     """Moonshine: an encoder that takes samples, and a decoder in the form of Whisper's."""
 
     name: ClassVar[str] = "speech_seq2seq"
