@@ -138,7 +138,7 @@ BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
     "a guidance as an input": (
         edited(lambda c: c.update(time_cond_proj_dim=4), "unet/config.json"), {}, "takes the guidance as an input"),
     "a type that Swift does not fill": (lambda f: None, {"dtype": "bfloat16"}, "got the dtype bfloat16"),
-    "a size that is no number": (lambda f: None, {"image_size": "large"}, "image_size is large, and must be"),
+    "a size that is no number": (lambda f: None, {"image_size": "large"}, "image_size is 'large', and must be"),
     "a size of nothing": (lambda f: None, {"image_size": 0}, "image_size is 0, and must be a multiple of 8"),
     "an odd half": (lambda f: None, {"image_size": 72, "half": True}, "must be a multiple of 16"),
     "a broken configuration": (lambda f: (f / "unet" / "config.json").write_text("{"), {}, "is not JSON"),

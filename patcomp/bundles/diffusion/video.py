@@ -56,8 +56,8 @@ class Video(Variant):
             raise BundleError(f"half is an option for images, and {self.pipelines[0]} makes a video; leave it out")
         given = {"image_size": self.image_size, "width": self.width, "frames": self.frames}
         for name, value in given.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
-                raise BundleError(f"{name} is {value}, and must be a whole number above zero")
+            if value is not None and value <= 0:
+                raise BundleError(f"{name} is {value}, and must be above zero")
         frames, *sides = self.sizes
         for name, value in zip(("image_size", "width"), sides, strict=True):
             if value % self.multiple:
