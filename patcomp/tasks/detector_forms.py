@@ -141,12 +141,13 @@ def detector_of(model: Any, pixels: Tensor) -> Detector:
     Raises:
         PatcompError: the object is no detector, or of no known form.
     """
-    runs_a_model = any(kind.__module__ == "ultralytics.engine.model" for kind in type(model).__mro__)
-    inner = model if isinstance(model, nn.Module) and not runs_a_model else getattr(model, "model", None)
-    if not isinstance(inner, nn.Module):
-        raise PatcompError(
-            f"{type(model).__name__} is no detector: it is no module of PyTorch and has none as its attribute model"
-        )
+    inner = model
+    while not isinstance(inner, nn.Module) or _predicts(inner):
+        if not hasattr(inner, "model"):
+            raise PatcompError(
+                f"{type(model).__name__} is no detector: it is no module of PyTorch and has none as its attribute model"
+            )
+        inner = inner.model
     own = copy.deepcopy(inner).float().eval()
     try:
         with torch.no_grad():
@@ -165,6 +166,11 @@ def detector_of(model: Any, pixels: Tensor) -> Detector:
         f"{type(model).__name__} gives {_described(made)}, and this is no form of a detector that is known; export a "
         "function of yours that returns logits and pred_boxes, by FILE.py:FUNCTION"
     )
+
+
+def _predicts(model: Any) -> bool:
+    """Whether a module is no network, but an object of ultralytics around one, such as `YOLO(...)`."""
+    return any(kind.__module__ == "ultralytics.engine.model" for kind in type(model).__mro__)
 
 
 def _form_of(model: Any, own: Any, made: Any) -> Detector | None:

@@ -144,7 +144,7 @@ def convert_detector(
 
     Args:
         model: of transformers with `logits` and `pred_boxes`; `YOLO(...)` of ultralytics, or its `.model`; a detector
-            of libreyolo; or any module of PyTorch with `pred_logits` and `pred_boxes`.
+            of libreyolo or rfdetr; or any module of PyTorch with `pred_logits` and `pred_boxes`.
         image_size: height and width of the image that the program takes.
         nms: for `scores` and `labels` (1, boxes) and `boxes` (1, boxes, 4), corners as shares of the image. Without it
             the outputs are `logits` (1, boxes, classes) and `pred_boxes` (1, boxes, 4), the form of detectors in

@@ -340,3 +340,17 @@ def test_queries_of_libreyolo(native: Native) -> None:
     found = convert_detector(detector, (640, 640)).run(pixels)
     torch.testing.assert_close(found[0], own["pred_logits"], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found[1], own["pred_boxes"], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_rfdetr(native: Native) -> None:
+    rfdetr = pytest.importorskip("rfdetr")
+    detector = rfdetr.RFDETRNano(pretrain_weights=None, device="cpu")
+    pixels = torch.rand(1, 3, 384, 384, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        own = detector.model.model.eval()(pixels)
+    found = convert_detector(detector, (384, 384)).run({"pixel_values": pixels})
+    torch.testing.assert_close(found["logits"], own["pred_logits"], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["pred_boxes"], own["pred_boxes"], atol=1e-5, rtol=1e-5)
+    with pytest.raises(PatcompError, match="the model has 91 logits for an unknown number of classes"):
+        convert_detector(detector, (384, 384), nms=Suppression())
