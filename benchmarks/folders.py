@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from patcomp.commands.tables import markdown_table
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "converted-folders.md"
 _RIGHT = ["ops", "evaluator", "runtime"]
@@ -41,7 +41,7 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.bundles import pipelines, segmenters, speaking_models, speech_models, streaming_models
+    from tests.bundles import further_pipelines, pipelines, segmenters, speaking_models, speech_models, streaming_models
     from tests.tasks.folders import MODELS, folder
 
     models = [Source(name, partial(folder, name=name)) for name in MODELS]
@@ -50,6 +50,8 @@ def sources() -> tuple[list[Source], list[Source]]:
         *(Source(name, getattr(pipelines, name))
           for name in ("stable_diffusion", "stable_diffusion_xl", "stable_diffusion_3")),
         *(Source(name, getattr(pipelines, name), flux) for name in ("flux", "flux2_klein")),
+        *(Source(name, getattr(further_pipelines, name), tuple(options.items()))
+          for name, options in further_pipelines.OPTIONS.items()),
         *(Source(name, getattr(segmenters, name)) for name in ("sam", "sam2", "sam3")),
         *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet")),
         *(Source(name, getattr(streaming_models, name))

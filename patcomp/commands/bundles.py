@@ -55,14 +55,11 @@ def convert_to_bundle(
     Raises:
         UsageError: an option is for assets only, or the output has the name of an asset.
     """
-    from patcomp.commands.torchvision import declare_operators
-
     _check_options(context)
     if output is not None and output.suffix == ".aimodel":
         raise UsageError(
             f"{model} becomes a bundle, a folder of assets; name the output without .aimodel, got {output}"
         )
-    declare_operators()  # transformers and diffusers import torchvision
     require_transformers("a bundle")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles import check_bundle, convert_bundle
@@ -125,9 +122,6 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
     Raises:
         BundleError: its metadata cannot be read.
     """
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles.check import check_bundle

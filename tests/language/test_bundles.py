@@ -225,7 +225,7 @@ def test_no_model_of_transformers(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 declare_operators()
 from patcomp.emit import program
 from patcomp.bundle_folders.errors import BundleError

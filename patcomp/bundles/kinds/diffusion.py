@@ -1,4 +1,4 @@
-"""Pipelines of diffusers that make images, for Apple's Swift package and for other hosts."""
+"""Pipelines of diffusers that make images, videos and sounds, for Apple's Swift package and for other hosts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ class Diffusion(KindOfComponents):
     Attributes:
         image_size: the side of the image, in pixels; by default that of the pipeline.
         half: whether assets for images of half the size are added, also to decode a large image in tiles.
+        width: of a video, in pixels, whose height is `image_size`; by default that of the pipeline.
+        frames: of a video; by default as many as the pipeline makes.
     """
 
     image_size: int | None = None
     half: bool = False
+    width: int | None = None
+    frames: int | None = None
 
     name: ClassVar[str] = "diffusion"
     holds: ClassVar[str] = ", ".join(name for each in VARIANTS if each.for_swift for name in each.pipelines)
@@ -75,7 +79,7 @@ class Diffusion(KindOfComponents):
         found = variant_of(name)
         if found is None or found.for_swift != self.for_swift:
             raise BundleError(f"{str(self.folder)!r} holds {name}; bundles of the kind {self.name} hold {self.holds}")
-        return found(self.folder, self.dtype, self.image_size, self.half)
+        return found(self.folder, self.dtype, self.image_size, self.half, self.width, self.frames)
 
 
 class DiffusionForOtherHosts(Diffusion):
