@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp.commands.common import UsageError, given_options, print_json, require_transformers, say
+from patcomp.commands.common import UsageError, given_options, load_catalogs, print_json, require_transformers, say
+from patcomp.commands.models import ModelOptions
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject
 from patcomp.commands.tables import print_table
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("model", "output", "kind", "setting", "dtype", "target", "compress", "no_check", "writer", "json", "quiet")
 """The options of `patcomp convert` that bundles take."""
+_OF_KINDS = {
+    "trusted": "trust_remote_code", "allow_missing": "allow_missing", "allow_unexpected": "allow_unexpected",
+    "catalog": "catalog",
+}  # fmt: skip
+"""Those that only some kinds have, with their names as options of a kind."""
 
 
 def is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
@@ -42,6 +48,7 @@ def convert_to_bundle(
     writer: Any,
     as_json: bool,
     quiet: bool,
+    options: ModelOptions,
 ) -> None:
     """`patcomp convert FOLDER -o BUNDLE`.
 
@@ -57,7 +64,11 @@ def convert_to_bundle(
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles import check_bundle, convert_bundle
 
-    own = settings_in(settings)
+    own = settings_in(settings) | {
+        name: getattr(options, each) for each, name in _OF_KINDS.items() if options.given(each)
+    }
+    if options.catalog:
+        own["catalog"] = load_catalogs(options.catalog)
     if taken := own.keys() & (inspect.signature(convert_bundle).parameters.keys() - {"name"}):
         raise UsageError(f"--set {taken.pop()} is no option of one kind; use the option of the command")
     source = Path(model)
@@ -98,7 +109,7 @@ def settings_in(settings: list[str] | None) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context) -> None:
-    if given := given_options(context, _OPTIONS):
+    if given := given_options(context, (*_OPTIONS, *_OF_KINDS)):
         raise UsageError(
             f"{', '.join(given)} is for a single asset, and this conversion makes a bundle; name the output "
             "NAME.aimodel for an asset, or leave the option out"

@@ -60,7 +60,7 @@ class Segmenter(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return config.get("model_type") in _CLASSES
+        return str(config.get("model_type")) in _CLASSES
 
     def components(self) -> Sequence[Component]:
         kind = self._json("config.json").get("model_type")
