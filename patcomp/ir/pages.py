@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+Weight = memoryview | bytes
+"""The bytes of a weight, one by one."""
+
 _DROP, _RECLAIM = 4, 21
 """MADV_DONTNEED and MADV_PAGEOUT of Linux. The first leaves what was written to a shared mapping to the system; a
 private one would lose it, so its pages are reclaimed, which keeps those that were written to."""
@@ -32,14 +35,14 @@ _WORTH = 64 * 2**20
 """Weights of fewer bytes may stay in memory."""
 
 
-def release(weights: Iterable[memoryview]) -> None:
+def release(weights: Iterable[Weight]) -> None:
     """Let go of the pages of weights that are mapped from files. On other systems than Linux nothing happens.
 
     Args:
         weights: their bytes; those in other memory are left alone.
     """
     weights = list(weights)
-    if not sys.platform.startswith("linux") or sum(weight.nbytes for weight in weights) < _SMALL:
+    if not sys.platform.startswith("linux") or sum(memoryview(weight).nbytes for weight in weights) < _SMALL:
         return
     starts, ends, is_shared = _mapped_files()
     page = mmap.PAGESIZE
@@ -56,7 +59,7 @@ def release(weights: Iterable[memoryview]) -> None:
 
 
 @contextmanager
-def releasing(weights: Iterable[memoryview]) -> Iterator[None]:
+def releasing(weights: Iterable[Weight]) -> Iterator[None]:
     """Let go of the pages of weights again and again, while native code reads them one after another."""
     kept, done = list(weights), threading.Event()
     if sum(map(len, kept)) < _WORTH:

@@ -60,6 +60,12 @@ def test_a_part_of_a_file(path: Path) -> None:
     assert SIZE // 4 < resident(path) < SIZE - SIZE // 4
 
 
+def test_bytes_in_other_memory_stay() -> None:
+    copied = bytes(2**21)
+    release([copied])
+    assert copied == bytes(2**21)
+
+
 def test_other_memory_stays() -> None:
     weights = np.arange(SIZE, dtype=np.uint8)
     release([memoryview(weights), memoryview(b"")])
