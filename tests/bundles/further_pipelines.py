@@ -185,6 +185,9 @@ def _wan(folder: Path, autoencoder: dict[str, Any], channels: int, *, has_two: b
 
     words = t5_tokenizer()
     torch.manual_seed(0)
+    text_encoder = UMT5EncoderModel(
+        UMT5Config(vocab_size=len(words), d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2)
+    )
     transformers = [
         WanTransformer3DModel(
             num_attention_heads=2, attention_head_dim=12, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=2,
@@ -192,9 +195,6 @@ def _wan(folder: Path, autoencoder: dict[str, Any], channels: int, *, has_two: b
         )
         for _ in range(2)
     ]  # fmt: skip
-    text_encoder = UMT5EncoderModel(
-        UMT5Config(vocab_size=len(words), d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2)
-    )
     pipeline = WanPipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0), text_encoder=text_encoder, tokenizer=words,
         vae=AutoencoderKLWan(**autoencoder), transformer=transformers[0],

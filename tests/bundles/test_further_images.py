@@ -51,6 +51,17 @@ def test_results_in_half_precision(name: str, further_folders: Callable[[str], P
 
 
 @pytest.mark.slow
+def test_results_in_bfloat16(further_folders: Callable[[str], Path], tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    folder, (given, own) = further_folders("ltx_video"), RUNS["ltx_video"][0]
+    bundle = convert_bundle(folder, out=tmp_path / "bundle", dtype="bfloat16", **OPTIONS["ltx_video"])
+    assert check_bundle(bundle) == ()
+    wanted = of_diffusers(folder, seed=3, num_inference_steps=3, **given)
+    texts = {key: given[key] for key in ("prompt", "negative_prompt")}
+    assert signal_to_noise(generate_image(bundle, seed=3, steps=3, **texts, **own), wanted) > 40
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [4, 600])
 def test_a_long_text_of_qwen_image(length: int, pipelines: Pipelines) -> None:
     pytest.importorskip("coreai")

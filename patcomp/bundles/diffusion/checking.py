@@ -60,7 +60,8 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     for role, interface in variant.interfaces(block).items():
         if role in assets:
             functions[role], wrong = function_of(bundle / assets[role])
-            found += wrong or interface.problems(role, functions[role])
+            form = interface if for_swift else interface.with_bfloat16()
+            found += wrong or form.problems(role, functions[role])
     return found or _width_problems(variant.type, functions)
 
 

@@ -45,7 +45,7 @@ class Function:
         wanted = {name: self.description.input_descriptor(name) for name in self.description.input_names}
         made = self.call({name: self._fitted(name, inputs[name], wanted[name]) for name in wanted})
         count = inputs[next(iter(wanted))].shape[0]
-        return {name: torch.from_numpy(np.array(value)).float()[:count] for name, value in made.items()}
+        return {name: torch.from_numpy(np.array(value, np.float32))[:count] for name, value in made.items()}
 
     def _fitted(self, name: str, value: Tensor, wanted: Any) -> Tensor:
         shape = tuple(wanted.shape)
