@@ -65,6 +65,7 @@ USES_TORCH = (
     "patcomp/frontend_torch/",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
+    "patcomp/torchvision.py",
     "patcomp/emit/calibration.py",
     "patcomp/bundles/",
     "patcomp/commands/",

@@ -46,6 +46,8 @@ def function_of(path: Path, name: str = "main") -> tuple[Any, list[Problem]]:
 
 Sizes = tuple[int | str | None, ...]
 """A shape: None is an open size, `"*"` any size."""
+Values = Mapping[str, tuple[Sizes, Sequence[str]]]
+"""The inputs or outputs of a function: the shape of each, and the types that it may have."""
 FLOATS = ("float16", "float32")
 
 
@@ -53,8 +55,8 @@ FLOATS = ("float16", "float32")
 class Interface:
     """The inputs and outputs of a function, in order: the shape of each, and the types that it may have."""
 
-    inputs: Mapping[str, tuple[Sizes, Sequence[str]]]
-    outputs: Mapping[str, tuple[Sizes, Sequence[str]]]
+    inputs: Values
+    outputs: Values
     names_count: bool = True
     """Whether Swift takes values by name; otherwise by order."""
 
@@ -83,7 +85,7 @@ class Interface:
         self,
         where: str,
         what: str,
-        wanted: Mapping[str, tuple[Sizes, Sequence[str]]],
+        wanted: Values,
         found: Mapping[str, Tensor],
     ) -> Iterable[Problem]:
         names = list(found)

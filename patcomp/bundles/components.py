@@ -35,6 +35,10 @@ class KindOfComponents(Kind):
     target: ClassVar[str] = "gpu"
     """The device on which Swift runs it."""
 
+    def device(self) -> str:
+        """The device on which Swift runs this bundle."""
+        return self.target
+
     @abstractmethod
     def components(self) -> Sequence[Component]:
         """The parts.
@@ -61,7 +65,7 @@ class KindOfComponents(Kind):
         is_plain = chosen.target is None or isinstance(chosen.target, str)  # a later run does not know an object again
         with unfinished(chosen.out, request_of(self.folder, facts) if is_plain else uuid4().hex) as work:
             for each in components:
-                target = chosen.target or self.target
+                target = chosen.target or self.device()
                 work.once(
                     each.role,
                     partial(_write, each, work.folder, target, request, chosen.verify, step, chosen.writer),

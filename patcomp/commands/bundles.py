@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp.commands.common import UsageError, given_options, print_json, require_transformers, say
+from patcomp.commands.common import UsageError, given_options, load_catalogs, print_json, require_transformers, say
+from patcomp.commands.models import ModelOptions
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject
 from patcomp.commands.tables import print_table
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("model", "output", "kind", "setting", "dtype", "target", "compress", "no_check", "writer", "json", "quiet")
 """The options of `patcomp convert` that bundles take."""
+_OF_KINDS = {
+    "trusted": "trust_remote_code", "allow_missing": "allow_missing", "allow_unexpected": "allow_unexpected",
+    "catalog": "catalog",
+}  # fmt: skip
+"""Those that only some kinds have, with their names as options of a kind."""
 
 
 def is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
@@ -42,25 +48,27 @@ def convert_to_bundle(
     writer: Any,
     as_json: bool,
     quiet: bool,
+    options: ModelOptions,
 ) -> None:
     """`patcomp convert FOLDER -o BUNDLE`.
 
     Raises:
         UsageError: an option is for assets only, or the output has the name of an asset.
     """
-    from patcomp.commands.torchvision import declare_operators
-
     _check_options(context)
     if output is not None and output.suffix == ".aimodel":
         raise UsageError(
             f"{model} becomes a bundle, a folder of assets; name the output without .aimodel, got {output}"
         )
-    declare_operators()  # transformers and diffusers import torchvision
     require_transformers("a bundle")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles import check_bundle, convert_bundle
 
-    own = settings_in(settings)
+    own = settings_in(settings) | {
+        name: getattr(options, each) for each, name in _OF_KINDS.items() if options.given(each)
+    }
+    if options.catalog:
+        own["catalog"] = load_catalogs(options.catalog)
     if taken := own.keys() & (inspect.signature(convert_bundle).parameters.keys() - {"name"}):
         raise UsageError(f"--set {taken.pop()} is no option of one kind; use the option of the command")
     source = Path(model)
@@ -101,7 +109,7 @@ def settings_in(settings: list[str] | None) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context) -> None:
-    if given := given_options(context, _OPTIONS):
+    if given := given_options(context, (*_OPTIONS, *_OF_KINDS)):
         raise UsageError(
             f"{', '.join(given)} is for a single asset, and this conversion makes a bundle; name the output "
             "NAME.aimodel for an asset, or leave the option out"
@@ -114,9 +122,6 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
     Raises:
         BundleError: its metadata cannot be read.
     """
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles.check import check_bundle

@@ -158,14 +158,12 @@ def _compress_bundle(
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
     from patcomp.bundle_folders.json_files import metadata_in
-    from patcomp.commands.torchvision import declare_operators
 
     if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
         raise UsageError(
             f"{bundle} is a bundle of the kind {kind}, and those of language models are compressed; convert its model "
             "again with --compress"
         )
-    declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
     from patcomp.language import compress_bundle, measure_compression
 

@@ -141,7 +141,19 @@ def convert(
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
     if is_for_bundle(model, found, output, kind):
         convert_to_bundle(
-            context, model, output, kind, setting, dtype, target, compress, not no_check, writer, json, quiet
+            context,
+            model,
+            output,
+            kind,
+            setting,
+            dtype,
+            target,
+            compress,
+            not no_check,
+            writer,
+            json,
+            quiet,
+            options,
         )
         return
     if setting or dtype or no_check:

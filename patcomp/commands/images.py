@@ -33,9 +33,6 @@ def generate_image(
         raise UsageError(f"--output is a file {' or '.join(suffixes)}, got {str(output)!r}")
     if not output.parent.is_dir():
         raise UsageError(f"--output: there is no folder {str(output.parent)!r}")
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # diffusers imports torchvision
     require_transformers("an image")
     import numpy as np
     from PIL import Image

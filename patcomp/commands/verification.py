@@ -158,9 +158,7 @@ def _on_both(
 def _say_problems(bundle: str) -> None:
     """Say what Apple's Swift package would refuse of a bundle."""
     from patcomp.commands.common import require_transformers
-    from patcomp.commands.torchvision import declare_operators
 
-    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
     from patcomp.bundles import check_bundle
 

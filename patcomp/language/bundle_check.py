@@ -10,7 +10,7 @@ from typing import Any
 from patcomp.bundle_folders.contract import general_problems, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
-from patcomp.bundle_folders.json_files import metadata_in
+from patcomp.bundle_folders.json_files import metadata_in, object_in
 from patcomp.emit.asset import load
 from patcomp.errors import AssetError, Problem, reason_of
 from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
@@ -47,8 +47,8 @@ def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem
     problems = _keys(metadata)
     language = metadata.get("language") if isinstance(metadata.get("language"), dict) else {}
     assert isinstance(language, dict)
-    if language.get("embedded_tokenizer", True) and not (folder / "tokenizer" / "tokenizer.json").is_file():
-        problems.append(problem("there is no tokenizer/tokenizer.json, so the package would ask the hub for it"))
+    if language.get("embedded_tokenizer", True):
+        problems += _tokenizer(folder / "tokenizer" / "tokenizer.json")
     assets = metadata.get("assets") if isinstance(metadata.get("assets"), dict) else {}
     assert isinstance(assets, dict)
     if metadata.get("kind") == VISION:
@@ -75,6 +75,17 @@ def _keys(metadata: Mapping[str, Any]) -> list[Problem]:
         if type(language.get(key)) is not int or language[key] < 1:
             problems.append(problem(f"language.{key} is {language.get(key)!r}, and must be a positive integer"))
     return problems
+
+
+def _tokenizer(file: Path) -> list[Problem]:
+    """The problems of the tokenizer's file."""
+    try:
+        object_in(file)
+    except FileNotFoundError:
+        return [problem("there is no tokenizer/tokenizer.json, so the package would ask the hub for it")]
+    except BundleError as error:
+        return [problem(str(error))]
+    return []
 
 
 def _table(folder: Path, described: Any) -> list[Problem]:

@@ -45,7 +45,7 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
     if "auto_map" in config and not trust_remote_code:
         raise LanguageModelError(
             f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
-            "(--trust-remote-code of convert-lm, --trusted of convert, --set trust_remote_code=true of a bundle)"
+            "(--trust-remote-code of convert-lm, --trusted of convert)"
         )
     return config
 

@@ -72,6 +72,12 @@ def _time_series(model: Any, folder: Path) -> list[Entry]:
     return time_series(model, folder)
 
 
+def _codec(model: Any, folder: Path) -> list[Entry]:
+    from patcomp.tasks.codecs import codec
+
+    return codec(model, folder)
+
+
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole),
@@ -121,6 +127,7 @@ TASKS = (
         _time_series,
     ),
     Task("time series regression", OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
+    Task("audio codec", "AutoModel", ("EncodecModel", "DacModel"), _codec),
     Task("feature extraction", "AutoModel", ("Model",), whole),
 )
 """The tasks; the first one whose class fits is taken."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 declare_operators()  # before diffusers and transformers import torchvision
 

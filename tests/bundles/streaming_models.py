@@ -18,12 +18,19 @@ MIMI: dict[str, Any] = {
 }  # fmt: skip
 
 
+ENCODEC: dict[str, Any] = {
+    "hidden_size": 16, "num_filters": 4, "upsampling_ratios": [4, 2], "codebook_size": 32, "sampling_rate": 400,
+    "target_bandwidths": [0.5, 1.0], "kernel_size": 5, "last_kernel_size": 5,
+}  # fmt: skip
+"""Of 24 kHz: causal, with reflected elements in front of a recording."""
+
+
 def drawn_codec(model: Any) -> Any:
     """A codec whose codes vary."""
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            if name.endswith("embed_sum"):
+            if name.endswith(("embed_sum", "codebook.embed")):
                 buffer.normal_(generator=draw)
     return drawn_model(model)
 
@@ -45,6 +52,17 @@ def moshi(folder: Path) -> Path:
             "ffn_dim": 32, "vocab_size": 20, "num_codebooks": 2, "audio_vocab_size": 32, "input_size": 16},
     )  # fmt: skip
     return save(folder, drawn_codec(transformers.MoshiForConditionalGeneration(config)))
+
+
+def encodec(folder: Path, **options: Any) -> Path:
+    """EnCodec with frames of 8 samples."""
+    torch.manual_seed(0)
+    model = drawn_codec(transformers.EncodecModel(transformers.EncodecConfig(**ENCODEC, **options)))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("original0"):  # the norms of weights
+                weight.abs_().add_(1)
+    return save(folder, model)
 
 
 def pocket(folder: Path) -> Path:

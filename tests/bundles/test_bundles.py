@@ -128,6 +128,7 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
         lambda f: (f / "model_index.json").write_text('{"_class_name": "PaintPipeline"}'), {},
         "holds PaintPipeline, which becomes no bundle"),
     "no class": (_config([]), {}, "holds no class that it names, which becomes no bundle"),
+    "a type that is no text": (_config(["Painter"], model_type=["x"]), {}, "holds Painter, which becomes no bundle"),
     "a class that is no text": (_config([7]), {}, "holds 7, which becomes no bundle"),
     "a classifier": (
         _config(["ViTForImageClassification"]), {}, "becomes one asset; name the output NAME.aimodel"),

@@ -88,6 +88,39 @@ def assert_streams(folder: Path, bundle: Path, frames: int) -> None:
     assert audio.std() > 0.1
 
 
+def test_encodec(tmp_path: Path) -> None:
+    """The chunks reflect what is in front of a recording, and go on with the states of the LSTM."""
+    assert_codes(streaming_models.encodec(tmp_path / "model"), tmp_path, frames=None, codebooks=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["constant", "replicate"])
+def test_encodec_with_other_paddings(mode: str, tmp_path: Path) -> None:
+    folder = streaming_models.encodec(tmp_path / "model", pad_mode=mode, audio_channels=2, num_lstm_layers=1)
+    assert_codes(folder, tmp_path, frames=2, codebooks=None)
+
+
+def assert_codes(folder: Path, place: Path, *, frames: int | None, codebooks: int | None) -> None:
+    bundle = convert_bundle(folder, out=place / "codec", frames=frames, codebooks=codebooks)
+    assert check_bundle(bundle) == ()
+    told = json.loads((bundle / "metadata.json").read_text())["config"]
+    frames, size, channels = told["frames_per_chunk"], told["samples_per_frame"], told["channels"]
+    model, draw = transformers.EncodecModel.from_pretrained(folder).eval(), torch.Generator().manual_seed(3)
+    for _ in range(2):  # the second recording begins anew
+        recording = torch.randn(1, channels, size * 20, generator=draw)
+        with torch.no_grad():
+            codes = model.encode(recording, bandwidth=1.0).audio_codes[0][:, : told["codebooks"]]
+            audio = model.decode(codes[None], [None]).audio_values
+        made = streamed(bundle, {
+            "encode": chunks_of("audio", recording, frames * size, -1),
+            "decode": chunks_of("codes", codes.int(), frames, -1),
+        })  # fmt: skip
+        np.testing.assert_array_equal(made["encode"], codes)
+        np.testing.assert_allclose(made["decode"], audio, rtol=1e-5, atol=1e-5)
+        assert len(np.unique(codes)) > 16
+        assert audio.std() > 0.01
+
+
 @pytest.mark.slow
 def test_on_the_evaluator() -> None:
     """The states are those of a program, too: contexts, keys, values and positions, and no others."""

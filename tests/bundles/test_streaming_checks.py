@@ -87,6 +87,15 @@ CODEC: dict[str, tuple[Change, str]] = {
         codec_with({"Position": torch.zeros(1)}), "decoderPosition of decode is 1 of float32"),
     "flat keys": (codec_with({"Keys": torch.zeros(4, 5, 8)}), "decoderKeys of decode is 4 x 5 x 8"),
     "other values": (codec_with({"Values": torch.zeros(2, 1, 2, 5, 4)}), "decoderValues of decode differ in shape"),
+    "an LSTM without cells": (
+        codec_with({"Keys": None, "Values": None, "Hidden": torch.zeros(2, 1, 8)}),
+        "they must be decoderConvolutions, decoderHidden, decoderCell, decoderPosition"),
+    "a flat LSTM": (
+        codec_with({"Keys": None, "Values": None, "Hidden": torch.zeros(8), "Cell": torch.zeros(8)}),
+        "decoderHidden of decode is 8 of float32, and must be of 3 fixed sizes"),
+    "other cells": (
+        codec_with({"Keys": None, "Values": None, "Hidden": torch.zeros(2, 1, 8), "Cell": torch.zeros(2, 1, 4)}),
+        "decoderHidden and decoderCell of decode differ in shape"),
     "a damaged asset": (without("main.aimodel/main.mlirb"), "is not an asset"),
 }  # fmt: skip
 
@@ -134,7 +143,9 @@ def model(**values: Any) -> Change:
 
 
 BAD_CODECS: dict[str, tuple[Change, dict[str, Any], str]] = {
-    "EnCodec": (of_class("EncodecModel"), {}, "holds EncodecModel, which becomes no bundle, because transformers"),
+    "X-Codec": (of_class("XcodecModel"), {}, "holds XcodecModel, which becomes no bundle, because transformers"),
+    "DAC": (of_class("DacModel"), {}, "because its convolutions see later samples, so that chunks cannot be coded one "
+                                      "by one; convert it to an asset: give -o a name with .aimodel"),
     "no codec": (of_class("BertModel"), {"kind": "streaming_codec"}, "holds BertModel, and not MimiModel, Pocket"),
     "no frames": (unchanged, {"frames": 0}, "frames is 0, and must be how many frames a chunk has"),
     "too many codebooks": (unchanged, {"codebooks": 5}, "codebooks is 5, and must be from 1 to 4"),
@@ -149,6 +160,25 @@ BAD_CODECS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "no configuration": (without("config.json"), {}, "has no model_index.json and no config.json"),
     "other weights": (model(num_filters=16), {}, "transformers cannot load MimiModel"),
 }  # fmt: skip
+
+
+BAD_ENCODECS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "later samples": ({"use_causal_conv": False}, {}, "because its convolutions see later samples"),
+    "loudness": ({"normalize": True}, {}, "because it divides recordings by their loudness"),
+    "overlaps": ({"chunk_length_s": 1.0, "overlap": 0.01}, {}, "because it cuts recordings into chunks that overlap"),
+    "norms of recordings": ({"norm_type": "time_group_norm"}, {}, "because it normalises whole recordings"),
+    "few frames": ({}, {"frames": 4}, "frames is 4, and must be how many frames a chunk has, such as 5"),
+    "too many codebooks": ({}, {"codebooks": 5}, "codebooks is 5, and must be from 1 to 4"),
+    "a long reflection": ({"residual_kernel_size": 50}, {}, "reflects 49 elements in front of a recording, and a chunk "
+                                                            "has 40 there; choose more frames"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_ENCODECS)
+def test_bad_encodecs(name: str, tmp_path: Path) -> None:
+    settings, options, message = BAD_ENCODECS[name]
+    folder = streaming_models.encodec(tmp_path / "source", **settings)
+    assert_refused(folder, unchanged, options, message, tmp_path / "place")
 
 
 @pytest.mark.parametrize("name", BAD_CODECS)

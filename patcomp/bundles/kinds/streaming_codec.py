@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
 
 _MIMI, _POCKET, _VIBE_VOICE = "MimiModel", "PocketTTSAudioTokenizerModel", "VibeVoiceAcousticTokenizerModel"
-_CODECS = (_MIMI, _POCKET, _VIBE_VOICE)
+_ENCODEC, _DAC = "EncodecModel", "DacModel"
+_CODECS = (_MIMI, _POCKET, _VIBE_VOICE, _ENCODEC)
 _PARTS = {
     "MoshiForConditionalGeneration": "audio_encoder",
     "KyutaiSpeechToTextForConditionalGeneration": "codec",
@@ -30,19 +31,20 @@ _PARTS = {
 _PREFIXES = r"^(audio_encoder|codec_model)[.]"
 """Of the names of its weights."""
 _NO_CACHES = "transformers keeps nothing of its convolutions between chunks"
-_OTHERS = ("EncodecModel", "DacModel", "XcodecModel", "Xcodec2Model", "NeuCodecModel")
+_OTHERS = ("XcodecModel", "Xcodec2Model", "NeuCodecModel")
+_WHOLE = "its convolutions see later samples, so that chunks cannot be coded one by one"
 
 
 @dataclass(frozen=True)
 class StreamingCodec(KindOfComponents):
-    """Mimi, also as a part of another model, and the codecs of Pocket TTS and VibeVoice.
+    """Mimi, also as a part of another model, EnCodec, and the codecs of Pocket TTS and VibeVoice.
 
     Attributes:
-        frames: how many frames a chunk has.
-        codebooks: how many of Mimi's codebooks are used; by default all.
+        frames: how many frames a chunk has; by default the fewest, which is 1 of all but EnCodec.
+        codebooks: how many codebooks of Mimi or EnCodec are used; by default all.
     """
 
-    frames: int = 1
+    frames: int | None = None
     codebooks: int | None = None
 
     name: ClassVar[str] = "streaming_codec"
@@ -51,7 +53,7 @@ class StreamingCodec(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_CODECS, *_OTHERS)
+        return class_of(config) in (*_CODECS, *_OTHERS, _DAC)
 
     def components(self) -> Sequence[Component]:
         name = self._class
@@ -60,11 +62,17 @@ class StreamingCodec(KindOfComponents):
                 f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {_NO_CACHES}; export its parts "
                 "by FILE.py:FUNCTION, a function that returns a module and its inputs"
             )
+        if reason := self._whole:
+            raise BundleError(
+                f"{str(self.folder)!r} holds {name}, which becomes no bundle for chunks, because {reason}; convert it "
+                "to an asset: give -o a name with .aimodel, or call patcomp.tasks.convert_folder"
+            )
         if name not in (*_CODECS, *_PARTS):
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
-        if type(self.frames) is not int or self.frames < 1:
-            raise BundleError(f"frames is {self.frames!r}, and must be how many frames a chunk has, such as 1")
         config = self._config
+        fewest = _fewest_frames(config)
+        if type(self._frames) is not int or self._frames < fewest:
+            raise BundleError(f"frames is {self.frames!r}, and must be how many frames a chunk has, such as {fewest}")
         for half in ("encoder", "decoder"):
             if getattr(config, f"{half}_config", half) is None:
                 raise BundleError(
@@ -73,7 +81,7 @@ class StreamingCodec(KindOfComponents):
         if self.codebooks is not None and name in (_POCKET, _VIBE_VOICE):
             raise BundleError(f"{name} has latents and no codebooks; leave codebooks out")
         if self.codebooks is not None:
-            least, most = config.num_semantic_quantizers, config.num_quantizers
+            least, most = getattr(config, "num_semantic_quantizers", 1), config.num_quantizers
             if type(self.codebooks) is not int or not least <= self.codebooks <= most:
                 raise BundleError(f"codebooks is {self.codebooks!r}, and must be from {least} to {most}")
         self.metadata()  # before the conversion, because it reads files
@@ -86,7 +94,7 @@ class StreamingCodec(KindOfComponents):
             "sample_rate": getattr(config, "sampling_rate", None) or extractor_of(self.folder).sampling_rate,
             "channels": getattr(config, "audio_channels", None) or config.channels,
             "samples_per_frame": _samples(config),
-            "frames_per_chunk": self.frames,
+            "frames_per_chunk": self._frames,
         }
         if has_codes:
             told |= {"codebooks": self.codebooks or config.num_quantizers, "codebook_size": config.codebook_size}
@@ -127,6 +135,27 @@ class StreamingCodec(KindOfComponents):
         return found
 
     @property
+    def _frames(self) -> Any:
+        """How many frames a chunk has."""
+        return _fewest_frames(self._config) if self.frames is None else self.frames
+
+    @property
+    def _whole(self) -> str | None:
+        """Why a codec takes whole recordings only, if it does."""
+        if self._class == _DAC:
+            return _WHOLE
+        if self._class != _ENCODEC:
+            return None
+        config = self._config  # the settings of 48 kHz
+        reasons = {
+            _WHOLE: not config.use_causal_conv,
+            "it normalises whole recordings": config.norm_type == "time_group_norm",
+            "it divides recordings by their loudness, which chunks do not know": config.normalize,
+            "it cuts recordings into chunks that overlap": config.chunk_length_s is not None,
+        }
+        return next((reason for reason, is_so in reasons.items() if is_so), None)
+
+    @property
     def _class(self) -> str:
         return class_of(content_of(self.folder / "config.json"))
 
@@ -148,25 +177,34 @@ class StreamingCodec(KindOfComponents):
 
         from patcomp.bundles.loading import model_of
         from patcomp.bundles.speech.examples import samples
+        from patcomp.bundles.streaming import encodec
         from patcomp.bundles.streaming.codecs import halves
 
         name, config = self._class, self._config
         part = {"config": config, "key_mapping": {_PREFIXES: ""}} if name in _PARTS else {}
         model = model_of(self.folder, "transformers", _MIMI if part else name, self.dtype, **part)
         told = self.metadata()["config"]
-        books, shape = told.get("codebooks"), (1, self.frames, told.get("latent_width"))
+        books, frames = told.get("codebooks"), told["frames_per_chunk"]
+        shape = (1, frames, told.get("latent_width"))
         if books is None:
             coded = {"latents": torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(model.dtype)}
         else:
-            codes = torch.arange(books * self.frames, dtype=torch.int32) % config.codebook_size
-            coded = {"codes": codes.view(1, books, self.frames)}
-        encode, decode = halves(model, books)
-        chunk = samples(told["channels"] * self.frames * told["samples_per_frame"]).view(1, told["channels"], -1)
+            codes = torch.arange(books * frames, dtype=torch.int32) % config.codebook_size
+            coded = {"codes": codes.view(1, books, frames)}
+        encode, decode = encodec.halves(model, frames, books) if name == _ENCODEC else halves(model, books)
+        chunk = samples(told["channels"] * frames * told["samples_per_frame"]).view(1, told["channels"], -1)
         (output,) = coded
         return [
             encode.entry("encode", {"audio": chunk.to(model.dtype)}, output),
             decode.entry("decode", coded, "audio"),
         ]
+
+
+def _fewest_frames(config: Any) -> int:
+    """The fewest frames of a chunk: EnCodec reflects frames in front of a recording, which are in its first chunk."""
+    if getattr(config, "pad_mode", None) == "reflect" and config.model_type == "encodec":
+        return max(config.kernel_size, config.last_kernel_size)
+    return 1
 
 
 def _samples(config: Any) -> int:

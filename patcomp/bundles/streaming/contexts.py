@@ -5,7 +5,7 @@ transformers has a padding cache of its own for each model; `Contexts` takes its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +18,8 @@ from patcomp.bundle_folders.errors import BundleError
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each context, by the name of its convolution, in the order of the first call."""
+ZEROS, REPEATED, REFLECTED = "constant", "replicate", "reflect"
+"""PyTorch's names of what a padding has."""
 
 
 class Contexts:
@@ -43,25 +45,33 @@ class Contexts:
         """The shapes of the contexts of this call."""
         return {key: tuple(value.shape) for key, value in self.after.items()}
 
-    def joined(self, key: str, new: Tensor, width: int, *, repeats_first: bool = False) -> Tensor:
+    def joined(self, key: str, new: Tensor, width: int, mode: str = ZEROS) -> Tensor:
         """New elements behind their context, along the third dimension.
 
         Args:
             key: the name of the convolution.
             new: (1, channels, elements, ...).
             width: of the context.
-            repeats_first: whether the first element takes the place of zeros in front of the first chunk.
+            mode: what is in front of the first chunk: zeros, its first element, or its first elements, reflected.
+
+        Raises:
+            BundleError: the chunk has fewer elements than are reflected.
         """
         if width == 0:
             return new
         zeros = new.new_zeros(*new.shape[:2], width, *new.shape[3:])
         before = zeros if self.held is None else self.before[key]
+        if mode == REFLECTED and new.shape[2] <= width:
+            raise BundleError(
+                f"the convolution {key} reflects {width} elements in front of a recording, and a chunk has "
+                f"{new.shape[2]} there; choose more frames"
+            )
+        if mode != ZEROS:
+            first = new.narrow(2, 1, width).flip(2) if mode == REFLECTED else new.narrow(2, 0, 1).expand_as(before)
+            before = torch.where(torch.as_tensor(self.is_first), first, before)
         both = torch.cat([before, new], 2)
         self.after[key] = both.narrow(2, both.shape[2] - width, width)
-        if not repeats_first:
-            return both
-        first = new.narrow(2, 0, 1).expand_as(before)
-        return torch.cat([torch.where(torch.as_tensor(self.is_first), first, before), new], 2)
+        return both
 
     def update(self, new: Tensor, key: str, convolution: Any) -> Tensor:
         """What the padding caches of transformers do that give a convolution its whole input."""
@@ -84,16 +94,20 @@ class Causal:
     Attributes:
         module: which pads, and convolves.
         width: how many elements before the new ones it sees.
-        repeats_first: whether the first element of a recording takes the place of those before it.
+        mode: what takes the place of the elements in front of a recording, as in `Contexts.joined`.
     """
 
     module: Any
     width: int
-    repeats_first: bool
+    mode: str
 
 
-def causal_convolutions(model: nn.Module) -> dict[str, Causal]:
+def causal_convolutions(model: nn.Module, modes: Container[str] = (ZEROS, REPEATED)) -> dict[str, Causal]:
     """The convolutions of Mimi's kind in a model, by name.
+
+    Args:
+        model: half of a codec.
+        modes: what convolutions may have in front of a recording.
 
     Raises:
         BundleError: one sees later elements, or pads in a form that has no stream.
@@ -104,13 +118,13 @@ def causal_convolutions(model: nn.Module) -> dict[str, Causal]:
             continue
         if not module.causal or getattr(module, "trim_right_ratio", 1.0) != 1.0:
             raise BundleError(f"the convolution {name} sees later samples, so that chunks cannot be coded one by one")
-        mode = getattr(module, "pad_mode", "constant")
-        if mode not in ("constant", "replicate"):
+        mode = getattr(module, "pad_mode", ZEROS)
+        if mode not in modes:
             raise BundleError(f"the convolution {name} pads by {mode!r}, for which transformers has no stream")
         size, stride = module.conv.kernel_size[0], module.conv.stride[0]
         is_transposed = isinstance(module.conv, nn.ConvTranspose1d)
         width = -(-size // stride) - 1 if is_transposed else int(module.padding_total)
-        found[name] = Causal(module, width, mode == "replicate")
+        found[name] = Causal(module, width, mode)
     return found
 
 
@@ -134,7 +148,7 @@ def _with_context(contexts: Contexts, name: str, causal: Causal) -> Callable[...
     stride = convolution.stride[0]
 
     def forward(new: Tensor, padding_cache: object = None) -> Tensor:
-        made: Tensor = convolution(contexts.joined(name, new, causal.width, repeats_first=causal.repeats_first))
+        made: Tensor = convolution(contexts.joined(name, new, causal.width, causal.mode))
         return made
 
     def transposed(new: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.models.bark import modeling_bark
 
-from patcomp.bundles.synthesis.lstm import lstms_over_time
 from patcomp.language.layers import StackedCacheLayer
+from patcomp.tasks.codecs import lengths_of_frames, paddings
 from patcomp.tasks.replacing import no_mask, replaced
 
 
@@ -115,25 +115,14 @@ class Codebook(nn.Module):
 
 
 class Decode(nn.Module):
-    """The samples of codes: (1, codebooks, frames) to (1, samples).
-
-    The convolutions of a decoder of EnCodec have the stride 1 and need no padding behind the last element, which
-    transformers computes from the length of an example.
-    """
+    """The samples of codes: (1, codebooks, frames) to (1, samples)."""
 
     def __init__(self, model: Any):
         super().__init__()
         self.codec = model.codec_model
-        self.paddings = {
-            module: int(module.padding_total)
-            for module in self.codec.decoder.modules() if hasattr(module, "_get_extra_padding_for_conv1d")
-        }  # fmt: skip
+        self.paddings = paddings(self.codec.decoder)
 
     def forward(self, codes: Tensor) -> Tensor:
-        with ExitStack() as stack:
-            stack.enter_context(lstms_over_time(self.codec.decoder))
-            for module, padding in self.paddings.items():
-                own = {"_get_extra_padding_for_conv1d": lambda hidden: 0, "padding_total": padding}
-                stack.enter_context(replaced(vars(module), **own))
+        with lengths_of_frames(self.codec.decoder, self.paddings):
             made: Tensor = self.codec.decoder(self.codec.quantizer.decode(codes.transpose(0, 1))).squeeze(1)
         return made

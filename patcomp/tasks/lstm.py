@@ -15,7 +15,7 @@ from patcomp.tasks.replacing import replaced
 
 @contextmanager
 def lstms_over_time(model: nn.Module) -> Iterator[None]:
-    """Let the LSTMs of a model go from step to step in a loop; they begin with zeros.
+    """Let the LSTMs of a model go from step to step in a loop.
 
     Args:
         model: has LSTMs of one or two directions without projections, as `torch.nn.LSTM` (Hochreiter and Schmidhuber
@@ -24,35 +24,47 @@ def lstms_over_time(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for module in model.modules():
             if isinstance(module, nn.LSTM):
-                stack.enter_context(replaced(vars(module), forward=_forward(module)))
+                stack.enter_context(replaced(vars(module), forward=over_time(module)))
         yield
 
 
-def _forward(lstm: nn.LSTM) -> Callable[..., tuple[Tensor, None]]:
+def over_time(lstm: nn.LSTM) -> Callable[..., tuple[Tensor, tuple[Tensor, Tensor]]]:
+    """The forward of an LSTM, as a loop."""
     weights = dict(lstm.named_parameters())
     directions = ("", "_reverse") if lstm.bidirectional else ("",)
 
-    def forward(sequence: Tensor, state: None = None) -> tuple[Tensor, None]:
-        assert state is None
+    def forward(
+        sequence: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # fmt: skip
         hidden = sequence.transpose(0, 1) if lstm.batch_first else sequence
+        zeros, last = hidden.new_zeros(2, hidden.shape[1], lstm.hidden_size), list[Tensor]()
         for layer in range(lstm.num_layers):
-            made = [_direction(hidden, weights, f"l{layer}{end}", is_reversed=bool(end)) for end in directions]
+            made = []
+            for number, end in enumerate(directions):
+                row = layer * len(directions) + number
+                before = zeros if state is None else torch.stack([held[row] for held in state])
+                after, outputs = _direction(before, hidden, weights, f"l{layer}{end}", is_reversed=bool(end))
+                made.append(outputs)
+                last.append(after)
             hidden = torch.cat(made, 2)
-        return (hidden.transpose(0, 1) if lstm.batch_first else hidden), None
+        after = torch.stack(last, 1)
+        return (hidden.transpose(0, 1) if lstm.batch_first else hidden), (after[0], after[1])
 
     return forward
 
 
-def _direction(sequence: Tensor, weights: dict[str, Any], name: str, *, is_reversed: bool) -> Tensor:
-    """The outputs of one direction of a layer, (steps, batch, size), for a sequence, (steps, batch, size)."""
+def _direction(
+    state: Tensor, sequence: Tensor, weights: dict[str, Any], name: str, *, is_reversed: bool
+) -> tuple[Tensor, Tensor]:
+    """The last state of one direction of a layer, (2, batch, size), and its outputs, (steps, batch, size), for a
+    sequence, (steps, batch, size)."""
     own, recurrent = weights[f"weight_ih_{name}"], weights[f"weight_hh_{name}"]
     gates = sequence @ own.T
     for bias in (f"bias_ih_{name}", f"bias_hh_{name}"):
         gates = gates + weights[bias] if bias in weights else gates
     gates = gates.flip(0) if is_reversed else gates
-    state = sequence.new_zeros(2, sequence.shape[1], recurrent.shape[1])
-    _, outputs = over_tokens(_step, state, [gates], (recurrent,))
-    return outputs.flip(0) if is_reversed else outputs
+    last, outputs = over_tokens(_step, state, [gates], (recurrent,))
+    return last, outputs.flip(0) if is_reversed else outputs
 
 
 def _step(state: Tensor, gates: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
