@@ -63,7 +63,7 @@ class Interface:
     def with_bfloat16(self) -> Interface:
         """The interface for hosts that also fill bfloat16 where Swift fills float16."""
 
-        def wider(values: Mapping[str, tuple[Sizes, Sequence[str]]]) -> dict[str, tuple[Sizes, Sequence[str]]]:
+        def wider(values: Values) -> Values:
             return {name: (sizes, (*types, "bfloat16") if "float16" in types else types)
                     for name, (sizes, types) in values.items()}  # fmt: skip
 
