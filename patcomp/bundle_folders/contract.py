@@ -60,6 +60,15 @@ class Interface:
     names_count: bool = True
     """Whether Swift takes values by name; otherwise by order."""
 
+    def with_bfloat16(self) -> Interface:
+        """The interface for hosts that also fill bfloat16 where Swift fills float16."""
+
+        def wider(values: Values) -> Values:
+            return {name: (sizes, (*types, "bfloat16") if "float16" in types else types)
+                    for name, (sizes, types) in values.items()}  # fmt: skip
+
+        return Interface(wider(self.inputs), wider(self.outputs), self.names_count)
+
     def problems(self, where: str, found: Function) -> list[Problem]:
         """What is wrong with a function.
 

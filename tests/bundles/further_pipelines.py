@@ -15,64 +15,45 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "z_image": {"image_size": 48},
     "sana": {"image_size": 32},
     "wan": {"image_size": 16, "width": 32, "frames": 5},
+    "wan_2": {"image_size": 16, "width": 32, "frames": 5},
+    "wan_2_small": {"image_size": 32, "width": 64, "frames": 5},
     "ltx_video": {"image_size": 32, "width": 64, "frames": 9},
+    "ltx_video_timed": {"image_size": 32, "width": 64, "frames": 9},
     "stable_audio": {},
 }
 """Of the conversion, by the name of a function."""
 _SIZE = {"height": 32, "width": 32}
+_SMALL = {"height": 48, "width": 48}
+_WAN = {"height": 16, "width": 32, "num_frames": 5}
+_LTX = {"height": 32, "width": 64, "num_frames": 9}
+_EXACT = {"use_resolution_binning": False}
+_GUIDED = {"prompt": "ab a", "negative_prompt": "c", "guidance_scale": 4.0}
+_PLAIN = {"prompt": "b", "guidance_scale": 1.0}
 RUNS: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {
     "qwen_image": [
         ({"prompt": "ab a", "negative_prompt": "c", "true_cfg_scale": 4.0, **_SIZE}, {"guidance": 4.0}),
         ({"prompt": "b", "true_cfg_scale": 1.0, **_SIZE}, {}),
     ],
-    "sana": [
-        (
-            {"prompt": "ab a", "negative_prompt": "c", "guidance_scale": 4.0, "use_resolution_binning": False, **_SIZE},
-            {"guidance": 4.0},
-        ),
-        ({"prompt": "b", "guidance_scale": 1.0, "use_resolution_binning": False, **_SIZE}, {"guidance": 1.0}),
-    ],
-    "wan": [
-        (
-            {
-                "prompt": "ab a",
-                "negative_prompt": "c",
-                "guidance_scale": 4.0,
-                "height": 16,
-                "width": 32,
-                "num_frames": 5,
-            },
-            {"guidance": 4.0},
-        ),
-        ({"prompt": "b", "guidance_scale": 1.0, "height": 16, "width": 32, "num_frames": 5}, {"guidance": 1.0}),
-    ],
-    "ltx_video": [
-        (
-            {
-                "prompt": "ab a",
-                "negative_prompt": "c",
-                "guidance_scale": 4.0,
-                "height": 32,
-                "width": 64,
-                "num_frames": 9,
-            },
-            {"guidance": 4.0},
-        ),
-        ({"prompt": "b", "guidance_scale": 1.0, "height": 32, "width": 64, "num_frames": 9}, {"guidance": 1.0}),
-    ],
-    "stable_audio": [
-        ({"prompt": "ab a", "negative_prompt": "c", "guidance_scale": 4.0}, {"guidance": 4.0}),
-        ({"prompt": "b", "guidance_scale": 4.0}, {"guidance": 4.0}),
-        ({"prompt": "b", "guidance_scale": 1.0}, {"guidance": 1.0}),
-    ],
     "z_image": [
-        (
-            {"prompt": "ab a", "negative_prompt": "c" * 40, "guidance_scale": 4.0, "height": 48, "width": 48},
-            {"guidance": 4.0},
-        ),
-        ({"prompt": "b", "guidance_scale": 0.0, "height": 48, "width": 48}, {"guidance": 0.0}),
+        ({**_GUIDED, "negative_prompt": "c" * 40, **_SMALL}, {"guidance": 4.0}),
+        ({"prompt": "b", "guidance_scale": 0.0, **_SMALL}, {"guidance": 0.0}),
     ],
-}
+    "sana": [
+        ({**_GUIDED, **_EXACT, **_SIZE}, {"guidance": 4.0}), ({**_PLAIN, **_EXACT, **_SIZE}, {"guidance": 1.0}),
+    ],
+    "wan": [({**_GUIDED, **_WAN}, {"guidance": 4.0}), ({**_PLAIN, **_WAN}, {"guidance": 1.0})],
+    "wan_2": [({**_GUIDED, **_WAN}, {"guidance": 4.0}), ({**_PLAIN, **_WAN}, {"guidance": 1.0})],
+    "wan_2_small": [
+        ({**_GUIDED, **_SIZE, "width": 64, "num_frames": 5}, {"guidance": 4.0}),
+        ({**_PLAIN, **_SIZE, "width": 64, "num_frames": 5}, {"guidance": 1.0}),
+    ],
+    "ltx_video": [({**_GUIDED, **_LTX}, {"guidance": 4.0}), ({**_PLAIN, **_LTX}, {"guidance": 1.0})],
+    "ltx_video_timed": [({**_GUIDED, **_LTX}, {"guidance": 4.0}), ({**_PLAIN, **_LTX}, {"guidance": 1.0})],
+    "stable_audio": [
+        (_GUIDED, {"guidance": 4.0}), ({**_PLAIN, "guidance_scale": 4.0}, {"guidance": 4.0}),
+        (_PLAIN, {"guidance": 1.0}),
+    ],
+}  # fmt: skip
 """Arguments of the pipeline of diffusers, and those of `generate_image` for the same, besides the texts."""
 
 
@@ -178,28 +159,62 @@ def gemma_tokenizer() -> Any:
 
 
 def wan(folder: Path) -> Path:
-    """Wan with videos of 5 frames of 16 x 32; its 512 tokens are fixed in diffusers."""
+    """Wan 2.1 with videos of 5 frames of 16 x 32; its 512 tokens are fixed in diffusers."""
+    return _wan(folder, {"base_dim": 8, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1}, 16)
+
+
+def wan_2(folder: Path) -> Path:
+    """Wan 2.2 A14B, of two transformers."""
+    autoencoder = {"base_dim": 8, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1}
+    return _wan(folder, autoencoder, 16, has_two=True, boundary_ratio=0.8)
+
+
+def wan_2_small(folder: Path) -> Path:
+    """Wan 2.2 TI2V, with a time for each patch, and an autoencoder with patches."""
+    autoencoder = {
+        "base_dim": 8, "z_dim": 4, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1, "is_residual": True, "patch_size": 2,
+        "in_channels": 12, "out_channels": 12, "scale_factor_spatial": 16, "latents_mean": [0.1, -0.2, 0.3, 0.0],
+        "latents_std": [0.8, 1.2, 0.9, 1.1],
+    }  # fmt: skip
+    return _wan(folder, autoencoder, 4, expand_timesteps=True)
+
+
+def _wan(folder: Path, autoencoder: dict[str, Any], channels: int, *, has_two: bool = False, **options: Any) -> Path:
     from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
     from transformers import UMT5Config, UMT5EncoderModel
 
     words = t5_tokenizer()
     torch.manual_seed(0)
-    transformer = WanTransformer3DModel(
-        num_attention_heads=2, attention_head_dim=12, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=2
-    )
     text_encoder = UMT5EncoderModel(
         UMT5Config(vocab_size=len(words), d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2)
     )
+    transformers = [
+        WanTransformer3DModel(
+            num_attention_heads=2, attention_head_dim=12, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=2,
+            in_channels=channels, out_channels=channels,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
     pipeline = WanPipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0), text_encoder=text_encoder, tokenizer=words,
-        vae=AutoencoderKLWan(base_dim=8, dim_mult=[1, 1, 2, 2], num_res_blocks=1), transformer=transformer,
+        vae=AutoencoderKLWan(**autoencoder), transformer=transformers[0],
+        transformer_2=transformers[1] if has_two else None, **options,
     )  # fmt: skip
     pipeline.save_pretrained(folder / "wan")
     return folder / "wan"
 
 
 def ltx_video(folder: Path) -> Path:
-    """LTX-Video with videos of 9 frames of 32 x 64; its 128 tokens are fixed in diffusers."""
+    """LTX-Video 0.9.0 with videos of 9 frames of 32 x 64; its 128 tokens are fixed in diffusers."""
+    return _ltx_video(folder)
+
+
+def ltx_video_timed(folder: Path) -> Path:
+    """LTX-Video 0.9.5, whose decoder takes a time."""
+    return _ltx_video(folder, timestep_conditioning=True)
+
+
+def _ltx_video(folder: Path, **options: Any) -> Path:
     from diffusers import (
         AutoencoderKLLTXVideo,
         FlowMatchEulerDiscreteScheduler,
@@ -216,7 +231,7 @@ def ltx_video(folder: Path) -> Path:
     )  # fmt: skip
     autoencoder = AutoencoderKLLTXVideo(
         latent_channels=8, block_out_channels=(8, 8, 8, 8), decoder_block_out_channels=(8, 8, 8, 8),
-        layers_per_block=(1, 1, 1, 1, 1), decoder_layers_per_block=(1, 1, 1, 1, 1),
+        layers_per_block=(1, 1, 1, 1, 1), decoder_layers_per_block=(1, 1, 1, 1, 1), **options,
     )  # fmt: skip
     autoencoder.latents_mean.normal_()
     autoencoder.latents_std.uniform_(0.5, 2)

@@ -34,9 +34,10 @@ def of_diffusers(folder: Path, *, seed: int, **options: Any) -> np.ndarray:
         without = {"text_encoder_3": None, "tokenizer_3": None}
         options["max_sequence_length"] = 77
     if name == "WanPipeline":  # diffusers loads its transformer only where accelerate is installed
-        kind, place = diffusers.WanTransformer3DModel, folder / "transformer"
-        without["transformer"] = kind.from_config(kind.load_config(place)).eval()
-        without["transformer"].load_state_dict(load_file(place / "diffusion_pytorch_model.safetensors"))
+        for place in folder.glob("transformer*"):
+            kind = diffusers.WanTransformer3DModel
+            without[place.name] = kind.from_config(kind.load_config(place)).eval()
+            without[place.name].load_state_dict(load_file(place / "diffusion_pytorch_model.safetensors"))
     pipeline = getattr(diffusers, name).from_pretrained(folder, low_cpu_mem_usage=False, **without)
     pipeline.set_progress_bar_config(disable=True)
     made = pipeline(output_type="np", generator=torch.Generator().manual_seed(seed), **options)

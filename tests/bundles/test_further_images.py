@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import wave
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from patcomp.bundles import BundleError, check_bundle, convert_bundle, generate_
 from tests.bundles.conftest import Pipelines
 from tests.bundles.further_pipelines import OPTIONS, RUNS
 from tests.bundles.pipelines import of_diffusers, signal_to_noise
+from tests.bundles.refusals import edited
 from tests.helpers.command import Command
 
 BY_DEFAULT = ("ltx_video",)
@@ -46,6 +48,17 @@ def test_results_in_half_precision(name: str, further_folders: Callable[[str], P
     wanted = of_diffusers(folder, seed=3, num_inference_steps=3, **given)
     texts = {key: given[key] for key in ("prompt", "negative_prompt")}
     assert signal_to_noise(generate_image(bundle, seed=3, steps=3, **texts, **own), wanted) > 45
+
+
+@pytest.mark.slow
+def test_results_in_bfloat16(further_folders: Callable[[str], Path], tmp_path: Path) -> None:
+    pytest.importorskip("coreai")
+    folder, (given, own) = further_folders("ltx_video"), RUNS["ltx_video"][0]
+    bundle = convert_bundle(folder, out=tmp_path / "bundle", dtype="bfloat16", **OPTIONS["ltx_video"])
+    assert check_bundle(bundle) == ()
+    wanted = of_diffusers(folder, seed=3, num_inference_steps=3, **given)
+    texts = {key: given[key] for key in ("prompt", "negative_prompt")}
+    assert signal_to_noise(generate_image(bundle, seed=3, steps=3, **texts, **own), wanted) > 40
 
 
 @pytest.mark.slow
@@ -92,17 +105,24 @@ def test_the_command_for_sounds(patcomp: Command, pipelines: Pipelines, tmp_path
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_cannot_be_made(pipelines: Pipelines, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoScheduler", "has no class NoScheduler; install a newer one"),
+        pytest.param(
+            "CosineDPMSolverMultistepScheduler", "cannot be made: .* requires the torchsde library",
+            marks=pytest.mark.skipif(find_spec("torchsde") is not None, reason="torchsde is installed"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_scheduler_that_cannot_be_made(name: str, message: str, pipelines: Pipelines, tmp_path: Path) -> None:
     pytest.importorskip("coreai")
-    import shutil
-
     bundle = tmp_path / "bundle"
     shutil.copytree(pipelines("stable_audio")[1], bundle)
-    metadata = json.loads((bundle / "metadata.json").read_text())
-    metadata["diffusers"]["scheduler"]["class"] = "NoScheduler"
-    (bundle / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(BundleError, match="has no class NoScheduler; install a newer one"):
+    edited(lambda metadata: metadata["diffusers"]["scheduler"].update({"class": name}))(bundle)
+    with pytest.raises(BundleError, match=message) as caught:
         generate_image(bundle, "a", steps=1)
+    assert "\n" not in str(caught.value)
 
 
 def test_modules_that_stay_in_float32(further_folders: Callable[[str], Path]) -> None:

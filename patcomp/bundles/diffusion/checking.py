@@ -45,7 +45,8 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     if variant is None:
         return [problem(f"diffusion.type is {block.get('type')!r}, and must be one of {', '.join(types)}")]
     found = [*_block_problems(block, variant), *_file_problems(bundle, variant)]
-    roles = [part for part in variant.assets or variant.parts if not _is_there(part, assets)]
+    roles = [part for part in (*(variant.assets or variant.parts), *variant.further_parts(block))
+             if not _is_there(part, assets)]  # fmt: skip
     found += [problem(f"assets.{role} is missing") for role in roles]
     if not {"vae_decoder", "vae_decoder_half"} & set(assets):
         found.append(problem("assets.vae_decoder is missing"))
@@ -59,7 +60,8 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     for role, interface in variant.interfaces(block).items():
         if role in assets:
             functions[role], wrong = function_of(bundle / assets[role])
-            found += wrong or interface.problems(role, functions[role])
+            form = interface if for_swift else interface.with_bfloat16()
+            found += wrong or form.problems(role, functions[role])
     return found or _width_problems(variant.type, functions)
 
 
@@ -74,8 +76,8 @@ def record_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     variant = variant_of(record["pipeline"])
     if variant is None or variant.type != block.get("type", variant.type):
         return [problem(f"diffusers.pipeline is {record['pipeline']!r}, and diffusion.type {block.get('type')!r}")]
-    found = [problem(f"diffusers.models has no {part}") for part in (*variant.parts, "vae")
-             if part not in record["models"]]  # fmt: skip
+    parts = (*variant.parts, *variant.further_parts(block), "vae")
+    found = [problem(f"diffusers.models has no {part}") for part in parts if part not in record["models"]]
     found += [problem(f"there is no folder {name}, which diffusers.tokenizers names") for name in record["tokenizers"]
               if not (bundle / name).is_dir()]  # fmt: skip
     if found:

@@ -25,7 +25,7 @@ SIDECARS = {"vae_latents_mean.npy": "latents_mean", "vae_latents_std.npy": "late
 
 
 class LtxVideo(Video):
-    """LTX-Video 0.9; the positions of the patches, at 25 frames a second, are constants of the transformer."""
+    """LTX-Video; the positions of the patches, at 25 frames a second, are constants of the transformer."""
 
     pipelines = ("LTXPipeline",)
     type = "ltx-video"
@@ -55,6 +55,11 @@ class LtxVideo(Video):
     def channels(self) -> int:
         return int(self.config("vae")["latent_channels"])
 
+    @property
+    def _is_timed(self) -> bool:
+        """Whether the decoder takes a time, as of LTX-Video 0.9.5 and later."""
+        return bool(self.config("vae").get("timestep_conditioning"))
+
     def check(self) -> None:
         super().check()
         config, vae = self.config("transformer"), self.config("vae")
@@ -66,17 +71,17 @@ class LtxVideo(Video):
                 f"the transformer takes {config['in_channels']} channels in patches of {config.get('patch_size')}, and "
                 f"must take the {self.channels} of the latents, one by one"
             )
-        if vae.get("timestep_conditioning"):
+        if any(vae.get("decoder_inject_noise", ())):
             raise BundleError(
-                "the decoder takes a time and noise (timestep_conditioning, LTX-Video 0.9.1 and later), which is not "
-                "supported; convert LTX-Video 0.9.0"
+                "the decoder draws noise (decoder_inject_noise, LTX-Video 0.9.1), which an asset cannot; convert "
+                "LTX-Video 0.9.0, or 0.9.5 and later"
             )
 
     def components(self) -> Sequence[Component]:
         return [
             self.component("text_encoder", "text_encoder", _text_encoder),
             self.component("transformer", "transformer", self._transformer),
-            self.decoder(),
+            self.decoder(is_timed=self._is_timed),
         ]
 
     def _transformer(self, model: Any) -> Any:
@@ -100,6 +105,7 @@ class LtxVideo(Video):
             **self.sizes_in_block(),
             "encoder_scale_factor": factor,
             "decoder_scale_factor": factor,
+            "timestep_conditioning": self._is_timed,
             "default_guidance_scale": 3.0,
             "default_steps": 50,
         }

@@ -244,6 +244,14 @@ class Decoder(Model):
         return found
 
 
+class TimedDecoder(Model):
+    """The video of latents that still have noise of a time."""
+
+    def forward(self, z: Tensor, timestep: Tensor) -> Tensor:
+        found: Tensor = self.model.decode(z, timestep).sample
+        return found
+
+
 class LatentEncoder(Model):
     """The latents of an image, by an autoencoder that draws none."""
 

@@ -21,6 +21,6 @@ def record_of(variant: Variant) -> dict[str, Any]:
         "models": {
             part: dict(zip(("library", "class"), variant.class_of(part), strict=True))
             | {"config": variant.config(part)}
-            for part in (*variant.parts, "vae")
+            for part in (*variant.parts, *variant.further_parts(index), "vae")
         },
     }

@@ -45,7 +45,7 @@ class Function:
         wanted = {name: self.description.input_descriptor(name) for name in self.description.input_names}
         made = self.call({name: self._fitted(name, inputs[name], wanted[name]) for name in wanted})
         count = inputs[next(iter(wanted))].shape[0]
-        return {name: torch.from_numpy(np.array(value)).float()[:count] for name, value in made.items()}
+        return {name: torch.from_numpy(np.array(value, np.float32))[:count] for name, value in made.items()}
 
     def _fitted(self, name: str, value: Tensor, wanted: Any) -> Tensor:
         shape = tuple(wanted.shape)
@@ -247,12 +247,12 @@ class Autoencoder(StandIn):
         for name, value in {**statistics, **ratios}.items():
             setattr(self, name, value)
 
-    def decode(self, z: Tensor, *others: None, **options: Any) -> Decoded:
+    def decode(self, z: Tensor, timestep: Tensor | None = None, **options: Any) -> Decoded:
         """The image of latents, (1, channels, height, width), from -1 to 1; or the video or sound of others."""
-        (name,) = self.function.description.input_names
+        name, *others = self.function.description.input_names
         wanted = self.function.description.input_descriptor(name).shape
         if len(wanted) != 4:
-            return Decoded(*self.function(**{name: z}).values())
+            return Decoded(*self.function(**{name: z}, **dict.fromkeys(others, timestep)).values())
         if z.ndim == 5:  # an image of an autoencoder for videos
             return Decoded(self.decode(z[:, :, 0]).sample[:, :, None])
         tile = wanted[-1]

@@ -23,7 +23,8 @@ TOKENS = 77
 """The length of CLIP's texts."""
 FILES = {
     "text_encoder": "TextEncoder", "text_encoder_2": "TextEncoder2", "unet": "Unet", "transformer": "Transformer",
-    "projection_model": "ProjectionModel", "vae_decoder": "VAEDecoder", "vae_encoder": "VAEEncoder",
+    "transformer_2": "Transformer2", "projection_model": "ProjectionModel", "vae_decoder": "VAEDecoder",
+    "vae_encoder": "VAEEncoder",
 }  # fmt: skip
 """The files of the roles, as Apple's Swift package names them, without `.aimodel`."""
 
@@ -115,6 +116,15 @@ class Variant(ABC):
         Args:
             block: the block `diffusion` of `metadata.json`.
         """
+
+    @classmethod
+    def further_parts(cls, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        """The folders of further models that become assets.
+
+        Args:
+            facts: `model_index.json`, or the block `diffusion` of `metadata.json`.
+        """
+        return ()
 
     @classmethod
     def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -211,7 +221,7 @@ class Variant(ABC):
         Raises:
             BundleError: a part is missing, or an option does not fit.
         """
-        for part in (*self.parts, "vae", "tokenizer", "scheduler"):
+        for part in (*self.parts, *self.further_parts(self.index), "vae", "tokenizer", "scheduler"):
             if not (self.folder / part).is_dir():
                 raise BundleError(
                     f"{str(self.folder)!r} has no folder {part}; give the whole pipeline, as diffusers saves it"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
+
+import torch
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes
 from patcomp.bundle_folders.errors import BundleError
@@ -65,12 +67,20 @@ class Video(Variant):
         if frames % self.frame_factor != 1 % self.frame_factor:
             raise BundleError(f"frames is {frames}, and must be a multiple of {self.frame_factor} and one more")
 
-    def decoder(self) -> Component:
-        """The half of the autoencoder that makes the video."""
-        latents = drawn(1, *self.latents)
-        return self.component(
-            "vae_decoder", "vae", lambda model: (modules.Decoder(model), {"z": latents.to(model.dtype)}, ("video",))
-        )
+    def decoder(self, *, is_timed: bool = False) -> Component:
+        """The half of the autoencoder that makes the video.
+
+        Args:
+            is_timed: whether it takes the time of the noise that is left in the latents.
+        """
+
+        def make(model: Any) -> Any:
+            inputs = {"z": drawn(1, *self.latents).to(model.dtype)}
+            if is_timed:
+                return modules.TimedDecoder(model), {**inputs, "timestep": torch.full((1,), 0.05)}, ("video",)
+            return modules.Decoder(model), inputs, ("video",)
+
+        return self.component("vae_decoder", "vae", make)
 
     def sizes_in_block(self) -> dict[str, Any]:
         """The sizes, for the block `diffusion`."""
@@ -98,4 +108,7 @@ class Video(Variant):
     def decoder_interface(cls, block: Mapping[str, Any]) -> Interface:
         """What the decoder takes and gives."""
         video: Sizes = (1, 3, block["frames"], block["image_size"], block["image_width"])
-        return Interface({"z": ((1, *cls.latents_of(block)), FLOATS)}, {"video": (video, FLOATS)})
+        inputs: dict[str, tuple[Sizes, Sequence[str]]] = {"z": ((1, *cls.latents_of(block)), FLOATS)}
+        if block.get("timestep_conditioning"):
+            inputs["timestep"] = ((1,), ("float32",))
+        return Interface(inputs, {"video": (video, FLOATS)})
