@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit.dims import Dims
 from patcomp.errors import ConversionWarning
 from patcomp.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
 from patcomp.language.decoder import Decoder
@@ -77,25 +76,7 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
                 state_names=function.state_names,
                 entrypoint_name=function.name,
             )
-        made = converter.to_coreai(target="gpu")
-    made.dims = {name: _for_full_caches(dims) for name, dims in made.dims.items()}
-    return made
-
-
-_CAPACITY = "capacity_of_"
-
-
-def _for_full_caches(dims: Dims) -> Dims:
-    """The dimensions of a function that may fill its caches.
-
-    `torch.export` takes another size for granted because of layouts: a view of a whole cache is contiguous. No result
-    depends on that, for models see keys and values of the tokens only, and never a capacity.
-    """
-    kept = (
-        guard for guard in dims.guards
-        if guard.operator != "!=" or not any(name.startswith(_CAPACITY) for name in guard.names)
-    )  # fmt: skip
-    return replace(dims, guards=tuple(kept))
+        return converter.to_coreai(target="gpu")
 
 
 def unread_weights(programs: Iterable[ExportedProgram]) -> str:
@@ -131,7 +112,7 @@ def exported(function: Function, context: int) -> ExportedProgram:
     dims = Dim("new", min=1, max=context), Dim("total", min=new or 1, max=context)
     least = new + 1 if new and new > 1 else 1  # a write that fills the whole cache is another program for torch.export
     open_states = tuple(
-        {3: Dim(f"{_CAPACITY}{state.name}", min=least, max=2 * context)} if state.grows else {}
+        {3: Dim(f"capacity_of_{state.name}", min=least, max=2 * context)} if state.grows else {}
         for state in decoder.states.states
     )
     each_new: dict[int, Any] = {1: dims[0]} if new is None else {}

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import nn
 from torch.export import Dim
 
 from patcomp import ConversionWarning, EvaluationError, TorchConverter
+from patcomp.frontend_torch.interface.guards import conditions_of
 from tests.frontend_torch.dynamic import converted, exported, exported_function
 from tests.frontend_torch.models import Function
 from tests.helpers.ways import loaded
@@ -176,7 +178,7 @@ def test_conditions_that_export_recorded_are_checked(kept: Callable[..., Any]) -
 
 def checked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     torch._check(x.shape[0] % 3 == 0)
-    return x.reshape(-1, 3) + y.sum()
+    return x * 2 + y.sum()
 
 
 def shorter(x: torch.Tensor, y: dict[str, Any]) -> torch.Tensor:
@@ -186,7 +188,7 @@ def shorter(x: torch.Tensor, y: dict[str, Any]) -> torch.Tensor:
 
 GUARDED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, list[str]]] = {
     "of torch._check": (
-        checked, (torch.ones(9), torch.ones(3)), [{0: Dim.AUTO}, {}], ["s0 % 3 == 0", "s0 // 3 != 1"],
+        checked, (torch.ones(9), torch.ones(3)), [{0: Dim.AUTO}, {}], ["s0 % 3 == 0"],
     ),
     "of two inputs, one of them nested": (
         shorter, (torch.ones(2), {"several": [torch.ones(4)]}), [{0: Dim.AUTO}, {"several": [{0: Dim.AUTO}]}],
@@ -288,6 +290,39 @@ def test_a_condition_on_the_layout_excludes_no_size_that_was_declared() -> None:
     assert program.run(torch.ones(2)).shape == (2, 1)
 
 
+def test_a_condition_on_the_layout_is_none_of_the_numbers() -> None:
+    """A file does not say where a condition comes from."""
+
+    def rows_of_three(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 3 == 0)
+        return x.reshape(-1, 3) + 1
+
+    exported = exported_function(rows_of_three, torch.ones(9), shapes=[{0: Dim.AUTO}])
+    with pytest.warns(ConversionWarning, match="s0 % 3 == 0"):
+        program = converted(exported)
+    assert [str(guard) for guard in program.signature().guards] == ["s0 % 3 == 0"]
+    assert torch.equal(program.run(torch.ones(3)), torch.full((1, 3), 2.0))
+    with pytest.warns(ConversionWarning, match="2 conditions|s0 // 3 != 1"):
+        assert len(converted(loaded(exported)).signature().guards) == 2
+
+
+def test_a_condition_on_a_layout_that_an_op_depends_on_stays() -> None:
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 3 == 0)
+        return x.reshape(-1, 3)[0] + x.sum()
+
+    def strided(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 3 == 0)
+        return torch.as_strided(x.reshape(-1, 3), (3,), (1,)) + x.sum()
+
+    shapes = [{0: Dim.AUTO}]
+    one, other = (
+        list(conditions_of(exported_function(each, torch.ones(9), shapes=shapes))) for each in (plain, strided)
+    )
+    assert not any(isinstance(condition, sympy.Ne) for condition in one)
+    assert any(isinstance(condition, sympy.Ne) for condition in other)
+
+
 class ManyConditions(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         rows, columns = x.shape[0], y.shape[0]
@@ -308,3 +343,40 @@ def test_many_conditions_are_one_sentence() -> None:
         "lists); program.run checks this, but an asset cannot"
     )
     assert len(program.signature().guards) == 6
+
+
+class Cache(nn.Module):
+    """Writes to a part of a cache, and reads a part of it; both may be the whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, new: torch.Tensor, all_: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        total = all_.shape[0]
+        offset = total - new.shape[1]
+        torch._check(offset >= 0)
+        torch._check(total <= cache.shape[1])
+        cache.narrow(1, offset, new.shape[1]).copy_(new)
+        held = cache.narrow(1, 0, total)
+        return self.linear(held.transpose(0, 1)).reshape(total, -1)
+
+
+def test_a_part_may_be_the_whole() -> None:
+    """PyTorch asks whether a part is as large as the whole, only to know whether it is contiguous."""
+    sizes = [{1: Dim("new", min=1, max=64)}, {0: Dim("total", min=1, max=64)}, {1: Dim("capacity", min=1, max=64)}]
+    model = Cache().eval()
+    exported = torch.export.export(model, (torch.randn(2, 3, 4), torch.ones(5), torch.zeros(2, 8, 4)),
+                                   dynamic_shapes=sizes)  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)
+        program = TorchConverter().add_exported_program(exported, state_names=["cache"]).to_coreai()
+    assert not [guard for guard in program.signature().guards if guard.operator == "!="]
+    for new, total, capacity in ((3, 5, 5), (4, 4, 4), (1, 1, 1)):
+        given = torch.randn(2, new, 4), torch.ones(total)
+        held = torch.randn(2, capacity, 4)
+        states = {"cache": held.clone()}
+        names = [spec.name for spec in program.signature().inputs]
+        found = program.run(dict(zip(names, given, strict=True)), state=states)
+        torch.testing.assert_close(next(iter(found.values())), model(*given, held))
+        torch.testing.assert_close(states["cache"], held)

@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind
 
 from patcomp.emit.dims import Range
 from patcomp.emit.guards import Guard
-from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.nodes import graphs_of, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of_dtype
 from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
 
@@ -76,9 +76,11 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
     if environment is not None:
         lows = {symbol: limits.lower for symbol, limits in environment.var_to_range.items()}
         assumed = {symbol: (int(low), None) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
+        nodes = (node for graph in graphs_of(program) for node in graph.nodes)
+        matters = any(operator_name(node).startswith(_OF_LAYOUTS) for node in nodes)
         for guard in environment.guards:
             condition = environment.replace(guard.expr)
-            if not (_is_of_layout(guard) and _always(condition, assumed)):
+            if not _is_of_layout(guard) or (matters and not _always(condition, assumed)):
                 yield condition
     if environment is None or not environment.var_to_sources:  # the program was loaded from a file
         codes = guards_code(program)
@@ -100,15 +102,21 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
                 yield size.node.expr
 
 
-def _is_of_layout(guard: Any) -> bool:
-    """Whether a condition only concerns the layout of a tensor in memory, which the IR does not have.
+_OF_LAYOUTS = ("aten.as_strided", "aten.empty_strided", "aten.new_empty_strided", "aten.sym_stride", "aten.sym_storage")
+"""Ops whose results depend on the layout of tensors in memory."""
 
-    Such a condition is no guard if it holds for sizes of 2 or more. Export assumes these sizes, and at smaller sizes
-    only the layout depends on the condition.
+
+def _is_of_layout(guard: Any) -> bool:
+    """Whether a condition only concerns the layout of a tensor in memory, which the IR does not have: a view of a whole
+    cache is contiguous, and that of a part is not.
+
+    Such a condition is no guard if no op of the program depends on layouts. It is none either if it holds for sizes
+    of 2 or more: export assumes these sizes, and at smaller sizes only the layout depends on the condition.
     """
     frame = guard.sloc.framework_loc
-    name = getattr(frame, "name", "")
-    return "_prims_common" in getattr(frame, "filename", "") and ("contiguous" in name or "overlapping" in name)
+    file, name = getattr(frame, "filename", ""), getattr(frame, "name", "")
+    is_asked = "_prims_common" in file and ("contiguous" in name or "overlapping" in name)
+    return is_asked or ("_meta_registrations" in file and name == "meta_copy_")  # whether its elements overlap
 
 
 class _UnreadableError(Exception):
