@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from patcomp.commands.tables import markdown_table
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "converted-folders.md"
 _RIGHT = ["ops", "evaluator", "runtime"]
@@ -41,20 +41,38 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.bundles import pipelines, segmenters, speaking_models, speech_models, streaming_models
+    from tests.bundles import (
+        further_pipelines,
+        pipelines,
+        segmenters,
+        speaking_models,
+        speech_models,
+        streaming_models,
+        vits_models,
+    )
+    from tests.tasks import reading_models
     from tests.tasks.folders import MODELS, folder
 
-    models = [Source(name, partial(folder, name=name)) for name in MODELS]
+    models = [
+        *(Source(name, partial(folder, name=name)) for name in MODELS),
+        Source("VisionEncoderDecoderModel", partial(reading_models.image_to_text, name="trocr")),
+        # with random weights, one pixel of PP-OCR's detector is on the step of a sigmoid, which magnifies rounding
+        *(Source(name, partial(reading_models.lines, name=name)) for name in reading_models.LINES if "Det" not in name),
+    ]
     flux = (("image_size", 32),)
     bundles = [
         *(Source(name, getattr(pipelines, name))
           for name in ("stable_diffusion", "stable_diffusion_xl", "stable_diffusion_3")),
         *(Source(name, getattr(pipelines, name), flux) for name in ("flux", "flux2_klein")),
+        *(Source(name, getattr(further_pipelines, name), tuple(options.items()))
+          for name, options in further_pipelines.OPTIONS.items()),
         *(Source(name, getattr(segmenters, name)) for name in ("sam", "sam2", "sam3")),
-        *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet")),
+        *(Source(name, getattr(speech_models, name)) for name in ("whisper", "parakeet", "moonshine")),
+        *(Source(name, partial(speech_models.ctc, name=name)) for name in ("Wav2Vec2ForCTC", "HubertForCTC")),
         *(Source(name, getattr(streaming_models, name))
-          for name in ("mimi", "pocket", "vibe_voice", "nemotron", "sortformer")),
+          for name in ("mimi", "encodec", "pocket", "vibe_voice", "nemotron", "sortformer")),
         *(Source(name, getattr(speaking_models, name)) for name in ("speech_t5", "bark")),
+        Source("vits", vits_models.vits),
     ]  # fmt: skip
     return models, bundles
 
@@ -73,7 +91,7 @@ def rows_of_bundle(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
     """The rows of a bundle, one for each part."""
     from patcomp.bundles.folder_to_bundle import kind_of
 
-    written = source.write(place)
+    written = source.write(place / "model")
     folder = written if isinstance(written, Path) else next(path.parent for path in place.rglob("model.safetensors"))
     kind = kind_of(folder)
     for component in kind.of(folder, "float32", dict(source.options)).components():

@@ -103,7 +103,7 @@ def measure(module: str, source: str, name: str) -> Result:
     import torch
 
     import tests.helpers.faster_export  # noqa: F401
-    from patcomp.commands.torchvision import declare_operators
+    from patcomp.torchvision import declare_operators
 
     declare_operators()
     torch.manual_seed(0)

@@ -65,6 +65,7 @@ USES_TORCH = (
     "patcomp/frontend_torch/",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
+    "patcomp/torchvision.py",
     "patcomp/emit/calibration.py",
     "patcomp/bundles/",
     "patcomp/commands/",
@@ -198,6 +199,7 @@ def test_only_one_file_imports_private_modules_of_pytorch() -> None:
 PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe"}
 """Of named tuples, `torch` and `sys`: their documentation has them."""
 PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping"}
+PRIVATE_OF_DIFFUSERS = {"_keep_in_fp32_modules"}
 PRIVATE_OF_THE_TOOLCHAIN = {"_mlir_context", "_from_mlir_module", "_module", "_mlir_module"}
 
 
@@ -218,13 +220,14 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 
 def test_private_attributes_of_others_are_behind_walls() -> None:
     """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in
-    `emit/asset.py`, those of transformers in `language/loading.py`."""
+    `emit/asset.py`, those of transformers in `language/loading.py`, those of diffusers in `bundles/loading.py`."""
     operators = {name.split(".")[1] for name in aten.known_names()}
     walls = {
         "patcomp/pytorch.py": None,
         "patcomp/ir/xdsl.py": None,
         "patcomp/emit/asset.py": PRIVATE_OF_THE_TOOLCHAIN,
         "patcomp/language/loading.py": PRIVATE_OF_TRANSFORMERS,
+        "patcomp/bundles/loading.py": PRIVATE_OF_DIFFUSERS,
     }
     for path in sources():
         allowed = walls.get(name := str(path.relative_to(ROOT)), set())

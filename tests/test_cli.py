@@ -402,11 +402,20 @@ def test_operators_of_a_torchvision_that_fits_are_not_declared_again(extension: 
     (tmp_path / "torchvision").mkdir()
     for name in ("__init__.py", extension):
         (tmp_path / "torchvision" / name).touch()
-    script = "import sys, torch\nsys.path.insert(0, '.')\nfrom patcomp.commands.torchvision import declare_operators\n"
-    script += "torch.ops.load_library = lambda path: print('loaded', path.name)\ndeclare_operators()\n"
+    script = "import sys, torch\nsys.path.insert(0, '.')\n"
+    script += "torch.ops.load_library = lambda path: print('loaded', path.name)\nimport patcomp.torchvision\n"
     (tmp_path / "script.py").write_text(script + "print(hasattr(torch.ops.torchvision, 'nms'))")
     done = warm.run(tmp_path, "script.py")
     assert done.stdout == f"loaded {extension}\nFalse\n", done.stderr
+
+
+@pytest.mark.parametrize("room", ["bundles", "language", "tasks"])
+def test_rooms_that_load_models_declare_operators_first(room: str, tmp_path: Path) -> None:
+    (tmp_path / "torchvision.py").write_text("import torch\nprint(torch.ops.torchvision.nms.default)\n")
+    script = f"import sys\nsys.path.insert(0, '.')\nimport patcomp.{room}\nimport torchvision\n"
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "torchvision.nms.default\n", done.stderr
 
 
 def test_demo(patcomp: Command, tmp_path: Path) -> None:

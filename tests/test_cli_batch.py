@@ -73,6 +73,16 @@ def test_jobs_of_a_file(file: Path) -> None:
     assert broken.arguments[-4:] == ("--input-names", "a,b", "--output", "broken.aimodel")
 
 
+def test_bundles_have_the_name_that_convert_gives_them(tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text(
+        '[[models]]\nmodel = "a.gguf"\n[[models]]\nmodel = "b"\nkind = "llm"\nset = ["prefill=8", "hidden=true"]'
+    )
+    first, second = jobs_in(path)
+    assert first.arguments == ("a.gguf",)
+    assert second.arguments == ("b", "--kind", "llm", "--set", "prefill=8", "--set", "hidden=true")
+
+
 def in_this_process(arguments: list[str], **options: Any) -> Any:
     """A command in a process that has PyTorch loaded, in place of a new one."""
     return warm.run(Path(options["cwd"]), *arguments[1:])

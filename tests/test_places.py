@@ -259,7 +259,7 @@ ARCHITECTURE = {"patcomp/language/architectures.py": '\nARCHITECTURES["olmo"] = 
 
 LANGUAGE_MODEL = """
 import warnings
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 declare_operators()
 from transformers import OlmoConfig, OlmoForCausalLM
 import patcomp

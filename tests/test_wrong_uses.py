@@ -30,7 +30,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def in_the_folder(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, patcomp: Command) -> None:
     monkeypatch.chdir(names["place"])
-    monkeypatch.setattr("patcomp.commands.torchvision.misfit", lambda: None)  # it depends on what is installed
+    monkeypatch.setattr("patcomp.torchvision.misfit", lambda: None)  # it depends on what is installed
     warnings.simplefilter("ignore")
 
 

@@ -10,10 +10,28 @@ from typing import Any
 from patcomp.bundle_folders.interfaces import Function, Interfaces, Tensor
 from patcomp.errors import AssetError, Problem
 
+VERSION = "0.2"
+"""The version of `metadata.json` that Apple's Swift package reads."""
+
 
 def problem(message: str, advice: str = "convert the model again") -> Problem:
     """Something that Swift would refuse or misread."""
     return Problem(message, advice=advice)
+
+
+def general_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with what bundles of all kinds have: a version, a name, and assets that are there."""
+    problems = []
+    if metadata.get("metadata_version") != VERSION:
+        problems.append(problem(f"metadata_version is {metadata.get('metadata_version')!r}, and must be {VERSION!r}"))
+    if not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        problems.append(problem("name is missing"))
+    assets = metadata.get("assets")
+    if not isinstance(assets, dict) or not assets or not all(isinstance(file, str) for file in assets.values()):
+        return [*problems, problem("assets is missing, or is no object of names of files")]
+    lacking = [f"assets.{role} is {file}, which does not exist" for role, file in assets.items()
+               if not (folder / file).is_dir()]  # fmt: skip
+    return [*problems, *map(problem, lacking)]
 
 
 def function_of(path: Path, name: str = "main") -> tuple[Any, list[Problem]]:
@@ -28,6 +46,8 @@ def function_of(path: Path, name: str = "main") -> tuple[Any, list[Problem]]:
 
 Sizes = tuple[int | str | None, ...]
 """A shape: None is an open size, `"*"` any size."""
+Values = Mapping[str, tuple[Sizes, Sequence[str]]]
+"""The inputs or outputs of a function: the shape of each, and the types that it may have."""
 FLOATS = ("float16", "float32")
 
 
@@ -35,8 +55,8 @@ FLOATS = ("float16", "float32")
 class Interface:
     """The inputs and outputs of a function, in order: the shape of each, and the types that it may have."""
 
-    inputs: Mapping[str, tuple[Sizes, Sequence[str]]]
-    outputs: Mapping[str, tuple[Sizes, Sequence[str]]]
+    inputs: Values
+    outputs: Values
     names_count: bool = True
     """Whether Swift takes values by name; otherwise by order."""
 
@@ -56,7 +76,7 @@ class Interface:
         self,
         where: str,
         what: str,
-        wanted: Mapping[str, tuple[Sizes, Sequence[str]]],
+        wanted: Values,
         found: Mapping[str, Tensor],
     ) -> Iterable[Problem]:
         names = list(found)

@@ -5,6 +5,7 @@ check_bundle("sd")  # what Apple's Swift package would refuse
 generate_image("sd", "a cat", seed=1)  # on this machine's Core AI runtime
 """
 
+import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.check import check_bundle
 from patcomp.bundles.diffusion.generation import generate_image

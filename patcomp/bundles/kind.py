@@ -1,4 +1,4 @@
-"""What a kind of bundle is: how its folder is known, its components, its metadata, and what Swift refuses."""
+"""What a kind of bundle is: how its folder is known, how it is converted, its options, and what Swift refuses."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundles.option_types import fits_type, shown_type
 from patcomp.errors import Problem
 from patcomp.families import classes_in
 
 if TYPE_CHECKING:
+    from patcomp.emit.asset import Writer
+    from patcomp.language.sources import Step
+    from patcomp.targets import Target
     from patcomp.tasks.entries import Entry
-
-VERSION = "0.2"
-"""The version of `metadata.json` that Apple's Swift package reads."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,21 @@ class Component:
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """What the user chooses of every conversion; the arguments of `convert_bundle` say what they mean."""
+
+    out: Path
+    target: str | Target | None
+    compress: str | Path | Mapping[str, Any] | None
+    verify: bool
+    name: str | None
+    progress: Step | None
+    writer: Writer | None
+
+
+@dataclass(frozen=True)
 class Kind(ABC):
-    """A kind of bundle, for a folder. The fields without a leading underscore are options of the user.
+    """A kind of bundle, for a folder. The fields with a default are options of the user.
 
     Attributes:
         folder: of the models.
@@ -51,8 +65,6 @@ class Kind(ABC):
     """The `kind` of `metadata.json`; one that Swift does not know says that the assets are for other hosts."""
     holds: ClassVar[str]
     """What a folder of this kind holds, for messages."""
-    target: ClassVar[str] = "gpu"
-    """The device on which Swift runs it."""
     default_dtype: ClassVar[str] = "float16"
     """The type of the weights, unless the user chooses one."""
 
@@ -65,25 +77,17 @@ class Kind(ABC):
         """Whether a folder holds this kind.
 
         Args:
-            folder: of the models.
-            config: its `model_index.json`, or else its `config.json`.
+            folder: of the models, or a GGUF file.
+            config: its `model_index.json`, or else its `config.json`; empty for a file.
         """
 
     @abstractmethod
-    def components(self) -> Sequence[Component]:
-        """The parts.
+    def convert(self, chosen: Conversion) -> None:
+        """Write the bundle; `convert_bundle` says what of it is there after an error.
 
         Raises:
-            BundleError: the folder lacks one, or has one that the kind does not take.
+            BundleError: the folder lacks a component, or an option does not fit it.
         """
-
-    @abstractmethod
-    def metadata(self) -> Mapping[str, Any]:
-        """What `metadata.json` says beside the name and the assets."""
-
-    @abstractmethod
-    def write_files(self, bundle: Path) -> None:
-        """Write the files beside the assets, such as tokenizers."""
 
     @classmethod
     @abstractmethod
@@ -96,17 +100,29 @@ class Kind(ABC):
         """
 
     @classmethod
+    def options(cls) -> Mapping[str, Any]:
+        """The types of the options, by name."""
+        types = get_type_hints(cls)
+        return {each.name: types[each.name] for each in fields(cls) if each.default is not MISSING}
+
+    @classmethod
     def of(cls, folder: Path, dtype: str, options: Mapping[str, Any]) -> Self:
         """The kind for a folder, with options.
 
         Raises:
             BundleError: the kind has no such option, or not such a value.
         """
-        own = {each.name: each for each in fields(cls) if each.default is not MISSING}
-        if unknown := [name for name in options if name not in own]:
-            raise BundleError(
-                f"bundles of the kind {cls.name!r} have no option {unknown[0]!r}; they have {', '.join(own) or 'none'}"
-            )
+        own = cls.options()
+        for name, value in options.items():
+            if name not in own:
+                listed = ", ".join(own) or "none"
+                raise BundleError(f"bundles of the kind {cls.name!r} have no option {name!r}; they have {listed}")
+            if not fits_type(value, own[name]):
+                raise BundleError(f"{name} is {value!r}, and must be {shown_type(own[name])}")
+        return cls._with(folder, dtype, options)
+
+    @classmethod
+    def _with(cls, folder: Path, dtype: str, options: Mapping[str, Any]) -> Self:
         return cls(folder, dtype, **options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,33 @@ def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) 
     except AttributeError:
         raise BundleError(f"the installed version of {library} has no class {name}; install a newer one") from None
     word = "dtype" if library == "transformers" else "torch_dtype"
-    with _quiet():
+    kept = list(getattr(kind, "_keep_in_fp32_modules", None) or []) if library == "diffusers" else []
+    loaded = "float32" if kept else dtype
+    with _quiet(), _without_kept(kind) if kept else nullcontext():
         try:
             made, report = kind.from_pretrained(
-                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, dtype)}, **options
+                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, loaded)}, **options
             )
         except Exception as error:  # the files and the code of a model can make it raise anything
             raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
     if lacking := sorted(report["missing_keys"]):
         shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
         raise BundleError(f"the weights in {str(folder)!r} are not those of {name}: they lack {shown}")
+    for path, parameter in made.named_parameters() if kept else ():
+        if not set(path.split(".")) & set(kept):
+            parameter.data = parameter.data.to(getattr(torch, dtype))
     return made.eval()
+
+
+@contextmanager
+def _without_kept(kind: Any) -> Iterator[None]:
+    """While diffusers loads a class, it names no modules that stay in float32: loading these needs accelerate."""
+    before = kind._keep_in_fp32_modules
+    kind._keep_in_fp32_modules = None
+    try:
+        yield
+    finally:
+        kind._keep_in_fp32_modules = before
 
 
 @contextmanager

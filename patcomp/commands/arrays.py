@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,16 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
     return as_array(torch.empty(0, dtype=TORCH_DTYPES[spec.element_type])).dtype
 
 
-def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str, np.ndarray]:
-    """Random inputs of a function, and zeros for the states of dynamic size, which have no initial content.
+def random_inputs(
+    signature: EntrySignature, sizes: Any, seed: int, initial: Collection[str]
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Random inputs of a function, and zeros for the states that have no initial content.
+
+    Args:
+        signature: of the function.
+        sizes: of dynamic dimensions, `x:0=4`.
+        seed: of the random numbers.
+        initial: the names of the states that have an initial content.
 
     Raises:
         UsageError: a size has another form than `x:0=4`, or names no dynamic dimension.
@@ -44,8 +52,10 @@ def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str,
             raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
         given[name, int(axis)] = int(number)
 
+    usual = _open_size(signature)
+
     def shape_of(spec: TensorSpec) -> list[int]:
-        return [given.get((spec.name, axis), 2) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
+        return [given.get((spec.name, axis), usual) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
 
     generator = np.random.default_rng(seed)
     values = {}
@@ -57,8 +67,16 @@ def random_inputs(signature: EntrySignature, sizes: Any, seed: int) -> dict[str,
         integral = dtype.kind in "iub"
         values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
     return values | {
-        spec.name: np.zeros(shape_of(spec), _dtype(spec)) for spec in signature.states if None in spec.shape
+        spec.name: np.zeros(shape_of(spec), _dtype(spec)) for spec in signature.states if spec.name not in initial
     }
+
+
+def _open_size(signature: EntrySignature) -> int:
+    """The size of dynamic dimensions: 2, or for a language model's function of a fixed number of tokens that number,
+    because positions and caches are of all tokens."""
+    shapes = {spec.name: spec.shape for spec in signature.inputs}
+    tokens = shapes["input_ids"][-1:] if shapes.keys() >= {"input_ids", "position_ids"} else ()
+    return max([2, *(size for size in tokens if isinstance(size, int))])
 
 
 def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +88,20 @@ def chosen_entry(functions: Collection[str], name: str | None) -> str:
     if name not in functions:
         raise UsageError(f"--entrypoint {name}: there is no such function; there are {near_names(name, functions)}")
     return name
+
+
+@contextmanager
+def runnable(path: Path) -> Iterator[Path]:
+    """An asset, or a copy of it without the hardware constraints of tensors, which only Apple's systems lay out."""
+    from patcomp.emit.asset import Asset
+    from patcomp.emit.reading import read_asset
+    from patcomp.emit.unconstrained import unconstrained
+
+    if "hw_constraints" not in str(read_asset(path)[0]):
+        yield path
+        return
+    with closing(Asset(path)) as asset, unconstrained(asset) as copy:
+        yield copy.path
 
 
 def parts_of(name: str, found: Subject, component: str | None) -> dict[str, Path]:

@@ -59,7 +59,7 @@ def _job(path: Path, table: Mapping[str, Any], known: Options) -> BatchJob:
     if "\0" in f"{model}{table.get('name')}":
         raise UsageError(f"{path}: the model {model!r} has a null character")
     name = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
-    if not options.keys() & {"output", "text"}:
+    if not (options.keys() & {"output", "text", "kind"} or model.endswith(".gguf")):  # bundles have a name of their own
         options["output"] = f"{name}.aimodel"
     arguments = [model]
     for key, value in options.items():

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp.commands.common import UsageError, given_options, print_json, require_transformers, say
+from patcomp.commands.common import UsageError, given_options, load_catalogs, print_json, require_transformers, say
+from patcomp.commands.models import ModelOptions
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import Subject
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
     from patcomp.emit.inspection import Inspection
 
-_OPTIONS = ("model", "output", "kind", "setting", "dtype", "target", "compress", "no_check", "writer", "quiet")
+_OPTIONS = ("model", "output", "kind", "setting", "dtype", "target", "compress", "no_check", "writer", "json", "quiet")
 """The options of `patcomp convert` that bundles take."""
+_OF_KINDS = {
+    "trusted": "trust_remote_code", "allow_missing": "allow_missing", "allow_unexpected": "allow_unexpected",
+    "catalog": "catalog",
+}  # fmt: skip
+"""Those that only some kinds have, with their names as options of a kind."""
 
 
-def is_for_bundle(model: str, output: Path | None, kind: str | None) -> bool:
-    """Whether a conversion makes a bundle: the user says it, or the folder is one of diffusers, or a folder without
-    `.aimodel` is to be written."""
-    if kind is not None:
+def is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
+    """Whether a conversion makes a bundle: the user says it, the model is a pipeline of diffusers or a GGUF file, or a
+    folder without `.aimodel` is to be written."""
+    if kind is not None or found in (Subject.PIPELINE, Subject.GGUF):
         return True
-    folder = Path(model)
-    return folder.is_dir() and (
-        (folder / "model_index.json").is_file() or (output is not None and output.suffix != ".aimodel")
-    )
+    return Path(model).is_dir() and output is not None and output.suffix != ".aimodel"
 
 
 def convert_to_bundle(
@@ -41,32 +46,48 @@ def convert_to_bundle(
     compress: str | None,
     check: bool,
     writer: Any,
+    as_json: bool,
     quiet: bool,
+    options: ModelOptions,
 ) -> None:
     """`patcomp convert FOLDER -o BUNDLE`.
 
     Raises:
-        UsageError: an option is for assets only.
+        UsageError: an option is for assets only, or the output has the name of an asset.
     """
-    from patcomp.commands.torchvision import declare_operators
-
     _check_options(context)
-    declare_operators()  # transformers and diffusers import torchvision
+    if output is not None and output.suffix == ".aimodel":
+        raise UsageError(
+            f"{model} becomes a bundle, a folder of assets; name the output without .aimodel, got {output}"
+        )
     require_transformers("a bundle")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles import check_bundle, convert_bundle
 
-    place = output or Path(f"{Path(model)}-bundle")
+    own = settings_in(settings) | {
+        name: getattr(options, each) for each, name in _OF_KINDS.items() if options.given(each)
+    }
+    if options.catalog:
+        own["catalog"] = load_catalogs(options.catalog)
+    if taken := own.keys() & (inspect.signature(convert_bundle).parameters.keys() - {"name"}):
+        raise UsageError(f"--set {taken.pop()} is no option of one kind; use the option of the command")
+    source = Path(model)
+    place = output or Path(f"{source.with_suffix('') if source.suffix == '.gguf' else source}-bundle")
     made = convert_bundle(
         model, out=place, kind=kind, dtype=dtype, target=target, compress=compress, verify=check,
-        progress=lambda what: working(what, not quiet), writer=writer, **settings_in(settings),
+        progress=lambda what: working(what, not quiet), writer=writer, **own,
     )  # fmt: skip
+    metadata, problems = metadata_in(made), check_bundle(made)
     if not quiet:
         say(f"bundle: {made}")
-    for note in metadata_in(made).get("notes", ()):
+    for note in metadata.get("notes", ()):
         say(f"note: {note}")
-    for problem in check_bundle(made):
+    for problem in problems:
         say(f"warning: {problem}")
+    if as_json:
+        print_json({
+            "model": model, "bundle": str(made), "metadata": metadata, "problems": [str(each) for each in problems]
+        })  # fmt: skip
 
 
 def settings_in(settings: list[str] | None) -> dict[str, Any]:
@@ -88,7 +109,7 @@ def settings_in(settings: list[str] | None) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context) -> None:
-    if given := given_options(context, _OPTIONS):
+    if given := given_options(context, (*_OPTIONS, *_OF_KINDS)):
         raise UsageError(
             f"{', '.join(given)} is for a single asset, and this conversion makes a bundle; name the output "
             "NAME.aimodel for an asset, or leave the option out"
@@ -101,9 +122,6 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
     Raises:
         BundleError: its metadata cannot be read.
     """
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
     from patcomp.bundle_folders.json_files import metadata_in
     from patcomp.bundles.check import check_bundle

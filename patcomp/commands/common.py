@@ -257,7 +257,7 @@ def _cause(error: BaseException) -> str:
     because = f"\nbecause of {type(first).__name__}: {first}" if first is not error else ""
     if "torchvision::" not in str(first):
         return because
-    from patcomp.commands.torchvision import ADVICE
+    from patcomp.torchvision import ADVICE
 
     return f"{because}\n{ADVICE}"
 

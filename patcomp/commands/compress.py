@@ -96,7 +96,9 @@ def compress(
     request = CompressionRequest.of(config)
     if budget is not None or bits is not None:
         request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
-    if bool(schemes) != compare:
+    if schemes and not compare:
+        raise UsageError(f"{schemes[0]}: a scheme is the value of --config; several are a table with --compare")
+    if compare and not schemes:
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
@@ -156,14 +158,12 @@ def _compress_bundle(
     if len(requests) > 1 and (output is not None or check is None):
         raise UsageError("--compare goes with --check TEXT and without --output")
     from patcomp.bundle_folders.json_files import metadata_in
-    from patcomp.commands.torchvision import declare_operators
 
     if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
         raise UsageError(
             f"{bundle} is a bundle of the kind {kind}, and those of language models are compressed; convert its model "
             "again with --compress"
         )
-    declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
     from patcomp.language import compress_bundle, measure_compression
 

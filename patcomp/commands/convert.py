@@ -123,7 +123,8 @@ def convert(
 ) -> None:
     """Convert a model and write it as an asset, as text, or both; the steps are reported on standard error.
 
-    A folder of several models (diffusers), or one that is written to a folder without .aimodel, becomes a bundle.
+    A folder of several models (diffusers), a GGUF file, or a folder that is written to one without .aimodel, becomes a
+    bundle.
     """
     from patcomp import TorchConverter
     from patcomp.compression import CompressionRequest
@@ -135,11 +136,25 @@ def convert(
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if junit is not None or jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
-    found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE))
+    found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
-    if is_for_bundle(model, output, kind):
-        convert_to_bundle(context, model, output, kind, setting, dtype, target, compress, not no_check, writer, quiet)
+    if is_for_bundle(model, found, output, kind):
+        convert_to_bundle(
+            context,
+            model,
+            output,
+            kind,
+            setting,
+            dtype,
+            target,
+            compress,
+            not no_check,
+            writer,
+            json,
+            quiet,
+            options,
+        )
         return
     if setting or dtype or no_check:
         raise UsageError(

@@ -14,12 +14,12 @@ from rich.console import Console
 from patcomp import TorchConverter
 from patcomp.commands.common import require_transformers, running
 from patcomp.commands.tables import composites_line, show
-from patcomp.commands.torchvision import declare_operators, misfit
 from patcomp.emit.asset import has_toolchain
 from patcomp.emit.inspection import inspect_asset
 from patcomp.emit.replacement import check_target
 from patcomp.emit.stages import stage_table
 from patcomp.emit.units import size_text
+from patcomp.torchvision import misfit
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -28,7 +28,6 @@ def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     Raises:
         PatcompError: transformers is not installed, or cannot be imported.
     """
-    declare_operators()  # transformers imports torchvision
     require_transformers("the demo")
     with running("the import of transformers"):
         from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,4 +1,4 @@
-"""`patcomp generate-image`: an image of a text, by the bundle of a pipeline of diffusers."""
+"""`patcomp generate-image`: an image, video or sound of a text, by the bundle of a pipeline of diffusers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from patcomp.commands.progress import working
 def generate_image(
     bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
     prompt: Annotated[str, typer.Option(help="The text of the image.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of the image, .png.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file: .png, of a video .gif or .webp, of a sound .wav.")
+    ],
     negative_prompt: Annotated[str | None, typer.Option(help="What the image is to be unlike.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the scheduler; by default the bundle's.")] = None,
     guidance: Annotated[
@@ -24,14 +26,13 @@ def generate_image(
     image: Annotated[Path | None, typer.Option(help="An image for a ControlNet; read by Pillow.")] = None,
     tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
 ) -> None:
-    """Make an image of a text by diffusers' scheduler and this machine's Core AI runtime; for checks, not for speed."""
-    if output.suffix != ".png":
-        raise UsageError(f"--output is a file .png, got {str(output)!r}")
+    """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed."""
+    from patcomp.bundles.diffusion.result_files import suffixes_of, write_result
+
+    if output.suffix not in (suffixes := suffixes_of(bundle)):
+        raise UsageError(f"--output is a file {' or '.join(suffixes)}, got {str(output)!r}")
     if not output.parent.is_dir():
         raise UsageError(f"--output: there is no folder {str(output.parent)!r}")
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # diffusers imports torchvision
     require_transformers("an image")
     import numpy as np
     from PIL import Image
@@ -52,5 +53,5 @@ def generate_image(
             tiled=tiled,
             image=given,
         )
-    Image.fromarray((made * 255).round().astype("uint8")).save(output)
+    write_result(made, bundle, output)
     say(f"image: {output}")

@@ -90,9 +90,6 @@ def convert_lm(
     writer: Writer = None,
 ) -> None:
     """Convert a causal language model to a bundle that Apple's Swift package loads."""
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # transformers imports torchvision
     require_transformers("a language model")
     from patcomp.language import check_bundle, convert_language_model
 
@@ -138,9 +135,6 @@ def convert_vlm(
     writer: Writer = None,
 ) -> None:
     """Convert a model of images and text to a bundle that Apple's Swift package loads."""
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # transformers imports torchvision
     require_transformers("a vision-language model")
     from patcomp.language import check_bundle, convert_vision_language_model
 

@@ -172,7 +172,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
         UsageError: there is no model there, or an option does not fit the model.
         PatcompError: the model cannot be loaded or exported.
     """
-    from patcomp.commands.torchvision import declare_operators, misfit
+    from patcomp.torchvision import misfit  # declares operators: transformers imports torchvision
 
     found = subject_of(model, command, MODELS)
     if options.weights is not None and found is not Subject.NAME:
@@ -181,7 +181,6 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     if not is_checkpoint and (unused := options.given(*_FOR_FOLDERS)):
         raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
     quiet()
-    declare_operators()  # transformers imports torchvision
     known = "torchvision" in sys.modules
     try:
         import_modules(options.modules)

@@ -8,11 +8,12 @@ from patcomp.commands.pages import Section, pages, rows
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.patterns import Rule, Stage
 from patcomp.patterns.pattern import largest
-from patcomp.proof.table import read
 
 
 def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
     """The pages of the rules, a table for each stage."""
+    from patcomp.proof.table import read  # imports PyTorch, which the terminal's table of rules does not need
+
     listed, verdicts = list(rules), read()
     sections = []
     for stage in Stage:

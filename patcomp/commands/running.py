@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of
-from patcomp.commands.common import AsJson, UsageError, print_json, say
+from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
+from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say
+from patcomp.commands.language import generate
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
@@ -35,8 +36,8 @@ class _Given:
     examples: Mapping[str, Any] = field(default_factory=dict)
     """The example inputs of a model, for what the user does not give."""
 
-    def values(self, signature: EntrySignature) -> dict[str, Any]:
-        """The inputs of a function, and the states that are given, by name."""
+    def values(self, signature: EntrySignature, initial: Collection[str]) -> dict[str, Any]:
+        """The inputs of a function, and the states that are given or have no initial content, by name."""
         from patcomp.commands.arrays import random_inputs, read_input_files, read_inputs
 
         from_files = read_input_files(self.files, signature)
@@ -45,7 +46,7 @@ class _Given:
         known = {**self.examples, **from_files}
         if known.keys() >= {spec.name for spec in signature.inputs}:
             return known
-        values = random_inputs(signature, self.sizes, self.seed) | known
+        values = random_inputs(signature, self.sizes, self.seed, initial) | known
         which = "the other inputs are random" if known else "random inputs"
         say(f"{which}, with seed {self.seed}; --inputs FILE.npz gives {'them' if known else 'others'}")
         return values
@@ -53,6 +54,7 @@ class _Given:
 
 @takes_models
 def run(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -83,6 +85,10 @@ def run(
         Literal["runtime", "evaluator"],
         typer.Option(help="The Core AI runtime, or the reference evaluator, which needs no coreai-core."),
     ] = "runtime",
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Continue this text by a bundle of a language model, as `patcomp generate` does."),
+    ] = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
@@ -96,6 +102,11 @@ def run(
     from patcomp.emit.replacement import check_writable
 
     found = subject_of(model, "run", (*MODELS, Subject.ASSET, Subject.BUNDLE))
+    if prompt is not None:
+        if found is not Subject.BUNDLE or given_options(context, ("model", "prompt")):
+            raise UsageError("--prompt goes with a bundle of a language model, and with no other option of run")
+        generate(Path(model), prompt)
+        return
     if output is not None:
         check_writable(output)
     if inputs is not None and size:
@@ -167,13 +178,14 @@ def _run(path: Path, given: _Given, entrypoint: str | None, backend: str, output
 
     functions = signatures(read_asset(path)[0], read_metadata(path))
     name = chosen_entry(functions, entrypoint)
-    values = given.values(functions[name])
+    asset = Asset(path)
+    values = given.values(functions[name], asset.initial_state.get(name, ()))
     state = {spec.name: values.pop(spec.name) for spec in functions[name].states if spec.name in values}
     if backend == "runtime":
-        with opened(path) as native:
-            outputs, state = native.call(path, values, state, name)
+        with opened(path) as native, runnable(path) as usable:
+            outputs, state = native.call(usable, values, state, name)
     else:
-        outputs = Asset(path).evaluate(values, state, name)
+        outputs = asset.evaluate(values, state, name)
     if both := outputs.keys() & state.keys():
         state = {f"state {each}" if each in both else each: value for each, value in state.items()}
     if output is not None:

@@ -20,9 +20,6 @@ def transcribe(
     json: AsJson = False,
 ) -> None:
     """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed."""
-    from patcomp.commands.torchvision import declare_operators
-
-    declare_operators()  # transformers imports torchvision
     require_transformers("a transcription")
     from patcomp.bundles import transcribe as transcribed
 

@@ -19,6 +19,7 @@ class Subject(StrEnum):
     FOLDER = "the folder of a model"
     NAME = "the name of a model"
     PIPELINE = "the folder of a pipeline of models"
+    GGUF = "a GGUF file"
     BUNDLE = "a bundle"
     ASSET = "an asset"
     TEXT = "the text of a program"
@@ -36,7 +37,6 @@ WHAT_MODELS_ARE = (
 _SAVED = (".pt2", ".pt", ".pth")
 _TEXTS = {".mlir": Subject.TEXT, ".html": Subject.REPORT}
 _OF_OTHERS = {
-    ".gguf": "a GGUF file; `patcomp convert-lm` makes a bundle of it",
     ".safetensors": "a file of weights without a model; give its folder, if config.json is there, or FILE.py:FUNCTION "
     "with a function that loads the weights and returns the module and its inputs",
     ".onnx": "a model of ONNX; patcomp converts models of PyTorch",
@@ -63,7 +63,7 @@ def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
     if found in takes:
         return found
     advice = f"; it takes {_listed(takes)}"
-    if found is Subject.PIPELINE:
+    if found in (Subject.PIPELINE, Subject.GGUF):
         advice += f". `patcomp convert {name}` makes a bundle of it"
     elif found in MODELS:
         advice += f". `patcomp convert {name}` makes an asset of it"
@@ -132,6 +132,8 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         raise UsageError(f"{name} is {_OF_OTHERS[path.suffix]}")
     if path.is_dir():
         return _of_a_folder(path)
+    if path.suffix == ".gguf":
+        return Subject.GGUF
     if path.suffix == ".py":
         advice = f"name the function in it that returns the model and its inputs, {path}:FUNCTION"
         other = f"`patcomp {command}` takes {_listed(takes)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of
+from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, UsageError, load_catalogs, print_json, say
 from patcomp.commands.exporting import Source
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
@@ -119,11 +119,11 @@ def _of_runtime(
     if found is Subject.BUNDLE:
         _say_problems(name)
     for role, path in parts.items():
-        with working(f"verifying {path}"), opened(path) as native:
-            functions = signatures(read_asset(path)[0], read_metadata(path))
+        functions = signatures(read_asset(path)[0], read_metadata(path))
+        with working(f"verifying {path}"), opened(path) as native, runnable(path) as usable:
             for function in functions if entrypoint is None else [chosen_entry(functions, entrypoint)]:
                 where = f"{role}, function {function}" if role else f"function {function}"
-                results[where] = _on_both(native, path, function, functions[function], tolerance, sizes)
+                results[where] = _on_both(native, usable, function, functions[function], tolerance, sizes)
     return results
 
 
@@ -142,8 +142,8 @@ def _on_both(
     from patcomp.evaluate import Verification, compare
     from patcomp.evaluate.element_types import to_tensor
 
-    values = random_inputs(signature, sizes, seed=0)
     asset = Asset(path)
+    values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
     empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
     state = asset.new_state(function) | empty
     expected = {**asset.evaluate(values, state, function), **state}
@@ -158,9 +158,7 @@ def _on_both(
 def _say_problems(bundle: str) -> None:
     """Say what Apple's Swift package would refuse of a bundle."""
     from patcomp.commands.common import require_transformers
-    from patcomp.commands.torchvision import declare_operators
 
-    declare_operators()  # the kinds of bundles import transformers, which imports torchvision
     require_transformers("the kinds of bundles")
     from patcomp.bundles import check_bundle
 

@@ -6,6 +6,7 @@
 It needs transformers: `pip install "patcomp[models]"`. `docs/language-models.md` is the guide.
 """
 
+import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.bundle import Bundle
 from patcomp.language.bundle_check import check_bundle

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from patcomp.bundle_folders.contract import problem
+from patcomp.bundle_folders.contract import general_problems, problem
+from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
+from patcomp.bundle_folders.json_files import metadata_in, object_in
 from patcomp.emit.asset import load
 from patcomp.errors import AssetError, Problem, reason_of
-from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VERSION, VISION
+from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
 from patcomp.language.dynamic_check import dynamic_problems
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.static_check import is_static, static_problems
@@ -25,16 +27,28 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
         path: the folder of the bundle.
     """
     folder = Path(path)
-    if not folder.is_dir():
-        return (problem(f"{str(folder)!r} is not a folder"),)
-    metadata, problems = _metadata(folder)
-    if metadata is None:
-        return tuple(problems)
-    problems += _keys(metadata)
+    try:
+        metadata = metadata_in(folder)
+    except BundleError as error:
+        return (problem(str(error)),)
+    found = general_problems(folder, metadata)
+    if metadata.get("kind") not in (LANGUAGE, VISION):
+        found.append(problem(f"kind is {metadata.get('kind')!r}, and must be {LANGUAGE!r} or {VISION!r}"))
+    return (*found, *language_problems(folder, metadata))
+
+
+def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    """The problems of what bundles of these kinds have beside the metadata of all kinds.
+
+    Args:
+        folder: of the bundle.
+        metadata: its `metadata.json`.
+    """
+    problems = _keys(metadata)
     language = metadata.get("language") if isinstance(metadata.get("language"), dict) else {}
     assert isinstance(language, dict)
-    if language.get("embedded_tokenizer", True) and not (folder / "tokenizer" / "tokenizer.json").is_file():
-        problems.append(problem("there is no tokenizer/tokenizer.json, so the package would ask the hub for it"))
+    if language.get("embedded_tokenizer", True):
+        problems += _tokenizer(folder / "tokenizer" / "tokenizer.json")
     assets = metadata.get("assets") if isinstance(metadata.get("assets"), dict) else {}
     assert isinstance(assets, dict)
     if metadata.get("kind") == VISION:
@@ -43,28 +57,11 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
         problems += _asset(folder / assets[MAIN], language)
         if PER_LAYER in metadata:
             problems += _table(folder, metadata[PER_LAYER])
-    return tuple(problems)
+    return problems
 
 
-def _metadata(folder: Path) -> tuple[dict[str, Any] | None, list[Problem]]:
-    file = folder / "metadata.json"
-    if not file.is_file():
-        return None, [problem("there is no metadata.json")]
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        return None, [problem(f"metadata.json is not JSON: {error}")]
-    return (found, []) if isinstance(found, dict) else (None, [problem("metadata.json is not an object")])
-
-
-def _keys(metadata: dict[str, Any]) -> list[Problem]:
+def _keys(metadata: Mapping[str, Any]) -> list[Problem]:
     problems = []
-    if metadata.get("metadata_version") != VERSION:
-        problems.append(problem(f"metadata_version is {metadata.get('metadata_version')!r}, and must be {VERSION!r}"))
-    if metadata.get("kind") not in (LANGUAGE, VISION):
-        problems.append(problem(f"kind is {metadata.get('kind')!r}, and must be {LANGUAGE!r} or {VISION!r}"))
-    if not isinstance(metadata.get("name"), str) or not metadata["name"]:
-        problems.append(problem("name is missing"))
     assets = metadata.get("assets")
     for role in (MAIN, EMBEDDING, TOWER) if metadata.get("kind") == VISION else (MAIN,):
         if not isinstance(assets, dict) or not isinstance(assets.get(role), str):
@@ -78,6 +75,17 @@ def _keys(metadata: dict[str, Any]) -> list[Problem]:
         if type(language.get(key)) is not int or language[key] < 1:
             problems.append(problem(f"language.{key} is {language.get(key)!r}, and must be a positive integer"))
     return problems
+
+
+def _tokenizer(file: Path) -> list[Problem]:
+    """The problems of the tokenizer's file."""
+    try:
+        object_in(file)
+    except FileNotFoundError:
+        return [problem("there is no tokenizer/tokenizer.json, so the package would ask the hub for it")]
+    except BundleError as error:
+        return [problem(str(error))]
+    return []
 
 
 def _table(folder: Path, described: Any) -> list[Problem]:

@@ -32,9 +32,6 @@ ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with C
 OUTSIDE = "each call takes per-layer embeddings as an input, which Apple's engines do not give"
 """A note about bundles with embeddings outside of the asset."""
 
-VERSION = "0.2"
-"""The only version of `metadata.json` that is accepted."""
-
 CAPACITY = 256
 """How many tokens the first cache holds; it is doubled as needed."""
 

@@ -21,7 +21,7 @@ class Checkpoint:
     name: str
     """The name of the folder, or that of the id."""
     identifier: str
-    """The path as it was given, or the id."""
+    """The path, or the id."""
 
 
 def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Checkpoint:
@@ -35,7 +35,7 @@ def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Chec
         LanguageModelError: the hub cannot be reached, or has no such checkpoint.
     """
     if not is_hub_id(given):
-        return Checkpoint(Path(given), Path(given).resolve().name, str(given))
+        return Checkpoint(Path(given), Path(given).resolve().name, str(Path(given)))
     from huggingface_hub import snapshot_download
 
     identifier = str(given)

@@ -47,7 +47,7 @@ class Source:
     folder: Path | None = None
     name: str | None = None
     identifier: str | None = None
-    """The path as it was given, or the id."""
+    """The path, or the id."""
     whole: str | None = None
     """The class of the model in the folder, if the language model is a part of it."""
     given: nn.Module | None = None
@@ -69,7 +69,7 @@ def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: b
     with step("downloading the checkpoint") if kept is None and is_hub_id(given) else nullcontext():
         checkpoint = (
             checkpoint_of(given, trust_remote_code=trust_remote_code) if kept is None else
-            Checkpoint(Path(kept.name), Path(given).stem, str(given))
+            Checkpoint(Path(kept.name), Path(given).stem, str(Path(given)))
         )  # fmt: skip
     config = checked_folder(checkpoint.folder, trust_remote_code=trust_remote_code)
     whole = whole_class(config)

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from patcomp.bundle_folders.contract import VERSION
 from patcomp.bundle_folders.json_files import compilation
 from patcomp.errors import reason_of
-from patcomp.language.contract import LANGUAGE, MAIN, VERSION
+from patcomp.language.contract import LANGUAGE, MAIN
 from patcomp.language.errors import LanguageModelError
 
 

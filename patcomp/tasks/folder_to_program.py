@@ -92,18 +92,17 @@ def entries_of(
     if chosen is not None and chosen not in CHOSEN:
         raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
     if isinstance(folder, str) and folder.startswith(TIMM):
-        _check_no_image(image, _TIMM)
-        return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed)
+        return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed, image)
     if weights is not None:
         raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
     place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
-        _check_no_image(image, _TIMM)
         check_weight_files(place, config)
-        return timm_models.of_folder(place, config, dtype, allowed)
+        return timm_models.of_folder(place, config, dtype, allowed, image)
     if "architectures" not in config and config.get("type") in robots.KINDS:
-        _check_no_image(image, "the observations of a policy are floats")
+        if image is not None:
+            raise PatcompError("the observations of a policy are floats; leave the size of an image out")
         check_weight_files(place, config)
         return robots.of_folder(place, config, dtype, allowed)
     name = class_name(config)
@@ -132,14 +131,6 @@ def entries_of(
             "by FILE.py:FUNCTION, a function that returns the module and its inputs"
         ) from error
     return found if image is None else with_image(found, place, image)
-
-
-_TIMM = "the transforms of timm compute with Pillow, and are no part of a program"
-
-
-def _check_no_image(image: tuple[int, int] | None, reason: str) -> None:
-    if image is not None:
-        raise PatcompError(f"{reason}; leave the size of an image out")
 
 
 def exported(entry: Entry) -> ExportedProgram:

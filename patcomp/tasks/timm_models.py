@@ -14,10 +14,21 @@ from patcomp.errors import PatcompError, near_names, reason_of
 from patcomp.hub import TIMM
 from patcomp.language.loading import DTYPES, STRICT, Allowed, check_names
 from patcomp.tasks.entries import Entry
+from patcomp.tasks.images import check_size, from_image
+from patcomp.tasks.timm_images import timm_transform
 
 
-def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT) -> list[Entry]:
+def of_folder(
+    folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT, image: tuple[int, int] | None = None
+) -> list[Entry]:
     """The function of a model that timm saved, with its configuration.
+
+    Args:
+        folder: of the model.
+        config: its `config.json`.
+        dtype: the type of the weights.
+        allowed: what `timm` cannot do; it must be the strict one.
+        image: height and width of an image of bytes, if the function takes one.
 
     Raises:
         PatcompError: timm is not installed, or the weights are not those of the model.
@@ -38,10 +49,16 @@ def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allo
         model = timm.create_model(f"local-dir:{folder.resolve()}", pretrained=True)
     except Exception as error:  # timm may raise any exception on a wrong configuration
         raise PatcompError(f"timm cannot load {str(folder)!r}: {reason_of(error)}") from error
-    return _entries(model, published["input_size"], dtype)
+    return _entries(timm, model, published["input_size"], dtype, image)
 
 
-def of_name(name: str, weights: str | Path | None, dtype: str, allowed: Allowed = STRICT) -> list[Entry]:
+def of_name(
+    name: str,
+    weights: str | Path | None,
+    dtype: str,
+    allowed: Allowed = STRICT,
+    image: tuple[int, int] | None = None,
+) -> list[Entry]:
     """The function of a model by timm's name of its architecture.
 
     Args:
@@ -49,6 +66,7 @@ def of_name(name: str, weights: str | Path | None, dtype: str, allowed: Allowed 
         weights: a file of its weights, `.safetensors`, or `.pth` of tensors alone.
         dtype: the type of the weights.
         allowed: how the weights may differ from the model's.
+        image: height and width of an image of bytes, if the function takes one.
 
     Raises:
         PatcompError: timm is not installed or has no such model, there is no file, or its weights are of another model.
@@ -74,7 +92,7 @@ def of_name(name: str, weights: str | Path | None, dtype: str, allowed: Allowed 
     found = model.load_state_dict({key: value for key, value in state.items() if key not in shapes}, strict=False)
     missing = set(found.missing_keys) - shapes.keys()
     check_names(Path(weights), name, missing, found.unexpected_keys, shapes, allowed)
-    return _entries(model, timm.data.resolve_model_data_config(model)["input_size"], dtype)
+    return _entries(timm, model, timm.data.resolve_model_data_config(model)["input_size"], dtype, image)
 
 
 def _timm(because: str) -> ModuleType:
@@ -104,7 +122,13 @@ def _state_of(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def _entries(model: nn.Module, size: tuple[int, int, int], dtype: str) -> list[Entry]:
+def _entries(
+    timm: ModuleType, model: nn.Module, size: tuple[int, int, int], dtype: str, image: tuple[int, int] | None
+) -> list[Entry]:
     channels, height, width = size
-    image = torch.linspace(-1, 1, channels * height * width, dtype=DTYPES[dtype]).reshape(1, channels, height, width)
-    return [Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": image}, ("logits",))]
+    pixels = torch.linspace(-1, 1, channels * height * width, dtype=DTYPES[dtype]).reshape(1, channels, height, width)
+    entry = Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": pixels}, ("logits",))
+    if image is None:
+        return [entry]
+    check_size(image)
+    return [from_image(entry, timm_transform(timm, timm.data.resolve_model_data_config(model), image), image)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 declare_operators()  # before diffusers and transformers import torchvision
 
@@ -23,11 +23,31 @@ Pipelines = Callable[[str], tuple[Path, Path]]
 
 
 @pytest.fixture(scope="session")
+def further_folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a pipeline by the name of its function in `further_pipelines.py`."""
+    from tests.bundles import further_pipelines as module
+
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            made[name] = getattr(module, name)(tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
 def pipelines(
-    stable_diffusion_folder: Path, stable_diffusion_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+    stable_diffusion_folder: Path,
+    stable_diffusion_bundle: Path,
+    further_folders: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Pipelines:
-    """The folder and the bundle, in float32, of a pipeline by the name of its function in `pipelines.py`."""
+    """The folder and the bundle, in float32, of a pipeline by the name of its function in `pipelines.py` or
+    `further_pipelines.py`."""
     from patcomp.bundles import convert_bundle
+    from tests.bundles import further_pipelines as further
     from tests.bundles import pipelines as module
 
     made = {"stable_diffusion": (stable_diffusion_folder, stable_diffusion_bundle)}
@@ -35,8 +55,9 @@ def pipelines(
     def get(name: str) -> tuple[Path, Path]:
         if name not in made:
             place = tmp_path_factory.mktemp(name)
-            folder: Path = getattr(module, name)(place)
-            options = {"image_size": 32} if name.startswith("flux") else {}
+            of_others = hasattr(further, name)
+            folder: Path = further_folders(name) if of_others else getattr(module, name)(place)
+            options = further.OPTIONS[name] if of_others else {"image_size": 32} if name.startswith("flux") else {}
             made[name] = folder, convert_bundle(folder, out=place / "bundle", dtype="float32", **options)
         return made[name]
 

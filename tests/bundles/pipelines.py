@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import load_file
 
 
 def clip_tokenizer(folder: Path) -> int:
@@ -18,6 +20,33 @@ def clip_tokenizer(folder: Path) -> int:
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\na b\n")
     return len(words)
+
+
+def of_diffusers(folder: Path, *, seed: int, **options: Any) -> np.ndarray:
+    """The image, video or sound that the pipeline of diffusers in a folder makes."""
+    import diffusers
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    name = json.loads((folder / "model_index.json").read_text())["_class_name"]
+    without: dict[str, Any] = {}
+    if name == "StableDiffusion3Pipeline":
+        without = {"text_encoder_3": None, "tokenizer_3": None}
+        options["max_sequence_length"] = 77
+    if name == "WanPipeline":  # diffusers loads its transformer only where accelerate is installed
+        kind, place = diffusers.WanTransformer3DModel, folder / "transformer"
+        without["transformer"] = kind.from_config(kind.load_config(place)).eval()
+        without["transformer"].load_state_dict(load_file(place / "diffusion_pytorch_model.safetensors"))
+    pipeline = getattr(diffusers, name).from_pretrained(folder, low_cpu_mem_usage=False, **without)
+    pipeline.set_progress_bar_config(disable=True)
+    made = pipeline(output_type="np", generator=torch.Generator().manual_seed(seed), **options)
+    found: np.ndarray = next(iter(made.values()))[0]
+    return found
+
+
+def signal_to_noise(image: np.ndarray, wanted: np.ndarray) -> float:
+    """In dB, of images from 0 to 1."""
+    return float(-10 * np.log10(np.mean((image.astype(np.float64) - wanted) ** 2) + 1e-30))
 
 
 def stable_diffusion(folder: Path) -> Path:
@@ -83,7 +112,7 @@ def stable_diffusion_3(folder: Path) -> Path:
     )  # fmt: skip
     pipeline = StableDiffusion3Pipeline(
         transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
-        vae=_autoencoder(16, shift_factor=0.0609, scaling_factor=1.5305, use_quant_conv=False,
+        vae=small_autoencoder(16, shift_factor=0.0609, scaling_factor=1.5305, use_quant_conv=False,
                          use_post_quant_conv=False),
         text_encoder=_clip(count, 16, 12), text_encoder_2=_clip(count, 32, 24), text_encoder_3=None, tokenizer_3=None,
         tokenizer=CLIPTokenizer.from_pretrained(folder / "words", model_max_length=77),
@@ -107,7 +136,7 @@ def stable_diffusion_xl(folder: Path) -> Path:
         addition_time_embed_dim=8, transformer_layers_per_block=(1, 2), projection_class_embeddings_input_dim=72,
     )  # fmt: skip
     pipeline = StableDiffusionXLPipeline(
-        vae=_autoencoder(4, scaling_factor=0.13025), text_encoder=_clip(count, 16, None),
+        vae=small_autoencoder(4, scaling_factor=0.13025), text_encoder=_clip(count, 16, None),
         text_encoder_2=_clip(count, 32, 24), unet=unet, add_watermarker=False,
         tokenizer=CLIPTokenizer.from_pretrained(folder / "words", model_max_length=77),
         tokenizer_2=CLIPTokenizer.from_pretrained(folder / "words", model_max_length=77),
@@ -180,7 +209,7 @@ def _clip(count: int, width: int, projection: int | None) -> Any:
     return CLIPTextModel(config) if projection is None else CLIPTextModelWithProjection(config)
 
 
-def _autoencoder(channels: int, **options: Any) -> Any:
+def small_autoencoder(channels: int, **options: Any) -> Any:
     from diffusers import AutoencoderKL
 
     return AutoencoderKL(
@@ -203,7 +232,7 @@ def flux(folder: Path) -> Path:
     t5 = T5EncoderModel(T5Config(vocab_size=len(words), d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2))
     pipeline = FluxPipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
-        vae=_autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611, use_quant_conv=False,
+        vae=small_autoencoder(16, shift_factor=0.1159, scaling_factor=0.3611, use_quant_conv=False,
                          use_post_quant_conv=False),
         text_encoder=_clip(count, 24, None), text_encoder_2=t5, tokenizer_2=words, transformer=transformer,
         tokenizer=CLIPTokenizer.from_pretrained(folder / "words", model_max_length=77),

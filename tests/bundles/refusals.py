@@ -53,6 +53,26 @@ def config(**values: Any) -> Change:
     return edited(lambda metadata: metadata["config"].update(values))
 
 
+def block(**values: Any) -> Change:
+    """A change of the block `diffusion`; None removes a value."""
+
+    def change(metadata: dict[str, Any]) -> None:
+        found = {**metadata["diffusion"], **values}
+        metadata["diffusion"] = {name: value for name, value in found.items() if value is not None}
+
+    return edited(change)
+
+
+def assets(**files: str | None) -> Change:
+    """A change of the assets; None removes one."""
+
+    def change(metadata: dict[str, Any]) -> None:
+        found = {**metadata["assets"], **files}
+        metadata["assets"] = {role: file for role, file in found.items() if file is not None}
+
+    return edited(change)
+
+
 def of_class(name: str) -> Change:
     """The folder of a checkpoint names another class."""
     return edited(lambda content: content.update(architectures=[name]), "config.json")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tests.bundles.pipelines import clip_tokenizer
@@ -28,6 +29,11 @@ def _random(model: Any) -> Any:
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, 0, max(parameter.shape[-1], 8) ** -0.5)
     return model.eval()
+
+
+def photo(size: int) -> np.ndarray:
+    """A square of random pixels."""
+    return np.random.default_rng(2).integers(0, 256, (size, size, 3), dtype=np.uint8)
 
 
 def sam(folder: Path) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from patcomp.bundles import check_bundle, convert_bundle
-from patcomp.bundles import folder_to_bundle as converting
+from patcomp.bundles import components as converting
 from tests.bundles.refusals import assert_refused
 from tests.helpers.command import Command
 
@@ -77,7 +77,7 @@ DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (lambda b: (b / "metadata.json").unlink(), "there is no metadata.json"),
     "no JSON": (lambda b: (b / "metadata.json").write_text("{"), "is not JSON"),
     "another version": (_edited(lambda m: m.update(metadata_version="1")), "metadata_version is '1'"),
-    "another kind": (_edited(lambda m: m.update(kind="painter")), "kind is 'painter', and must be one of llm"),
+    "another kind": (_edited(lambda m: m.update(kind="painter")), "kind is 'painter', and must be one of diffusion"),
     "no name": (_edited(lambda m: m.pop("name")), "name is missing"),
     "no assets": (_edited(lambda m: m.pop("assets")), "assets is missing"),
     "a file that is not there": (
@@ -127,15 +127,17 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "another pipeline": (
         lambda f: (f / "model_index.json").write_text('{"_class_name": "PaintPipeline"}'), {},
         "holds PaintPipeline, which becomes no bundle"),
-    "a language model": (_config(["LlamaForCausalLM"]), {}, "of which `patcomp convert-lm` makes a bundle"),
-    "a model of images and text": (
-        _config(["LlavaForConditionalGeneration"], vision_config={}), {}, "of which `patcomp convert-vlm` makes"),
+    "no class": (_config([]), {}, "holds no class that it names, which becomes no bundle"),
+    "a type that is no text": (_config(["Painter"], model_type=["x"]), {}, "holds Painter, which becomes no bundle"),
+    "a class that is no text": (_config([7]), {}, "holds 7, which becomes no bundle"),
     "a classifier": (
         _config(["ViTForImageClassification"]), {}, "becomes one asset; name the output NAME.aimodel"),
     "no scheduler": (_without("scheduler"), {}, "has no folder scheduler"),
     "no weights": (_without("unet/diffusion_pytorch_model.safetensors"), {}, "diffusers cannot load UNet2DCondition"),
     "an unknown kind": (lambda f: None, {"kind": "painter"}, "there is no kind 'painter'; the kinds are"),
     "an unknown option": (lambda f: None, {"steps": 4}, "have no option 'steps'; they have image_size"),
+    "an option of another type": (lambda f: None, {"image_size": "512"}, "image_size is '512', and must be a whole n"),
+    "a name that is no text": (lambda f: None, {"name": 7}, "name is 7, and must be a text"),
     "an unknown type": (lambda f: None, {"dtype": "int4"}, "dtype is one of float16"),
     "a size that does not divide": (lambda f: None, {"image_size": 65}, "must be a multiple of 8"),
 }  # fmt: skip

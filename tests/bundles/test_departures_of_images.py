@@ -13,27 +13,7 @@ import pytest
 
 from patcomp.bundles import check_bundle
 from tests.bundles.conftest import Pipelines
-from tests.bundles.refusals import Change, assert_refused, edited, without
-
-
-def block(**values: Any) -> Change:
-    """A change of the block `diffusion`; None removes a value."""
-
-    def change(metadata: dict[str, Any]) -> None:
-        found = {**metadata["diffusion"], **values}
-        metadata["diffusion"] = {name: value for name, value in found.items() if value is not None}
-
-    return edited(change)
-
-
-def assets(**files: str | None) -> Change:
-    """A change of the assets; None removes one."""
-
-    def change(metadata: dict[str, Any]) -> None:
-        found = {**metadata["assets"], **files}
-        metadata["assets"] = {role: file for role, file in found.items() if file is not None}
-
-    return edited(change)
+from tests.bundles.refusals import Change, assert_refused, assets, block, edited, exchanged, without
 
 
 def renamed(role: str, file: str) -> Change:
@@ -84,7 +64,21 @@ STABLE_DIFFUSION_3: Mapping[str, tuple[Change, str]] = {
     "another shift": (block(decoder_shift_factor=0.0), "decoder_shift_factor is 0.0, and the autoencoder's"),
     "no second merges": (without("tokenizer_2/merges.txt"), "there is no tokenizer_2/merges.txt"),
     "another size": (block(image_size=64), "the input sample of transformer is 2 x 16 x 4 x 4"),
-}
+    "no transformer": (assets(transformer=None), "assets.transformer is missing"),
+    "no vocabulary": (without("tokenizer/vocab.json"), "there is no tokenizer/vocab.json, which Swift"),
+    "no decoder": (assets(vae_decoder=None), "assets.vae_decoder is missing"),
+    "a guidance as a text": (block(default_guidance_scale="7"), "default_guidance_scale is '7', and must be a number"),
+    "the first text encoder for the transformer": (
+        assets(transformer="TextEncoder.aimodel"), "the inputs of transformer are input_ids; they must be sample"),
+    "exchanged halves": (
+        exchanged("VAEDecoder.aimodel", "VAEEncoder.aimodel"), "of vae_decoder is 1 x 3 x 32 x 32"),
+    "a damaged asset": (lambda bundle: (bundle / "MMDiT.aimodel" / "main.mlirb").write_bytes(b"ML"), "is damaged"),
+    "a record of another pipeline": (
+        edited(lambda m: m["diffusers"].update(pipeline="StableDiffusionPipeline")),
+        "diffusers.pipeline is 'StableDiffusionPipeline', and diffusion.type 'stable-diffusion-3'"),
+    "a record without a text encoder": (
+        edited(lambda m: m["diffusers"]["models"].pop("text_encoder_2")), "diffusers.models has no text_encoder_2"),
+}  # fmt: skip
 FLUX2: Mapping[str, tuple[Change, str]] = {
     "no statistics": (without("vae_bn_mean.npy"), "there is no vae_bn_mean.npy, which Swift reads"),
     "no variances": (without("vae_bn_var.npy"), "there is no vae_bn_var.npy, which Swift reads"),
@@ -144,15 +138,16 @@ BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
     "a guidance as an input": (
         edited(lambda c: c.update(time_cond_proj_dim=4), "unet/config.json"), {}, "takes the guidance as an input"),
     "a type that Swift does not fill": (lambda f: None, {"dtype": "bfloat16"}, "got the dtype bfloat16"),
-    "a size that is no number": (lambda f: None, {"image_size": "large"}, "image_size is large, and must be"),
+    "a size that is no number": (lambda f: None, {"image_size": "large"}, "image_size is 'large', and must be"),
     "a size of nothing": (lambda f: None, {"image_size": 0}, "image_size is 0, and must be a multiple of 8"),
     "an odd half": (lambda f: None, {"image_size": 72, "half": True}, "must be a multiple of 16"),
     "a broken configuration": (lambda f: (f / "unet" / "config.json").write_text("{"), {}, "is not JSON"),
     "no tokenizer": (lambda f: shutil.rmtree(f / "tokenizer"), {}, "has no folder tokenizer"),
     "another kind": (lambda f: None, {"kind": "diffusion_for_other_hosts"}, "holds StableDiffusionPipeline; bundles"),
     "a pipeline that is not done": (
-        edited(lambda c: c.update(_class_name="QwenImagePipeline"), "model_index.json"), {},
-        "holds QwenImagePipeline, which becomes no bundle"),
+        edited(lambda c: c.update(_class_name="HunyuanVideoPipeline"), "model_index.json"), {},
+        "holds HunyuanVideoPipeline, which becomes no bundle"),
+    "a width of an image": (lambda f: None, {"width": 64}, "width is an option for videos, and Stable"),
 }  # fmt: skip
 
 

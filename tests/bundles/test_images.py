@@ -15,6 +15,7 @@ from patcomp.bundles import BundleError, convert_bundle, generate_image
 from patcomp.bundles.diffusion.tiles import decoded_in_tiles, starts
 from patcomp.bundles.diffusion.variants import VARIANTS
 from tests.bundles.conftest import Pipelines
+from tests.bundles.pipelines import of_diffusers, signal_to_noise
 from tests.helpers.command import Command
 
 SLOW = ("stable_diffusion_xl", "flux2_klein", "flux")
@@ -22,28 +23,8 @@ NAMES = ["stable_diffusion", "stable_diffusion_3", *(pytest.param(name, marks=py
 
 
 def image_of_diffusers(folder: Path, prompt: str, size: int, seed: int, **options: Any) -> np.ndarray:
-    """What the pipeline of diffusers makes."""
-    import diffusers
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    name = json.loads((folder / "model_index.json").read_text())["_class_name"]
-    without = {"text_encoder_3": None, "tokenizer_3": None} if name == "StableDiffusion3Pipeline" else {}
-    pipeline = getattr(diffusers, name).from_pretrained(folder, low_cpu_mem_usage=False, **without)
-    pipeline.set_progress_bar_config(disable=True)
-    if without:
-        options["max_sequence_length"] = 77
-    made = pipeline(
-        prompt=prompt, height=size, width=size, output_type="np", generator=torch.Generator().manual_seed(seed),
-        **options,
-    )  # fmt: skip
-    image: np.ndarray = made.images[0]
-    return image
-
-
-def signal_to_noise(image: np.ndarray, wanted: np.ndarray) -> float:
-    """In dB, of images from 0 to 1."""
-    return float(-10 * np.log10(np.mean((image.astype(np.float64) - wanted) ** 2) + 1e-30))
+    """The image that the pipeline of diffusers makes."""
+    return of_diffusers(folder, prompt=prompt, height=size, width=size, seed=seed, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -31,10 +31,6 @@ def sam(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
     return model, place / "sam", convert_bundle(place / "sam", out=place / "bundle", dtype="float32", points=4)
 
 
-def photo(size: int) -> np.ndarray:
-    return np.random.default_rng(2).integers(0, 256, (size, size, 3), dtype=np.uint8)
-
-
 def outputs_of(bundle: Path, inputs: dict[str, np.ndarray]) -> list[dict[str, torch.Tensor]]:
     """The outputs of a bundle, on the evaluator and on the runtime."""
     asset = bundle / "Segmenter.aimodel"
@@ -49,7 +45,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 def check_points(model: Any, processor: Any, bundle: Path, points: list[list[int]], labels: list[int]) -> None:
     """The masks of a photo are those of upstream's model behind its processor, before and after its post-processing."""
-    image = photo(64)
+    image = segmenters.photo(64)
     given = processor(images=image, return_tensors="pt")
     asked = torch.tensor([[points]], dtype=torch.float32), torch.tensor([[labels]])
     with torch.no_grad():
@@ -117,7 +113,7 @@ def test_texts(tmp_path: Path) -> None:
     processor = AutoImageProcessor.from_pretrained(tmp_path / "sam3")
     text = AutoTokenizer.from_pretrained(tmp_path / "sam3")(
         ["a cab"], padding="max_length", max_length=32, return_tensors="pt")  # fmt: skip
-    pixels = processor(images=photo(112), return_tensors="pt")["pixel_values"]
+    pixels = processor(images=segmenters.photo(112), return_tensors="pt")["pixel_values"]
     assert 0 < text["attention_mask"].sum() < 32
     with torch.no_grad():
         wanted = model(pixel_values=pixels, input_ids=text["input_ids"], attention_mask=text["attention_mask"])
@@ -237,6 +233,9 @@ BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "another model": (_edited("config.json", model_type="vit"), {"kind": "segmenter"}, "is no segmenter: sam"),
     "an unknown option": (lambda f: None, {"size": 64}, "have no option 'size'; they have queries, points, length"),
     "no points": (lambda f: None, {"points": 0}, "points is 0, and must be a number of at least 1"),
+    "three functions of points": (lambda f: None, {"functions": 3}, "functions is 3, and must be 1 for"),
+    "two functions of a text": (
+        _edited("config.json", model_type="sam3"), {"functions": 2}, "functions is 2, and must be 1 or 3"),
     "SAM 3 without its tokenizer": (
         lambda f: [_edited("config.json", model_type="sam3")(f),
                    _edited("preprocessor_config.json", image_mean=[0.5] * 3, image_std=[0.5] * 3)(f)],

@@ -223,6 +223,10 @@ SPEECH_T5: dict[str, tuple[Change, str]] = {
     "no tokenizer": (without("processor/tokenizer_config.json"), "there is no processor/tokenizer_config.json"),
     "a damaged asset": (without("main.aimodel/main.mlirb"), "is not an asset"),
     "exchanged assets": (exchanged("main.aimodel", "vocoder.aimodel"), "main.aimodel has no function 'encode'"),
+    "other bins": (config(num_mel_bins=80), "the input frame of step is 1 x 1 x 8 of float32, and must be 1 x 1 x 80"),
+    "other layers": (config(prenet_layers=3), "the input dropout of step is 2 x 1 x 16 of float32, and must be 3 x 1"),
+    "another speaker": (config(speaker_embedding_dim=9), "the input speaker_embedding of step is 1 x 6 of float32"),
+    "another factor": (config(reduction_factor=1), "the output spectrum of step is 1 x 2 x 8 of float32, and must be"),
     "one asset twice": (
         edited(lambda m: m["assets"].update(vocoder="main.aimodel")), "main.aimodel has no function 'main'"),
 }  # fmt: skip

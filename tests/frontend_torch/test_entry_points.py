@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.native import Native
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir.module import graph_name, names_of
 from patcomp.ir.types import TensorType
+from patcomp.torchvision import declare_operators
 from tests.frontend_torch.models import export
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.commands.torchvision import declare_operators
 from patcomp.evaluate.eager import registered_overload
+from patcomp.torchvision import declare_operators
 from tests.helpers.library_ops import SCHEMAS
 
 

@@ -103,7 +103,7 @@ def make_folder(place: Path) -> dict[str, Any]:
 
     import patcomp
     from patcomp import TorchConverter
-    from patcomp.commands.torchvision import declare_operators
+    from patcomp.torchvision import declare_operators
 
     declare_operators()
     (place / "nets.py").write_text(NETS)

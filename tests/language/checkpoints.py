@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from patcomp.commands.torchvision import declare_operators
 from patcomp.language.choices import CloseChoices
+from patcomp.torchvision import declare_operators
 
 declare_operators()
 

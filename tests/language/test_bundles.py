@@ -66,8 +66,8 @@ def test_the_model_is_not_changed(tmp_path: Path) -> None:
 
 DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (lambda path: (path / "metadata.json").unlink(), "there is no metadata.json"),
-    "no JSON": (lambda path: (path / "metadata.json").write_text("{"), "metadata.json is not JSON"),
-    "a list": (lambda path: (path / "metadata.json").write_text("[]"), "metadata.json is not an object"),
+    "no JSON": (lambda path: (path / "metadata.json").write_text("{"), "metadata.json' is not JSON"),
+    "a list": (lambda path: (path / "metadata.json").write_text("[]"), "metadata.json' must hold a JSON object"),
     "another version": (edited(lambda it: it.update(metadata_version="0.1")), "metadata_version is '0.1'"),
     "no version": (edited(lambda it: it.pop("metadata_version")), "metadata_version is None"),
     "another kind": (edited(lambda it: it.update(kind="diffusion")), "kind is 'diffusion'"),
@@ -81,6 +81,8 @@ DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another vocabulary": (edited(lambda it: it["language"].update(vocab_size=95)), "their last size must be"),
     "no context": (edited(lambda it: it["language"].pop("max_context_length")), "max_context_length is None"),
     "no tokenizer": (lambda path: shutil.rmtree(path / "tokenizer"), "there is no tokenizer/tokenizer.json"),
+    "a broken tokenizer": (
+        lambda path: (path / "tokenizer/tokenizer.json").write_text("{"), "tokenizer.json' is not JSON"),
     "another asset's name": (edited(lambda it: it["assets"].update(main="big.aimodel")), "there is no asset"),
     "a damaged asset": (lambda path: (path / "small.aimodel/main.mlirb").write_bytes(b"?"), "is damaged"),
 }  # fmt: skip
@@ -223,7 +225,7 @@ def test_no_model_of_transformers(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 declare_operators()
 from patcomp.emit import program
 from patcomp.bundle_folders.errors import BundleError

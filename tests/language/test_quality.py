@@ -106,7 +106,7 @@ def test_several_are_reported_in_order(bundle: Bundle, text: Path) -> None:
 
 WRONG = {
     "compare without names": (["{bundle}", "--compare"], "error: name what to compare behind --compare: w8 w4_block32"),
-    "names without compare": (["{bundle}", "w8", "-o", "x"], "error: name what to compare behind --compare"),
+    "names without compare": (["{bundle}", "w8", "-o", "x"], "error: w8: a scheme is the value of --config"),
     "compare without a text": (["{bundle}", "--compare", "w8", "w4"], "name the folder of the new bundle with"),
     "compare and write": (
         ["{bundle}", "--compare", "w8", "w4", "--check", "{text}", "-o", "x"], "--compare goes with --check TEXT and"

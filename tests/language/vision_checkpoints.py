@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from patcomp.commands.torchvision import declare_operators
 from patcomp.language.vision.tower import Tower
+from patcomp.torchvision import declare_operators
 
 declare_operators()
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
-from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.native import Native
+from patcomp.torchvision import declare_operators
 from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker
 

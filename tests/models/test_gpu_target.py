@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.commands.torchvision import declare_operators
 from patcomp.emit.native import Native
+from patcomp.torchvision import declare_operators
 from tests.helpers.as_users_run import AS_USERS_RUN
 
 pytestmark = AS_USERS_RUN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 declare_operators()  # the models are imported below, where they are made
 

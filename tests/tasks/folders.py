@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from patcomp.commands.torchvision import declare_operators
+from patcomp.torchvision import declare_operators
 
 declare_operators()
 

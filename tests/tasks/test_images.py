@@ -146,3 +146,31 @@ def test_boxes_in_a_photo(tmp_path: Path, native: Native) -> None:
         assert torch.equal(boxes["labels"], wanted["labels"])
         torch.testing.assert_close(boxes["boxes"], wanted["boxes"], atol=1e-3, rtol=0)
         torch.testing.assert_close(boxes["scores"], wanted["scores"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["VideoMAEForVideoClassification", "VJEPA2ForVideoClassification"])
+def test_videos(name: str, tmp_path: Path, native: Native) -> None:
+    """From the bytes of frames to logits: those of upstream's video processor and model."""
+    from transformers import VideoMAEVideoProcessor, VJEPA2VideoProcessor
+
+    model = folder(tmp_path, name)
+    if name.startswith("VideoMAE"):
+        processor: Any = VideoMAEVideoProcessor(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32})
+    else:
+        processor = VJEPA2VideoProcessor(crop_size=32)
+    processor.save_pretrained(tmp_path)
+    program = convert_folder(tmp_path, image=(47, 65))
+    frames = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (4, 47, 65, 3), dtype=np.uint8))
+    made = processor(videos=[list(frames.permute(0, 3, 1, 2))], return_tensors="pt", do_sample_frames=False)
+    with torch.no_grad():
+        wanted = model(next(value for key, value in made.items() if key.startswith("pixel_values"))).logits
+    for found in runs(program, native, "main", {"frames": frames}):
+        torch.testing.assert_close(found["logits"], wanted, atol=1e-5 * float(wanted.abs().max()), rtol=0)
+
+
+def test_videos_without_a_processor(tmp_path: Path) -> None:
+    folder(tmp_path, "VideoMAEForVideoClassification")
+    with pytest.raises(PatcompError, match="has no video processor that transformers can load") as caught:
+        convert_folder(tmp_path, image=(47, 65))
+    assert "\n" not in str(caught.value)

@@ -64,6 +64,36 @@ def test_a_folder_of_timm_without_a_weight(tmp_path: Path) -> None:
         convert_folder(tmp_path)
 
 
+SIZES = {"resnet18": (300, 333), "vit_tiny_patch16_224": (224, 260), "convnext_atto": (256, 256)}
+"""Images that are resized, or not (the last one), and cropped."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIZES)
+def test_bytes_of_an_image(name: str, tmp_path: Path, native: Native) -> None:
+    """Pixels are those of timm's transform, up to 2 of 255 in a hundredth of the resized ones."""
+    timm = pytest.importorskip("timm")
+    from PIL import Image
+
+    from patcomp.tasks.timm_images import timm_transform
+
+    torch.manual_seed(0)
+    model = timm.create_model(name, num_classes=5).eval()
+    timm.models.save_for_hf(model, tmp_path / "model", safe_serialization=True)
+    program = convert_folder(tmp_path / "model", image=SIZES[name])
+    bytes_ = torch.randint(0, 256, (*SIZES[name], 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    config = timm.data.resolve_model_data_config(model)
+    own = timm.data.create_transform(**config)(Image.fromarray(bytes_.numpy()))[None]
+    pixels = timm_transform(timm, config, SIZES[name])(bytes_.permute(2, 0, 1))["pixel_values"]
+    apart = (pixels - own).abs() > 1e-5
+    assert apart.float().mean() < (0.01 if name != "convnext_atto" else 1e-9)
+    with torch.no_grad():
+        wanted, upstream = model(pixels), model(own)
+    for found in runs(program, native, "main", {"image": bytes_}):
+        torch.testing.assert_close(found["logits"], wanted, atol=1e-5 * float(wanted.abs().max()), rtol=0)
+        torch.testing.assert_close(found["logits"], upstream, atol=1e-3 * float(wanted.abs().max()), rtol=0)
+
+
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     """A module `timm` with one architecture, whose head has as many classes as it is asked for."""
 
@@ -168,3 +198,72 @@ def test_folders_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(PatcompError, match="has its weights in pickled files of PyTorch"):
         convert_folder(tmp_path)
+
+
+class MaybeToTensor:
+    """timm's step that makes a tensor of an image."""
+
+    def __call__(self, image: Any) -> torch.Tensor:
+        from torchvision.transforms import functional
+
+        return functional.to_tensor(image)
+
+
+class ResizeToSequence:
+    """A step of timm that is of no class of torchvision."""
+
+
+def transform(mode: str, *others: Any) -> Any:
+    from torchvision import transforms
+
+    return transforms.Compose([
+        transforms.Resize(10, interpolation=transforms.InterpolationMode(mode)), transforms.CenterCrop((8, 8)),
+        MaybeToTensor(), transforms.Normalize(mean=torch.tensor([0.4] * 3), std=torch.tensor([0.5] * 3)), *others,
+    ])  # fmt: skip
+
+
+def test_bytes_of_an_image_with_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: Native) -> None:
+    from PIL import Image
+    from safetensors.torch import save_file
+
+    model = stand_in(monkeypatch)
+    timm = sys.modules["timm"]
+    timm.data.resolve_model_data_config = lambda model: {"input_size": (3, 8, 8), "std": (0.5,) * 3}
+    timm.data.create_transform = lambda **config: transform("bicubic")
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    program = convert_folder("timm:small", weights=tmp_path / "weights.safetensors", image=(30, 21))
+    bytes_ = torch.randint(0, 256, (30, 21, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        wanted = model(transform("bicubic")(Image.fromarray(bytes_.numpy()))[None])
+    for found in runs(program, native, "main", {"image": bytes_}):
+        torch.testing.assert_close(found["logits"], wanted, atol=0.05, rtol=0)  # a few pixels differ by 1 of 255
+
+
+@pytest.mark.parametrize(
+    ("made", "size", "message"),
+    [(lambda: transform("bicubic"), (0, 9), "an image of 0x9 has no pixels"),
+     (lambda: transform("lanczos"), (30, 21), r"has the step Resize \(lanczos\), which has no equal in PyTorch"),
+     (lambda: transform("bilinear", ResizeToSequence()), (30, 21), "has the step ResizeToSequence, which has no equal"),
+     (lambda: transform("bilinear", MaybeToTensor()), (30, 21), "computes other pixels than PyTorch")],
+)  # fmt: skip
+def test_transforms_without_an_equal(
+    made: Any, size: tuple[int, int], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+
+    model = stand_in(monkeypatch)
+    timm = sys.modules["timm"]
+    timm.data.resolve_model_data_config = lambda model: {"input_size": (3, 8, 8), "std": (0.5,) * 3}
+    timm.data.create_transform = lambda **config: made()
+    if "other pixels" in message:  # the second one would be an error of torchvision
+        monkeypatch.setattr(MaybeToTensor, "__call__", lambda self, image: _tensor(image) * 0.9)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    with pytest.raises(PatcompError, match=message) as caught:
+        convert_folder("timm:small", weights=tmp_path / "weights.safetensors", image=size)
+    assert "\n" not in str(caught.value)
+
+
+def _tensor(image: Any) -> torch.Tensor:
+    from torchvision.transforms import functional
+
+    return image if isinstance(image, torch.Tensor) else functional.to_tensor(image)

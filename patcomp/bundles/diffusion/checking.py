@@ -17,6 +17,11 @@ _NUMBERS = (
     "encoder_scale_factor", "decoder_scale_factor", "decoder_shift_factor", "default_guidance_scale", "default_steps",
     "batch_norm_eps", "rope_theta",
 )  # fmt: skip
+_OF_THE_AUTOENCODER = {
+    "decoder_scale_factor": "scaling_factor", "decoder_shift_factor": "shift_factor", "latents_mean": "latents_mean",
+    "latents_std": "latents_std", "sampling_rate": "sampling_rate",
+}  # fmt: skip
+"""Values of the block `diffusion`, and those of the autoencoder's configuration that they repeat."""
 _SCHEDULER = ("training_steps", "beta_start", "beta_end", "beta_schedule")
 _PREDICTIONS = {
     "stable-diffusion": ("epsilon", "v_prediction"), "stable-diffusion-3": ("flow", "flow_matching"),
@@ -39,7 +44,7 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     variant = types.get(block.get("type", "stable-diffusion"))
     if variant is None:
         return [problem(f"diffusion.type is {block.get('type')!r}, and must be one of {', '.join(types)}")]
-    found = [*_block_problems(block), *_file_problems(bundle, variant)]
+    found = [*_block_problems(block, variant), *_file_problems(bundle, variant)]
     roles = [part for part in variant.assets or variant.parts if not _is_there(part, assets)]
     found += [problem(f"assets.{role} is missing") for role in roles]
     if not {"vae_decoder", "vae_decoder_half"} & set(assets):
@@ -76,7 +81,7 @@ def record_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if found:
         return found
     config = record["models"]["vae"].get("config", {})
-    for own, name in (("decoder_scale_factor", "scaling_factor"), ("decoder_shift_factor", "shift_factor")):
+    for own, name in _OF_THE_AUTOENCODER.items():
         if own in block and block[own] != (config.get(name) or 0.0):
             found.append(
                 problem(f"diffusion.{own} is {block[own]}, and the autoencoder's {name} is {config.get(name)}")
@@ -88,7 +93,7 @@ def _is_there(part: str, assets: Mapping[str, str]) -> bool:
     return part in assets or (part == "transformer" and "transformer_512" in assets)
 
 
-def _block_problems(block: Mapping[str, Any]) -> list[Problem]:
+def _block_problems(block: Mapping[str, Any], variant: type[Variant]) -> list[Problem]:
     """What is wrong with the values of the block."""
     found = [problem(f"diffusion.{name} is {block[name]!r}, and must be a number") for name in _NUMBERS
              if not _is_number(block.get(name, 0))]  # fmt: skip
@@ -100,6 +105,9 @@ def _block_problems(block: Mapping[str, Any]) -> list[Problem]:
         found.append(problem(
             f"diffusion.prediction_type is {block['prediction_type']!r}, and must be one of {', '.join(predictions)}"
         ))  # fmt: skip
+    found += [problem(f"diffusion.{name} is {block.get(name)!r}, and must be a whole number above zero")
+              for name in variant.block_counts
+              if not (_is_number(count := block.get(name)) and isinstance(count, int) and count > 0)]  # fmt: skip
     scheduler = block.get("scheduler")
     if scheduler is not None:
         lacking = [name for name in _SCHEDULER if not isinstance(scheduler, Mapping) or name not in scheduler]

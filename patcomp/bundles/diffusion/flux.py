@@ -81,7 +81,7 @@ class Flux(Variant):
 
     @classmethod
     def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"max_sequence_length": 512 if block["guidance_embeds"] else 256}
+        return {**super().call(block), "max_sequence_length": 512 if block["guidance_embeds"] else 256}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:

@@ -14,7 +14,7 @@ from patcomp.bundle_folders.contract import FLOATS, Interface
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp.bundles.diffusion.variant import Make, Variant, drawn, tables_like, text
+from patcomp.bundles.diffusion.variant import Make, Variant, drawn, half_mask, tables_like, text
 from patcomp.bundles.kind import Component
 
 LENGTH = 512
@@ -62,7 +62,7 @@ class Flux2Klein(Variant):
 
     def components(self) -> Sequence[Component]:
         made = [
-            self.component("text_encoder", "text_encoder", _text_encoder),
+            self.component("text_encoder", "text_encoder", joined_layers(LENGTH, LAYERS)),
             self.component("transformer", "transformer", self._transformer(self.size)),
         ]
         if self.half:
@@ -135,18 +135,22 @@ class Flux2Klein(Variant):
                  "rotary_emb_sin": table},
                 {"output": ((1, count, channels), FLOATS)}, False,
             )  # fmt: skip
-        ids = ((1, LENGTH), ("int32",))
-        words = Interface(
-            {"input_ids": ids, "attention_mask": ids}, {"hidden_states": ((1, LENGTH, "*"), FLOATS)}, False
-        )
-        return {"text_encoder": words, **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
+        return {"text_encoder": joined_interface(LENGTH), **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
 
 
-def _text_encoder(model: Any) -> Any:
-    mask = torch.ones(1, LENGTH, dtype=torch.int32)
-    mask[:, LENGTH // 2 :] = 0
-    inputs = {"input_ids": text(model, LENGTH), "attention_mask": mask}
-    return modules.JoinedTextEncoder(model, LAYERS), inputs, ("hidden_states",)
+def joined_layers(length: int, layers: Sequence[int]) -> Make:
+    """A text encoder that gives hidden states of some layers, for texts of a length with a mask."""
+    return lambda model: (
+        modules.JoinedTextEncoder(model, layers),
+        {"input_ids": text(model, length), "attention_mask": half_mask(length)},
+        ("hidden_states",),
+    )
+
+
+def joined_interface(length: int) -> Interface:
+    """What such a text encoder takes and gives."""
+    ids = ((1, length), ("int32",))
+    return Interface({"input_ids": ids, "attention_mask": ids}, {"hidden_states": ((1, length, "*"), FLOATS)}, False)
 
 
 def _tokens(size: int) -> int:

@@ -1,4 +1,4 @@
-"""Images from bundles: the pipeline of diffusers, with the bundle's assets in place of its models."""
+"""Images, videos and sounds: the pipeline of diffusers, with a bundle's assets in place of its models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ import torch
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
-from patcomp.bundles.diffusion.stand_ins import Autoencoder, Denoiser, Function, StandIn, TextEncoder, control_net
+from patcomp.bundles.diffusion.stand_ins import (
+    Autoencoder,
+    Denoiser,
+    Function,
+    ListDenoiser,
+    Projections,
+    StandIn,
+    TextEncoder,
+    control_net,
+)
 from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import variant_of
 from patcomp.emit.asset import load
+from patcomp.errors import reason_of
 
 
 def generate_image(
@@ -34,7 +44,8 @@ def generate_image(
 ) -> np.ndarray:
     """An image of a text, by a bundle's assets on this machine's Core AI runtime; for checks, not for speed.
 
-    The loop, the scheduler and the tokenizers are those of diffusers and transformers. An image is the one that the
+    A bundle of videos or of sounds makes one of these. The loop, the scheduler and the tokenizers are those of
+    diffusers and transformers. An image is the one that the
     pipeline of diffusers makes with `generator=torch.Generator().manual_seed(seed)`.
 
     Args:
@@ -49,7 +60,8 @@ def generate_image(
         image: that a ControlNet follows, of the size of the bundle's images: (size, size, 3), from 0 to 1.
 
     Returns:
-        (height, width, 3) of float32, from 0 to 1.
+        (height, width, 3) of float32, from 0 to 1; of a video (frames, height, width, 3); of a sound
+        (channels, samples), from -1 to 1, at the `sampling_rate` of the block `diffusion` of `metadata.json`.
 
     Raises:
         BundleError: the folder is no such bundle, lacks a file, or an option does not fit it.
@@ -71,21 +83,30 @@ def generate_image(
             raise BundleError(f"{name} is {value}, and must be at least {least}")
     variant = variant_of(record["pipeline"])
     assert variant is not None, "a problem says so before"
-    further = {**variant.call(block), **_image(variant, image, block["image_size"], record["pipeline"])}
+    further = {**variant.call(block), **_image(variant, image, block.get("image_size", 0), record["pipeline"])}
     with _pipeline(folder, metadata, tiled) as pipeline:
+        if variant.guidance == "true_cfg_scale" and negative_prompt is None:
+            if guidance is not None and guidance > 1:
+                raise BundleError(
+                    f"the guidance {guidance} has no effect without a negative prompt; give one, even ' '"
+                )
+            guidance = 1.0
         guidance = float(block.get("default_guidance_scale", 1.0)) if guidance is None else guidance
-        options = {"prompt": prompt, "guidance_scale": guidance, "num_inference_steps": steps or block["default_steps"]}
+        options = {"prompt": prompt, variant.guidance: guidance, "num_inference_steps": steps or block["default_steps"]}
         if negative_prompt is not None:
             if not variant.negative_prompt:
                 raise BundleError(f"{record['pipeline']} takes no negative prompt; leave it out")
-            if guidance <= 1:
-                raise BundleError(f"a negative prompt has no effect with the guidance {guidance}; choose more than 1")
+            if guidance <= variant.no_guidance:
+                raise BundleError(
+                    f"a negative prompt has no effect with the guidance {guidance}; choose more than "
+                    f"{variant.no_guidance:g}"
+                )
             options["negative_prompt"] = negative_prompt
         made = pipeline(
-            **options, **further, height=block["image_size"], width=block["image_size"], output_type="np",
+            **options, **further, output_type="np",
             generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
-    found: np.ndarray = made.images[0]
+    found: np.ndarray = next(iter(made.values()))[0]  # images, frames or audios
     return found
 
 
@@ -126,7 +147,7 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
             made.model_max_length = min(made.model_max_length, length)  # the folder need not say it
             found[name] = made
         scheduler = record["scheduler"]
-        found["scheduler"] = getattr(diffusers, scheduler["class"]).from_config(scheduler["config"])
+        found["scheduler"] = _scheduler(scheduler["class"], scheduler["config"])
         found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
         taken = inspect.signature(kind.__init__).parameters
         lacking = [name for name, each in taken.items() if name != "self" and name not in found
@@ -140,6 +161,18 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
             asset.close()
 
 
+def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
+    import diffusers
+
+    kind = getattr(diffusers, name, None)
+    if kind is None:
+        raise BundleError(f"the installed version of diffusers has no class {name}; install a newer one")
+    try:
+        return kind.from_config(config)
+    except ImportError as error:  # diffusers names the package, such as torchsde
+        raise BundleError(f"the scheduler {name} cannot be made: {reason_of(error)}") from error
+
+
 def _stand_in(
     part: str, folder: Path, record: Mapping[str, Any], functions: Mapping[str, Function], tiled: bool
 ) -> StandIn:
@@ -147,16 +180,19 @@ def _stand_in(
     assert variant is not None, "a problem says so before"
     config = _config(record["models"][part])
     if part.startswith("text_encoder"):
-        return TextEncoder(config, functions[part], variant.layers)
+        return TextEncoder(config, functions[part], variant.layers, variant.cuts_texts)
+    if part == "projection_model":
+        return Projections(config, functions[part])
     if part == "controlnet":
         return control_net(config)
     if part != "vae":
-        return Denoiser(config, functions[part], variant.inputs)
+        kind = ListDenoiser if variant.takes_lists else Denoiser
+        return kind(config, functions[part], variant.inputs, variant.positional)
     whole, half = functions.get("vae_decoder"), functions.get("vae_decoder_half")
     chosen = half if tiled or whole is None else whole
     if chosen is None:
         raise BundleError("the bundle has no decoder for tiles; convert the pipeline with --set half=true")
-    return Autoencoder(config, chosen, variant.statistics(folder))
+    return Autoencoder(config, chosen, variant.statistics(folder), variant.ratios(config))
 
 
 def _config(model: Mapping[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,14 @@ class TextEncoder(Model):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         found: Tensor = self.model(input_ids).last_hidden_state
+        return found
+
+
+class MaskedTextEncoder(Model):
+    """The last hidden state of a text with a mask: (1, length) to (1, length, width)."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        found: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         return found
 
 
@@ -71,11 +79,12 @@ class Denoiser(Model):
     Args:
         model: of diffusers.
         names: of the arguments; `"added_cond_kwargs.time_ids"` is an entry of a dictionary.
+        options: further arguments, which are no tensors.
     """
 
-    def __init__(self, model: Any, names: Sequence[str]):
+    def __init__(self, model: Any, names: Sequence[str], options: Mapping[str, Any] | None = None):
         super().__init__(model)
-        self.names = tuple(names)
+        self.names, self.options = tuple(names), dict(options or {})
 
     def forward(self, *values: Tensor) -> Tensor:
         arguments: dict[str, Any] = {}
@@ -85,8 +94,18 @@ class Denoiser(Model):
                 arguments.setdefault(outer, {})[inner] = value
             else:
                 arguments[outer] = value
-        found: Tensor = self.model(**arguments, return_dict=False)[0]
+        found: Tensor = self.model(**arguments, **self.options, return_dict=False)[0]
         return found
+
+
+class Projections(Model):
+    """Stable Audio's projections, of a text and of the seconds where a sound starts and ends."""
+
+    def forward(
+        self, text_hidden_states: Tensor, start_seconds: Tensor, end_seconds: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        found = self.model(text_hidden_states, start_seconds, end_seconds)
+        return found.text_hidden_states, found.seconds_start_hidden_states, found.seconds_end_hidden_states
 
 
 class ControlledUnet(Model):
@@ -150,6 +169,62 @@ class Flux2Denoiser(Model):
         return found
 
 
+_MULTIPLE = 32
+"""What Z-Image makes the number of patches, and of rows of a text, a multiple of."""
+
+
+class ZImageDenoiser(Model):
+    """Z-Image for one image and one text, whose rows beyond the mask are not words.
+
+    The model takes lists of texts of any length. Rows that are no words make a text a multiple of 32, and are
+    attended to; further ones, up to the length of the input, are masked.
+
+    Args:
+        model: of diffusers.
+        side: of the image, in patches.
+    """
+
+    def __init__(self, model: Any, side: int):
+        super().__init__(model)
+        self.side = side
+        model.rope_embedder(torch.zeros(1, 3, dtype=torch.long))  # makes its tables at the first call
+
+    def forward(
+        self, hidden_states: Tensor, timestep: Tensor, encoder_hidden_states: Tensor,
+        encoder_hidden_states_mask: Tensor,
+    ) -> Tensor:  # fmt: skip
+        model, is_word = self.model, encoder_hidden_states_mask.bool()[..., None]
+        length, count = encoder_hidden_states.shape[1], self.side**2
+        rows = (is_word.sum() + _MULTIPLE - 1) // _MULTIPLE * _MULTIPLE
+        time = model.t_embedder(timestep * model.t_scale).type_as(hidden_states)
+
+        channels, side = hidden_states.shape[1], self.side
+        patches = hidden_states.reshape(channels, side, 2, side, 2).permute(1, 3, 2, 4, 0).reshape(count, 4 * channels)
+        image = model.all_x_embedder["2-1"](patches)
+        padding = model.x_pad_token.expand(-count % _MULTIPLE, -1)
+        image = torch.cat([image, padding])[None]
+        places = model.create_coordinate_grid((1, side, side)).flatten(0, 2)
+        places = places + torch.stack([rows + 1, rows * 0, rows * 0])
+        places = torch.cat([places, places.new_zeros(-count % _MULTIPLE, 3)])
+        image_angles = model.rope_embedder(places)[None]
+        for layer in model.noise_refiner:
+            image = layer(image, None, image_angles, time)
+
+        words = torch.where(is_word, model.cap_embedder(encoder_hidden_states), model.cap_pad_token)
+        word_angles = model.rope_embedder(model.create_coordinate_grid((length, 1, 1), (1, 0, 0)).flatten(0, 2))[None]
+        is_seen = torch.arange(length)[None] < rows
+        for layer in model.context_refiner:
+            words = layer(words, is_seen, word_angles)
+
+        both, angles = torch.cat([image, words], 1), torch.cat([image_angles, word_angles], 1)
+        mask = torch.cat([torch.ones(1, image.shape[1], dtype=torch.bool), is_seen], 1)
+        for layer in model.layers:
+            both = layer(both, mask, angles, time)
+        both = model.all_final_layer["2-1"](both, c=time)
+        found: Tensor = model.unpatchify([both[0]], [(1, 2 * side, 2 * side)], 2, 1)[0]
+        return found[None, :, 0]
+
+
 @contextmanager
 def _called_in_turn(model: nn.Module, name: str, results: Sequence[Any]) -> Any:
     """While a model runs, one of its modules returns these results, one a call."""
@@ -166,6 +241,30 @@ class Decoder(Model):
 
     def forward(self, z: Tensor) -> Tensor:
         found: Tensor = self.model.decode(z).sample
+        return found
+
+
+class LatentEncoder(Model):
+    """The latents of an image, by an autoencoder that draws none."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        found: Tensor = self.model.encode(image).latent
+        return found
+
+
+class FrameDecoder(Model):
+    """The image of latents, by an autoencoder of videos."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        found: Tensor = self.model.decode(z[:, :, None]).sample[:, :, 0]
+        return found
+
+
+class FrameEncoder(Model):
+    """The mean of an image's latents, by an autoencoder of videos."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        found: Tensor = self.model.encode(image[:, :, None]).latent_dist.mean[:, :, 0]
         return found
 
 

@@ -19,7 +19,8 @@ def record_of(variant: Variant) -> dict[str, Any]:
         "scheduler": {"class": index["scheduler"][1], "config": variant.config("scheduler")},
         "tokenizers": {name: index[name][1] for name in variant.tokenizers()},
         "models": {
-            part: {"library": index[part][0], "class": index[part][1], "config": variant.config(part)}
+            part: dict(zip(("library", "class"), variant.class_of(part), strict=True))
+            | {"config": variant.config(part)}
             for part in (*variant.parts, "vae")
         },
     }

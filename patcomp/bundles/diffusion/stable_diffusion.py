@@ -123,7 +123,7 @@ class StableDiffusionXL(StableDiffusion):
     renamed: ClassVar[Mapping[str, str]] = {
         "text_embeds": "added_cond_kwargs.text_embeds", "time_ids": "added_cond_kwargs.time_ids",
     }  # fmt: skip
-    vae_in_float32 = True  # in half precision, its decoder overflows
+    in_float32 = ("vae",)
 
     def components(self) -> Sequence[Component]:
         first, *others = super().components()

@@ -33,7 +33,7 @@ class StableDiffusion3(Variant):
     }
     clip_tokenizers = ("tokenizer", "tokenizer_2")
     renamed: ClassVar[Mapping[str, str]] = {"sample": "hidden_states"}
-    vae_in_float32 = True
+    in_float32 = ("vae",)
 
     @property
     def multiple(self) -> int:
@@ -85,7 +85,7 @@ class StableDiffusion3(Variant):
 
     @classmethod
     def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"max_sequence_length": _LENGTH - TOKENS}
+        return {**super().call(block), "max_sequence_length": _LENGTH - TOKENS}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:

@@ -23,7 +23,7 @@ TOKENS = 77
 """The length of CLIP's texts."""
 FILES = {
     "text_encoder": "TextEncoder", "text_encoder_2": "TextEncoder2", "unet": "Unet", "transformer": "Transformer",
-    "vae_decoder": "VAEDecoder", "vae_encoder": "VAEEncoder",
+    "projection_model": "ProjectionModel", "vae_decoder": "VAEDecoder", "vae_encoder": "VAEEncoder",
 }  # fmt: skip
 """The files of the roles, as Apple's Swift package names them, without `.aimodel`."""
 
@@ -40,6 +40,8 @@ class Variant(ABC):
         dtype: of the weights.
         image_size: the side of the image in pixels, if the user chooses it.
         half: whether assets for images of half the size are added.
+        width: of a video in pixels, whose height is `image_size`, if the user chooses it.
+        frames: of a video, if the user chooses it.
     """
 
     pipelines: ClassVar[tuple[str, ...]]
@@ -57,7 +59,8 @@ class Variant(ABC):
     """The latents along the side of what the denoiser takes as one."""
     usual_size: ClassVar[int | None] = None
     """The side of the image in pixels, where the configuration does not say it."""
-    vae_in_float32: ClassVar[bool] = False
+    in_float32: ClassVar[tuple[str, ...]] = ()
+    """The parts whose weights stay in float32, because numbers inside them exceed float16."""
     layers: ClassVar[tuple[int, ...]] = ()
     """Of the hidden states that the text encoder gives side by side."""
     clip_tokenizers: ClassVar[tuple[str, ...]] = ("tokenizer",)
@@ -68,6 +71,22 @@ class Variant(ABC):
     """Whether the pipeline takes an image beside the text."""
     negative_prompt: ClassVar[bool] = True
     """Whether the pipeline takes a negative prompt."""
+    guidance: ClassVar[str] = "guidance_scale"
+    """The argument of the pipeline for the guidance; `"true_cfg_scale"` counts with a negative prompt only."""
+    positional: ClassVar[tuple[str, ...]] = ("sample", "timestep")
+    """The inputs of the denoiser's asset that the pipeline gives by position."""
+    takes_lists: ClassVar[bool] = False
+    """Whether the denoiser takes lists of images and of texts, and each call of the asset one of each."""
+    no_guidance: ClassVar[float] = 1.0
+    """The guidance up to which a negative prompt has no effect."""
+    cuts_texts: ClassVar[bool] = False
+    """Whether the pipeline drops what the text encoder gives for tokens beyond the length of its asset."""
+    makes: ClassVar[str] = "image"
+    """What the pipeline makes: `"image"`, `"video"` or `"sound"`."""
+    block_counts: ClassVar[tuple[str, ...]] = ()
+    """The whole numbers that the block `diffusion` has for this pipeline."""
+    halves: ClassVar[tuple[Callable[[Any], nn.Module], Callable[[Any], nn.Module]]] = (modules.Decoder, modules.Encoder)
+    """The functions of the autoencoder."""
     by_name: ClassVar[Mapping[str, str]] = {}
     """The names by which Swift finds files, by role."""
     sidecars: ClassVar[Sequence[str]] = ()
@@ -77,6 +96,8 @@ class Variant(ABC):
     dtype: str
     image_size: int | None = None
     half: bool = False
+    width: int | None = None
+    frames: int | None = None
 
     @abstractmethod
     def components(self) -> Sequence[Component]:
@@ -102,7 +123,7 @@ class Variant(ABC):
         Args:
             block: the block `diffusion` of `metadata.json`.
         """
-        return {}
+        return {"height": block["image_size"], "width": block["image_size"]}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
@@ -118,6 +139,11 @@ class Variant(ABC):
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
         """What the files beside the assets hold, by which the pipeline scales latents."""
+        return {}
+
+    @classmethod
+    def ratios(cls, config: Mapping[str, Any]) -> Mapping[str, int]:
+        """What an autoencoder computes of its configuration, and the pipeline asks for."""
         return {}
 
     def write_files(self, bundle: Path) -> None:  # noqa: B027 (most variants have no such files)
@@ -151,6 +177,11 @@ class Variant(ABC):
         """Whether the pipeline has a part."""
         entry = self.index.get(part)
         return isinstance(entry, list) and entry[0] is not None
+
+    def class_of(self, part: str) -> tuple[str, str]:
+        """The library and the name of the class of a model."""
+        library, name = self.index[part]
+        return "transformers" if library == "transformers" else "diffusers", name  # or a pipeline of diffusers
 
     def notes(self) -> list[str]:
         """What is left out, one sentence each."""
@@ -189,6 +220,17 @@ class Variant(ABC):
             raise BundleError(f"{str(self.folder / 'model_index.json')!r} names no scheduler")
         if self.for_swift and self.dtype not in ("float16", "float32"):
             raise BundleError(f"Swift fills inputs of float16 and float32, got the dtype {self.dtype}; choose float16")
+        self.check_sizes()
+
+    def check_sizes(self) -> None:
+        """Check the options for sizes.
+
+        Raises:
+            BundleError: one does not fit.
+        """
+        for name in ("width", "frames"):
+            if getattr(self, name) is not None:
+                raise BundleError(f"{name} is an option for videos, and {self.pipelines[0]} makes an image")
         multiple = self.multiple * (2 if self.half else 1)
         size = self.image_size if self.image_size is not None else self.size
         if isinstance(size, bool) or not isinstance(size, int) or size <= 0 or size % multiple:
@@ -210,8 +252,8 @@ class Variant(ABC):
         def entries() -> Sequence[Entry]:
             from patcomp.bundles.loading import model_of
 
-            library, name = self.index[part]
-            dtype = "float32" if is_vae and self.vae_in_float32 else self.dtype
+            library, name = self.class_of(part)
+            dtype = "float32" if part in self.in_float32 else self.dtype
             module, inputs, outputs = make(model_of(self.folder / part, library, name, dtype))
             return [Entry("main", module.eval(), inputs, outputs)]
 
@@ -227,14 +269,14 @@ class Variant(ABC):
         def decoder(size: int) -> Make:
             side = size // self.factor
             return lambda model: (
-                modules.Decoder(model),
+                self.halves[0](model),
                 {"z": drawn(1, channels, side, side).to(model.dtype)},
                 ("image",),
             )
 
         def encoder(size: int) -> Make:
             return lambda model: (
-                modules.Encoder(model), {"image": drawn(1, 3, size, size).to(model.dtype)}, ("latent_params",)
+                self.halves[1](model), {"image": drawn(1, 3, size, size).to(model.dtype)}, ("latent_params",)
             )  # fmt: skip
 
         made = []
@@ -256,9 +298,25 @@ def tables_like(rows: int, widths: Sequence[int]) -> dict[str, Tensor]:
     return {"rotary_emb_cos": angles.cos(), "rotary_emb_sin": angles.sin()}
 
 
+def half_mask(length: int) -> Tensor:
+    """An example mask of a text of half the length, (1, length) of int32."""
+    return (torch.arange(length)[None] < length // 2).int()
+
+
+def latent_statistics(vae: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a configuration, one a channel, by which the host scales latents."""
+    return {name: list(vae[name]) for name in ("latents_mean", "latents_std")}
+
+
+def rows(value: Tensor, count: int) -> Tensor:
+    """A tensor (1, rows, ...) with as many rows: its first ones, or zeros behind its own."""
+    lacking = value.new_zeros(1, max(count - value.shape[1], 0), *value.shape[2:])
+    return torch.cat([value[:, :count], lacking], 1)
+
+
 def text(model: Any, length: int) -> Tensor:
     """An example text, (1, length) of int32; its last token is the one that ends a text."""
-    config = model.config
+    config = model.config.get_text_config()
     ids = torch.arange(length, dtype=torch.int32)[None] % config.vocab_size
     if isinstance(end := getattr(config, "eos_token_id", None), int) and end < config.vocab_size:
         ids[ids == end] = 0

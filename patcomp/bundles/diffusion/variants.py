@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from patcomp.bundles.diffusion.controlnet import StableDiffusionControlNet
 from patcomp.bundles.diffusion.flux import Flux
 from patcomp.bundles.diffusion.flux2 import Flux2Klein
+from patcomp.bundles.diffusion.ltx_video import LtxVideo
+from patcomp.bundles.diffusion.qwen_image import QwenImage
+from patcomp.bundles.diffusion.sana import Sana
+from patcomp.bundles.diffusion.stable_audio import StableAudio
 from patcomp.bundles.diffusion.stable_diffusion import StableDiffusion, StableDiffusionXL
 from patcomp.bundles.diffusion.stable_diffusion_3 import StableDiffusion3
 from patcomp.bundles.diffusion.variant import Variant
+from patcomp.bundles.diffusion.wan import Wan
+from patcomp.bundles.diffusion.z_image import ZImage
 
 VARIANTS: Sequence[type[Variant]] = (
-    StableDiffusion, StableDiffusion3, Flux2Klein, StableDiffusionXL, StableDiffusionControlNet, Flux,
+    StableDiffusion, StableDiffusion3, Flux2Klein, StableDiffusionXL, StableDiffusionControlNet, Flux, QwenImage,
+    ZImage, Sana, Wan, LtxVideo, StableAudio,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Pipelines of diffusers that make images, for Apple's Swift package and for other hosts."""
+"""Pipelines of diffusers that make images, videos and sounds, for Apple's Swift package and for other hosts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from typing import Any, ClassVar
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp.bundles.diffusion.record import record_of
 from patcomp.bundles.diffusion.tokenizer_files import write_tokenizer
 from patcomp.bundles.diffusion.variant import Variant
 from patcomp.bundles.diffusion.variants import VARIANTS, variant_of
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.kind import Component
 from patcomp.errors import Problem
 
 
 @dataclass(frozen=True)
-class Diffusion(Kind):
+class Diffusion(KindOfComponents):
     """The pipelines that Apple's Swift package has: Stable Diffusion 1 and 2, Stable Diffusion 3, FLUX.2 klein.
 
     Attributes:
         image_size: the side of the image, in pixels; by default that of the pipeline.
         half: whether assets for images of half the size are added, also to decode a large image in tiles.
+        width: of a video, in pixels, whose height is `image_size`; by default that of the pipeline.
+        frames: of a video; by default as many as the pipeline makes.
     """
 
     image_size: int | None = None
     half: bool = False
+    width: int | None = None
+    frames: int | None = None
 
     name: ClassVar[str] = "diffusion"
     holds: ClassVar[str] = ", ".join(name for each in VARIANTS if each.for_swift for name in each.pipelines)
@@ -74,7 +79,7 @@ class Diffusion(Kind):
         found = variant_of(name)
         if found is None or found.for_swift != self.for_swift:
             raise BundleError(f"{str(self.folder)!r} holds {name}; bundles of the kind {self.name} hold {self.holds}")
-        return found(self.folder, self.dtype, self.image_size, self.half)
+        return found(self.folder, self.dtype, self.image_size, self.half, self.width, self.frames)
 
 
 class DiffusionForOtherHosts(Diffusion):

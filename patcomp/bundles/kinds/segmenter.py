@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.bundle_folders.contract import function_of, problem
+from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundle_folders.tokenizers import write_with_pairs
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.segmenter.contract import (
+    FEATURES,
     POINT_INPUTS,
     POINT_OUTPUTS,
     TEXT_OUTPUTS,
+    TRIO,
     asset_problems,
     tokenizer_problems,
+    trio_problems,
 )
-from patcomp.errors import Problem
+from patcomp.errors import AssetError, Problem
 
 if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
@@ -35,40 +40,49 @@ _FILE = "Segmenter.aimodel"
 
 
 @dataclass(frozen=True)
-class Segmenter(Kind):
+class Segmenter(KindOfComponents):
     """A segmenter.
 
     Attributes:
         queries: how many objects one call separates by points.
         points: for each of them, how many points it takes; unused ones have the label -1.
         length: of the text, in tokens.
+        functions: 1, or 3 for a text on the Neural Engine: the image, the text and the objects have one each.
     """
 
     queries: int = 1
     points: int = 6
     length: int = 32
+    functions: int = 1
 
     name: ClassVar[str] = "segmenter"
     holds: ClassVar[str] = "SAM, SAM 2, SAM 3 of transformers"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return config.get("model_type") in _CLASSES
+        return str(config.get("model_type")) in _CLASSES
 
     def components(self) -> Sequence[Component]:
         kind = self._json("config.json").get("model_type")
         if kind not in _CLASSES:
             raise BundleError(f"{str(self.folder)!r} holds {kind!r}, which is no segmenter: {', '.join(_CLASSES)}")
         for option in ("queries", "points", "length"):
-            if not isinstance(getattr(self, option), int) or getattr(self, option) < 1:
+            if getattr(self, option) < 1:
                 raise BundleError(f"{option} is {getattr(self, option)!r}, and must be a number of at least 1")
+        if self.functions not in ((1, 3) if self._is_of_text else (1,)):
+            choices = "1 or 3" if self._is_of_text else "1 for a segmenter of points"
+            raise BundleError(f"functions is {self.functions!r}, and must be {choices}")
         mean, deviation = self._normalisation()
         if self._is_of_text:
             if {*mean, *deviation} != {0.5}:
                 raise BundleError(f"images are normalised by {mean} and {deviation}, and Swift does it by 0.5")
             if not (self.folder / "tokenizer.json").is_file():
                 raise BundleError(f"{str(self.folder)!r} has no tokenizer.json; save the tokenizer of the texts there")
-        return [Component("main", _FILE, self._text if self._is_of_text else self._of_points)]
+        made = self._of_points if not self._is_of_text else self._text if self.functions == 1 else self._trio
+        return [Component("main", _FILE, made)]
+
+    def device(self) -> str:
+        return "neural_engine" if self.functions == 3 else super().device()
 
     def metadata(self) -> Mapping[str, Any]:
         return {"segmenter": {"form": "text" if self._is_of_text else "points"}}
@@ -81,9 +95,15 @@ class Segmenter(Kind):
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         if "main" not in metadata["assets"]:
             return [problem("assets.main is missing")]
-        found, wrong = function_of(bundle / metadata["assets"]["main"])
-        if wrong:
-            return wrong
+        try:
+            functions = Interfaces.of(bundle / metadata["assets"]["main"]).functions
+        except (FileNotFoundError, AssetError) as error:
+            return [problem(str(error))]
+        if any(name in functions for name in TRIO):
+            return [*trio_problems(functions), *tokenizer_problems(bundle)]
+        if "main" not in functions:
+            return [problem(f"the asset has neither main nor {', '.join(TRIO)}")]
+        found = functions["main"]
         of_text = not any("point" in name for name in found.inputs)
         return [*asset_problems(found), *(tokenizer_problems(bundle) if of_text else ())]
 
@@ -137,10 +157,32 @@ class Segmenter(Kind):
         return [Entry("main", Points(model, *self._normalisation()), inputs, POINT_OUTPUTS)]
 
     def _text(self) -> list[Entry]:
-        import torch
-
         from patcomp.bundles.segmenter.modules import Text
         from patcomp.tasks.entries import Entry
+
+        model, inputs = self._asked()
+        return [Entry("main", Text(model, model.config.text_config.eos_token_id), inputs, TEXT_OUTPUTS)]
+
+    def _trio(self) -> list[Entry]:
+        import torch
+
+        from patcomp.bundles.segmenter.modules import Detect, ImageEncode, TextEncode
+        from patcomp.tasks.entries import Entry
+
+        model, inputs = self._asked()
+        image, text = ImageEncode(model), TextEncode(model, model.config.text_config.eos_token_id)
+        with torch.no_grad():
+            features = dict(zip(FEATURES, (image(inputs["pixel_values"]), text(inputs["input_ids"])), strict=True))
+        side = model.config.vision_config.image_size // model.config.vision_config.backbone_config.patch_size
+        return [
+            Entry("image_encode", image, {"pixel_values": inputs["pixel_values"]}, FEATURES[:1]),
+            Entry("text_encode", text, {"input_ids": inputs["input_ids"]}, FEATURES[1:]),
+            Entry("detect", Detect(model, side), features, TEXT_OUTPUTS),
+        ]
+
+    def _asked(self) -> tuple[Any, dict[str, Any]]:
+        """SAM 3, an image and a text."""
+        import torch
 
         model = self._model()
         side, text = int(model.config.vision_config.image_size), model.config.text_config
@@ -149,5 +191,4 @@ class Segmenter(Kind):
         ids = torch.full((1, self.length), text.eos_token_id, dtype=torch.int32)
         ids[0, : min(4, self.length - 1)] = torch.tensor([text.bos_token_id, 5, 7, 9])[: min(4, self.length - 1)].int()
         pixels = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(model.dtype)
-        inputs = {"pixel_values": pixels, "input_ids": ids}
-        return [Entry("main", Text(model, text.eos_token_id), inputs, TEXT_OUTPUTS)]
+        return model, {"pixel_values": pixels, "input_ids": ids}

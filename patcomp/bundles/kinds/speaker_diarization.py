@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Function
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of, extractor_of
 from patcomp.errors import Problem
 
@@ -24,7 +25,7 @@ _NUMBERS = ("sample_rate", "num_mel_bins", "num_speakers", "subsampling_factor",
 
 
 @dataclass(frozen=True)
-class SpeakerDiarization(Kind):
+class SpeakerDiarization(KindOfComponents):
     """Nemotron's streaming Sortformer.
 
     Attributes:
@@ -51,7 +52,7 @@ class SpeakerDiarization(Kind):
             )
         extractor_of(self.folder)
         for name, value, least in (("chunk", self.chunk, 1), ("lookahead", self.lookahead, 0)):
-            if type(value) is not int or value < least:
+            if value < least:
                 raise BundleError(f"{name} is {value!r}, and must be a number of frames of at least {least}")
         return [Component("main", "main.aimodel", self._entries)]
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech import transducer, whisper
 from patcomp.bundles.speech.folders import check_processor, class_of, content_of, extractor_of, write_processor
 from patcomp.bundles.speech.form import OfForm
+from patcomp.bundles.speech.host_checks import ctc_problems, seq2seq_problems, transducer_problems
 from patcomp.errors import Problem
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SpeechCtc(Kind):
+class SpeechCtc(KindOfComponents):
     """Models with a head for CTC: wav2vec2, HuBERT, WavLM, Parakeet CTC and others of transformers.
 
     Attributes:
@@ -41,8 +42,6 @@ class SpeechCtc(Kind):
         return class_of(config).endswith("ForCTC")
 
     def components(self) -> Sequence[Component]:
-        if type(self.audio) is not bool:
-            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
         check_processor(self.folder)
         if self.frames is not None and not self._reads_parakeet_spectrum:
             raise BundleError(f"{self._class} has no option 'frames'; it is for Parakeet's spectrum")
@@ -68,7 +67,7 @@ class SpeechCtc(Kind):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        return _problems(bundle, metadata, ("main",), ("vocab_size", "blank_token_id", "sample_rate"))
+        return ctc_problems(bundle, metadata)
 
     @property
     def _class(self) -> str:
@@ -141,7 +140,7 @@ class SpeechTransducer(OfForm):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        return _problems(bundle, metadata, ("encoder", "decoder_step", "joint"), transducer.NUMBERS)
+        return transducer_problems(bundle, metadata)
 
     @property
     def form(self) -> transducer.Transducer:
@@ -149,7 +148,7 @@ class SpeechTransducer(OfForm):
 
 
 @dataclass(frozen=True)
-class SpeechSeq2Seq(Kind):
+class SpeechSeq2Seq(KindOfComponents):
     """Moonshine: an encoder that takes samples, and a decoder in the form of Whisper's."""
 
     name: ClassVar[str] = "speech_seq2seq"
@@ -187,8 +186,7 @@ class SpeechSeq2Seq(Kind):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        found = _problems(bundle, metadata, ("encoder", "decoder"), ("sample_rate",))
-        return found or whisper.generation_problems(bundle)
+        return seq2seq_problems(bundle, metadata)
 
     def _model(self) -> Any:
         from patcomp.bundles.loading import model_of
@@ -220,17 +218,3 @@ class SpeechSeq2Seq(Kind):
 
 
 _MOONSHINE = "MoonshineForConditionalGeneration"
-
-
-def _problems(bundle: Path, metadata: Mapping[str, Any], roles: Sequence[str], numbers: Sequence[str]) -> list[Problem]:
-    """What a host cannot do without: the parts, the numbers of the loop, and the processor."""
-    config = metadata.get("config")
-    if not isinstance(config, Mapping):
-        return [problem("config is missing")]
-    found = [problem(f"assets.{role} is missing") for role in roles if role not in metadata["assets"]]
-    found += [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in numbers
-              if type(config.get(name)) is not int]  # fmt: skip
-    for name in ("preprocessor_config.json", "tokenizer_config.json"):
-        if not (bundle / transducer.PROCESSOR / name).is_file():
-            found.append(problem(f"there is no {transducer.PROCESSOR}/{name}"))
-    return found

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of
 from patcomp.bundles.speech.transducer import NUMBERS, PROCESSOR, Transducer, interfaces
 from patcomp.bundles.streaming.contract import state_problems
@@ -24,7 +25,7 @@ _CHUNKS = ("lookahead", "encoder_frames", "first_mel_frames", "mel_frames")
 
 
 @dataclass(frozen=True)
-class SpeechStreaming(Kind):
+class SpeechStreaming(KindOfComponents):
     """Nemotron's streaming transducers: an encoder that reads a spectrum in chunks, a decoder step and a joint.
 
     Attributes:

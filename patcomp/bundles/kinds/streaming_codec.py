@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes, function_of, problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of, extractor_of
 from patcomp.bundles.streaming.contract import state_problems
 from patcomp.errors import Problem, reason_of
@@ -35,7 +36,7 @@ _WHOLE = "its convolutions see later samples, so that chunks cannot be coded one
 
 
 @dataclass(frozen=True)
-class StreamingCodec(Kind):
+class StreamingCodec(KindOfComponents):
     """Mimi, also as a part of another model, EnCodec, and the codecs of Pocket TTS and VibeVoice.
 
     Attributes:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of
 from patcomp.bundles.synthesis import bark, kokoro, speech_t5, vits
 from patcomp.bundles.synthesis.form import Form
@@ -30,7 +31,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class TextToSpeech(Kind):
+class TextToSpeech(KindOfComponents):
     """VITS, also MMS; SpeechT5; Bark; Kokoro.
 
     Attributes:

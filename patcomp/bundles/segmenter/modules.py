@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.sam3.modeling_sam3 import Sam3VisionEncoderOutput
 
 
 class Points(nn.Module):
@@ -74,9 +76,76 @@ class Text(nn.Module):
         self.end = end
 
     def forward(self, pixel_values: Tensor, input_ids: Tensor) -> tuple[Tensor, ...]:
-        is_end = (input_ids == self.end).to(torch.int32)
-        behind = is_end.cumsum(-1) - is_end > 0  # what follows the first end is padding
-        found = self.model(
-            pixel_values=pixel_values, input_ids=input_ids, attention_mask=(~behind).to(torch.int64)
-        )  # fmt: skip
-        return found.pred_masks, found.pred_boxes, found.pred_logits, found.presence_logits, found.semantic_seg
+        mask = _attended(input_ids, self.end).to(torch.int64)
+        return _results(self.model(pixel_values=pixel_values, input_ids=input_ids, attention_mask=mask))
+
+
+class ImageEncode(nn.Module):
+    """Features of the patches of an image, (1, width, 1, patches).
+
+    Args:
+        model: SAM 3.
+    """
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.backbone = model.vision_encoder.backbone
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        features: Tensor = self.backbone(pixel_values).last_hidden_state
+        return features.mT.unsqueeze(2)
+
+
+class TextEncode(nn.Module):
+    """Features of a text, (1, width + 1, 1, length); the last channel is 1 for tokens that are no padding.
+
+    Args:
+        model: SAM 3.
+        end: as for `Text`.
+    """
+
+    def __init__(self, model: Any, end: int):
+        super().__init__()
+        self.encoder, self.projection, self.end = model.text_encoder, model.text_projection, end
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        attended = _attended(input_ids, self.end)
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attended.to(torch.int64)).last_hidden_state
+        features: Tensor = self.projection(hidden)
+        return torch.cat([features, attended[..., None].to(features.dtype)], -1).mT.unsqueeze(2)
+
+
+class Detect(nn.Module):
+    """Everything that a text names, from the features of the image and of the text.
+
+    Args:
+        model: SAM 3.
+        side: of the square of patches.
+    """
+
+    def __init__(self, model: Any, side: int):
+        super().__init__()
+        self.model, self.side = model, side
+
+    def forward(self, backbone_features: Tensor, text_features: Tensor) -> tuple[Tensor, ...]:
+        states, positions = self.model.vision_encoder.neck(
+            backbone_features.unflatten(3, (self.side, self.side))[:, :, 0]
+        )
+        text = text_features[:, :, 0].mT
+        return _results(
+            self.model(
+                vision_embeds=Sam3VisionEncoderOutput(fpn_hidden_states=states, fpn_position_encoding=positions),
+                text_embeds=BaseModelOutputWithPooling(pooler_output=text[..., :-1]),
+                attention_mask=text[..., -1] > 0.5,
+            )
+        )
+
+
+def _attended(ids: Tensor, end: int) -> Tensor:
+    """Which tokens of a text are no padding: those that are not behind its first end."""
+    is_end = (ids == end).to(torch.int32)
+    return is_end.cumsum(-1) - is_end == 0
+
+
+def _results(found: Any) -> tuple[Tensor, ...]:
+    return found.pred_masks, found.pred_boxes, found.pred_logits, found.presence_logits, found.semantic_seg

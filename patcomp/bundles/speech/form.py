@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundles.kind import Component, Kind
+from patcomp.bundles.components import KindOfComponents
+from patcomp.bundles.kind import Component
 from patcomp.bundles.speech import transducer, whisper
 
 
-class OfForm(Kind):
+class OfForm(KindOfComponents):
     """Whisper, or one of Parakeet's transducers, with an option for samples."""
 
     audio: bool
@@ -27,8 +27,6 @@ class OfForm(Kind):
         """
 
     def components(self) -> Sequence[Component]:
-        if type(self.audio) is not bool:
-            raise BundleError(f"audio is {self.audio!r}, and must be true or false")
         return self.form.components()
 
     def metadata(self) -> Mapping[str, Any]:

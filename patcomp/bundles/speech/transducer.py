@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem
+from patcomp.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Function
 from patcomp.bundles.kind import Component
@@ -31,7 +31,8 @@ NUMBERS = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_l
 """What a loop needs to know of the model."""
 PROCESSOR = "processor"
 """The folder of the tokenizer and the extractor."""
-_PARTS = ("encoder", "decoder_step", "joint")
+PARTS = ("encoder", "decoder_step", "joint")
+"""The roles of the assets."""
 _EXAMPLE_FRAMES = 97
 """Of a spectrum, where any number is possible."""
 _FEWEST_FRAMES, _MOST_FRAMES = 64, 2**20
@@ -70,7 +71,7 @@ class Transducer:
         if self.frames is not None and (type(self.frames) is not int or self.frames < 2 * self._factor):
             raise BundleError(f"frames is {self.frames!r}, and must be a number of at least {2 * self._factor}")
         makers = (self._encoder, self._step, self._joint)
-        return [Component(role, f"{role}.aimodel", make) for role, make in zip(_PARTS, makers, strict=True)]
+        return [Component(role, f"{role}.aimodel", make) for role, make in zip(PARTS, makers, strict=True)]
 
     def metadata(self) -> Mapping[str, Any]:
         config, extractor = self._config, extractor_of(self.folder)
@@ -209,60 +210,78 @@ def spectrum_entries(
 # ---- what Apple's Swift package reads ------------------------------------------------------------------
 
 
-def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-    """What Swift would refuse or misread of a bundle of a transducer with durations."""
+def problems(bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool = True) -> list[Problem]:
+    """What Swift would refuse or misread of a bundle of a transducer, or a host of one without durations."""
     assets, config = metadata["assets"], metadata["config"]
-    found = [problem(f"assets.{role} is missing") for role in _PARTS if role not in assets]
+    found = [problem(f"assets.{role} is missing") for role in PARTS if role not in assets]
     if not (bundle / PROCESSOR / "tokenizer.json").is_file():
         found.append(problem(f"there is no {PROCESSOR}/tokenizer.json"))
-    encoder = config.get("encoder") if isinstance(config.get("encoder"), Mapping) else {}
-    numbers = {f"config.{name}": config.get(name) for name in NUMBERS}
-    numbers |= {f"config.encoder.{name}": encoder.get(name) for name in ("num_mel_bins", "subsampling_factor")}
-    found += [problem(f"{name} is {value!r}, and must be an integer") for name, value in numbers.items()
-              if type(value) is not int]  # fmt: skip
-    durations = config.get("durations")
-    if not isinstance(durations, list) or not durations or not all(type(each) is int for each in durations):
+    found += [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in NUMBERS
+              if type(config.get(name)) is not int]  # fmt: skip
+    found += encoder_problems(config)
+    durations = config.get("durations") if has_durations else []
+    is_list = isinstance(durations, list) and all(type(each) is int for each in durations)
+    if not is_list or (has_durations and not durations):
         found.append(problem(f"config.durations is {durations!r}, and must be a list of integers"))
     if found:
         return found
-    factor = encoder["subsampling_factor"]
-    if factor < 1 or factor & (factor - 1):
-        found.append(problem(f"config.encoder.subsampling_factor is {factor}, and must be a power of two"))
-    if not config["blank_token_id"] < config["vocab_size"]:
+    if not 0 <= config["blank_token_id"] < config["vocab_size"]:
         found.append(problem("config.blank_token_id must be less than config.vocab_size"))
     parts = {}
-    for role in _PARTS:
+    for role in PARTS:
         parts[role], wrong = function_of(bundle / assets[role])
         found += wrong
     if None in parts.values():
         return found
-    frames = _frames_of(parts["encoder"])
-    for role, interface in interfaces(config, frames).items():
+    frames = frames_of(parts["encoder"])
+    for role, interface in interfaces({**config, "durations": durations}, frames).items():
         found += interface.problems(role, parts[role])
-    if "streaming" in metadata:
+    if "streaming" in metadata and has_durations:
+        factor = config["encoder"]["subsampling_factor"]
         found += _streaming_problems(metadata["streaming"], factor, max(durations), frames)
     return found
 
 
-def _frames_of(encoder: Function) -> int | None:
+def encoder_problems(config: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with what a bundle says of its encoder."""
+    told = config.get("encoder")
+    encoder: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    found = [problem(f"config.encoder.{name} is {encoder.get(name)!r}, and must be an integer")
+             for name in ("num_mel_bins", "subsampling_factor") if type(encoder.get(name)) is not int]  # fmt: skip
+    factor = encoder.get("subsampling_factor")
+    if type(factor) is int and (factor < 1 or factor & (factor - 1)):
+        found.append(problem(f"config.encoder.subsampling_factor is {factor}, and must be a power of two"))
+    return found
+
+
+def frames_of(encoder: Function) -> int | None:
     """The frames that an encoder takes; None for any number, or no spectrum."""
     taken = encoder.inputs.get("input_features")
     return taken.shape[1] if taken is not None and len(taken.shape) == 3 else None
 
 
+def spectrum(config: Mapping[str, Any], frames: int | None) -> Values:
+    """The inputs of an encoder."""
+    return {"input_features": ((1, frames, config["encoder"]["num_mel_bins"]), FLOATS),
+            "attention_mask": ((1, frames), ("bool",))}  # fmt: skip
+
+
+def frames_after(frames: int | None, config: Mapping[str, Any]) -> int | None:
+    """The frames that an encoder makes of those of a spectrum."""
+    factor = config["encoder"]["subsampling_factor"]
+    while frames is not None and factor > 1:
+        frames, factor = (frames - 1) // 2 + 1, factor // 2
+    return frames
+
+
 def interfaces(config: Mapping[str, Any], frames: int | None) -> dict[str, Interface]:
     """The interfaces of the parts, for an encoder that takes some frames, or any number of them."""
     width, layers = config["decoder_hidden_size"], config["num_decoder_layers"]
-    after, factor = frames, config["encoder"]["subsampling_factor"]
-    while after is not None and factor > 1:
-        after, factor = (after - 1) // 2 + 1, factor // 2
     one, state = ((1, 1, width), FLOATS), ((layers, 1, width), FLOATS)
     scores = config["vocab_size"] + len(config["durations"])
     return {
         "encoder": Interface(
-            {"input_features": ((1, frames, config["encoder"]["num_mel_bins"]), FLOATS),
-             "attention_mask": ((1, frames), ("bool",))},
-            {"encoder_hidden_states": ((1, after, width), FLOATS)},
+            spectrum(config, frames), {"encoder_hidden_states": ((1, frames_after(frames, config), width), FLOATS)}
         ),
         "decoder_step": Interface(
             {"input_ids": ((1, 1), ("int32",)), "hidden_state": state, "cell_state": state},

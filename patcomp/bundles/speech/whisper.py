@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
+from patcomp.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem, shown
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Function
 from patcomp.bundles.kind import Component
@@ -203,21 +203,33 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         found += wrong
     if None in parts.values():
         return found
-    hidden: tuple[Any, Any] = (1, _FRAMES // 2, "*"), FLOATS
-    encoder = Interface(
-        {"input_features": ((1, _BINS, _FRAMES), FLOATS)}, {"encoder_hidden_states": hidden}
-    )  # fmt: skip
-    decoder = Interface(
-        {"input_ids": ((1, 1), ("int32",)), "position_ids": ((1, None), ("int32",)), "encoder_hidden_states": hidden},
-        {"logits": ((1, 1, "*"), FLOATS)},
-    )
-    found += encoder.problems("encoder", parts["encoder"]) + decoder.problems("decoder", parts["decoder"])
-    states = list(parts["decoder"].states)
+    taken: Values = {"input_features": ((1, _BINS, _FRAMES), FLOATS)}
+    return found or part_problems(parts["encoder"], parts["decoder"], taken, _FRAMES // 2)
+
+
+def part_problems(encoder: Function, decoder: Function, taken: Values, frames: int | None) -> list[Problem]:
+    """What is wrong with the functions.
+
+    Args:
+        encoder, decoder: their descriptions.
+        taken: the inputs that the encoder must have.
+        frames: which it makes; None for any number.
+    """
+    hidden: Any = (1, frames, "*"), FLOATS
+    made = {"encoder_hidden_states": hidden}
+    given: Values = {
+        "input_ids": ((1, 1), ("int32",)), "position_ids": ((1, None), ("int32",)), **made
+    }  # fmt: skip
+    found = Interface(taken, made).problems("encoder", encoder)
+    found += Interface(given, {"logits": ((1, 1, "*"), FLOATS)}).problems("decoder", decoder)
+    states = decoder.states
     if set(states) != {"keyCache", "valueCache"}:
-        found.append(
-            problem(f"the states of decoder are {', '.join(states) or 'none'}; they must be keyCache, valueCache")
-        )
-    return found or _agreement(parts["encoder"], parts["decoder"])
+        listed = ", ".join(states) or "none"
+        return [*found, problem(f"the states of decoder are {listed}; they must be keyCache, valueCache")]
+    if states["keyCache"] != states["valueCache"]:
+        keys, values = shown(states["keyCache"]), shown(states["valueCache"])
+        found.append(problem(f"keyCache of decoder is {keys} and valueCache {values}; they must be equal"))
+    return found or _agreement(encoder, decoder)
 
 
 def _agreement(encoder: Function, decoder: Function) -> list[Problem]:

@@ -80,20 +80,3 @@ def functions_of(asset: Path, names: Iterable[str]) -> tuple[dict[str, Function]
         return {}, [problem(str(error))]
     lacking = [problem(f"{asset.name} has no function {name!r}") for name in names if name not in told.names]
     return dict(told.functions), lacking
-
-
-def named(where: str, found: Function, inputs: Iterable[str], outputs: Iterable[str], states: Iterable[str] = ()) -> (
-    list[Problem]
-):  # fmt: skip
-    """What is wrong with the names of a function.
-
-    Args:
-        where: the name of the function.
-        found: its description.
-        inputs, outputs, states: the names that it must have, in any order.
-    """
-    kinds = {"inputs": (found.inputs, inputs), "outputs": (found.outputs, outputs), "states": (found.states, states)}
-    return [
-        problem(f"the {kind} of {where} are {', '.join(own) or 'none'}; they must be {', '.join(wanted) or 'none'}")
-        for kind, (own, wanted) in kinds.items() if set(own) != set(wanted)
-    ]  # fmt: skip

@@ -8,10 +8,11 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patcomp.bundle_folders.contract import FLOATS, Interface, Values, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of, tokenizer_of
-from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, named, number_problems, part_problems
+from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
 from patcomp.errors import Problem
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ CLASS, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
 CROSS, STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
 _NUMBERS = ("num_mel_bins", "reduction_factor", "speaker_embedding_dim", "prenet_layers", "prenet_units",
             "max_speech_positions", "sample_rate", "samples_per_frame")  # fmt: skip
-_STEP = ("frame", "dropout", "speaker_embedding", "position_ids", *CROSS)
 _TOKENS, _FRAMES, _PAST = 12, 24, 4
 """The sizes of examples."""
 
@@ -66,19 +66,19 @@ class SpeechT5(Form):
         found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, ("main", "vocoder"))
         if found:
             return found
-        interfaces: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
-            "encode": (("input_ids",), CROSS, ()),
-            "step": (_STEP, ("spectrum", "stop"), STATES),
-            "postnet": (("spectrogram",), ("postnet_spectrogram",), ()),
-        }
+        interfaces, spectrogram = _interfaces(config), ((1, None, config["num_mel_bins"]), FLOATS)
         functions, found = functions_of(bundle / metadata["assets"]["main"], interfaces)
         for name, interface in interfaces.items():
             if name in functions:
-                found += named(name, functions[name], *interface)
+                found += interface.problems(name, functions[name])
+        if "step" in functions and set(functions["step"].states) != set(STATES):
+            listed = ", ".join(functions["step"].states) or "none"
+            found.append(problem(f"the states of step are {listed}; they must be {', '.join(STATES)}"))
         vocoder, wrong = functions_of(bundle / metadata["assets"]["vocoder"], ("main",))
         found += wrong
         if "main" in vocoder:
-            found += named("main of vocoder", vocoder["main"], ("spectrogram",), ("waveform",))
+            speaks = Interface({"spectrogram": spectrogram}, {"waveform": ((1, None), FLOATS)})
+            found += speaks.problems("main of vocoder", vocoder["main"])
         return found
 
     @property
@@ -167,3 +167,24 @@ class SpeechT5(Form):
         frames = {1: Dim.DYNAMIC(min=_FRAMES // 4, max=2**16)}
         inputs = {"spectrogram": spectrogram.to(model.dtype)}
         return [Entry("main", Vocoder(model), inputs, ("waveform",), {"spectrogram": frames})]
+
+
+def _interfaces(config: Mapping[str, Any]) -> dict[str, Interface]:
+    """The functions of the asset `main`."""
+    bins, frames = config["num_mel_bins"], config["reduction_factor"]
+    cross: Values = dict.fromkeys(CROSS, (("*", 1, "*", None, "*"), FLOATS))
+    spectrum: Values = {"spectrum": ((1, frames, bins), FLOATS), "stop": ((1, frames), FLOATS)}
+    step: Values = {
+        "frame": ((1, 1, bins), FLOATS),
+        "dropout": ((config["prenet_layers"], 1, config["prenet_units"]), FLOATS),
+        "speaker_embedding": ((1, config["speaker_embedding_dim"]), FLOATS),
+        "position_ids": ((1, None), ("int32",)),
+        **cross,
+    }
+    return {
+        "encode": Interface({"input_ids": ((1, None), ("int32",))}, cross),
+        "step": Interface(step, spectrum),
+        "postnet": Interface(
+            {"spectrogram": ((1, None, bins), FLOATS)}, {"postnet_spectrogram": ((1, None, bins), FLOATS)}
+        ),
+    }

@@ -8,9 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patcomp.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import tokenizer_of
-from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, named, number_problems, part_problems
+from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
 from patcomp.errors import Problem
 
 if TYPE_CHECKING:
@@ -47,14 +48,23 @@ class Vits(Form):
         found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, ("main",))
         if found:
             return found
-        functions, found = functions_of(bundle / metadata["assets"]["main"], ("durations", "main"))
-        speaker = ("speaker_id",) if config["number_of_speakers"] > 1 else ()
-        if "durations" in functions:
-            own = functions["durations"]
-            noise = [name for name in own.inputs if name == "duration_noise"]
-            found += named("durations", own, ("input_ids", *noise, *speaker), ("durations",))
-        if "main" in functions:
-            found += named("main", functions["main"], ("input_ids", "durations", "noise", *speaker), ("waveform",))
+        found = [problem(f"config.{name} is {config[name]}, and must be positive") for name in _NUMBERS
+                 if config[name] < 1]  # fmt: skip
+        functions, wrong = functions_of(bundle / metadata["assets"]["main"], ("durations", "main"))
+        ids = {"input_ids": ((1, None), ("int32",))}
+        speaker = {"speaker_id": ((1,), ("int32",))} if config["number_of_speakers"] > 1 else {}
+        durations, waveform = {"durations": ((1, None), FLOATS)}, {"waveform": ((1, None), FLOATS)}
+        noise = {"noise": ((1, config["noise_channels"], None), FLOATS)}
+        drawn = {"duration_noise": ((1, 2, None), FLOATS)}
+        is_drawn = "durations" in functions and "duration_noise" in functions["durations"].inputs
+        interfaces = {
+            "durations": Interface({**ids, **(drawn if is_drawn else {}), **speaker}, durations),
+            "main": Interface({**ids, **durations, **noise, **speaker}, waveform),
+        }
+        found += wrong
+        for name, interface in interfaces.items():
+            if name in functions:
+                found += interface.problems(name, functions[name])
         return found
 
     @property

@@ -1,7 +1,7 @@
 """Support for a torchvision whose C++ operators do not load, such as one for CUDA with a PyTorch for the CPU.
 
 The import of torchvision, and of transformers models, fails with `operator torchvision::nms does not exist`. Few
-models call these operators; for all others it is enough to declare the operators.
+models call these operators; for all others it is enough to declare the operators, which the import of this module does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DECLARED: list[torch.library.Library] = []
 def declare_operators() -> None:
     """Declare the operators that torchvision looks for when it is imported, if its C++ extension does not load.
 
-    Programs cannot run them. Call it before anything imports torchvision or transformers.
+    Programs cannot run them.
     """
     spec = None if "torchvision" in sys.modules else find_spec("torchvision")
     if spec is None or _DECLARED or hasattr(torch.ops.torchvision, "nms"):
@@ -52,3 +52,6 @@ def misfit() -> str:
         "the C++ operators of torchvision do not fit this PyTorch and cannot run (nms, roi_align, deform_conv2d, ...); "
         f"models without them are not affected. To have them, {ADVICE}"
     )
+
+
+declare_operators()

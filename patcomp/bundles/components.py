@@ -1,0 +1,139 @@
+"""Kinds of bundles whose models are components: each is converted, verified, compressed and written for itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.bundle_folders.contract import VERSION
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import compilation
+from patcomp.bundle_folders.unfinished import request_of, unfinished
+from patcomp.bundles.kind import Component, Conversion, Kind
+from patcomp.compression import CompressionRequest
+from patcomp.emit.asset import Writer
+from patcomp.errors import ConversionWarning, PatcompError, reason_of
+from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.sources import Step
+from patcomp.tasks.entries import Entry
+from patcomp.tasks.folder_to_program import exported
+
+
+class KindOfComponents(Kind):
+    """A kind of bundle that is converted one component after the other."""
+
+    target: ClassVar[str] = "gpu"
+    """The device on which Swift runs it."""
+
+    def device(self) -> str:
+        """The device on which Swift runs this bundle."""
+        return self.target
+
+    @abstractmethod
+    def components(self) -> Sequence[Component]:
+        """The parts.
+
+        Raises:
+            BundleError: the folder lacks one, or has one that the kind does not take.
+        """
+
+    @abstractmethod
+    def metadata(self) -> Mapping[str, Any]:
+        """What `metadata.json` says beside the name and the assets."""
+
+    @abstractmethod
+    def write_files(self, bundle: Path) -> None:
+        """Write the files beside the assets, such as tokenizers."""
+
+    def convert(self, chosen: Conversion) -> None:
+        request = None if chosen.compress is None else CompressionRequest.of(chosen.compress)
+        step: Step = chosen.progress or (lambda what: nullcontext())
+        components = self.components()
+        facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
+                 "name": chosen.name, "writer": chosen.writer,
+                 "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
+        is_plain = chosen.target is None or isinstance(chosen.target, str)  # a later run does not know an object again
+        with unfinished(chosen.out, request_of(self.folder, facts) if is_plain else uuid4().hex) as work:
+            for each in components:
+                target = chosen.target or self.device()
+                work.once(
+                    each.role,
+                    partial(_write, each, work.folder, target, request, chosen.verify, step, chosen.writer),
+                )
+            with step("writing the other files"):
+                self.write_files(work.folder)
+                name = chosen.name or self.folder.resolve().name
+                described = _description(self, components, name, request)
+                (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
+
+
+def _write(
+    component: Component,
+    folder: Path,
+    target: Any,
+    request: CompressionRequest | None,
+    verify: bool,
+    step: Step,
+    writer: Writer | None,
+) -> None:
+    """Convert, verify, compress and write a component."""
+    role = component.role
+    with step(f"loading {role}"):
+        try:
+            entries = component.entries()
+        except PatcompError:
+            raise
+        except Exception as error:  # the code of models and their files can raise anything
+            raise BundleError(f"{role} cannot be loaded: {reason_of(error)}") from error
+    with step(f"converting {role}"):
+        converter = TorchConverter()
+        for entry in entries:
+            with warnings.catch_warnings():
+                if entry.keeps_sizes:
+                    warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+                converter.add_exported_program(
+                    exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+                )
+        program = converter.to_coreai(target=target)
+    if verify:
+        with step(f"verifying {role}"):
+            for entry in entries:
+                _verify(program, entry)
+    if request is not None and component.compressed:
+        with step(f"compressing {role}"):
+            program = request.applied(program.compress)
+    make_anonymous(program.module)  # a bundle does not tell where its model was
+    with step(f"writing {component.file}") as shown:
+        program.save_asset(folder / component.file, writer=writer, progress=shown if callable(shown) else None)
+    del program, entries, converter
+    gc.collect()
+
+
+def _verify(program: AIProgram, entry: Entry) -> None:
+    inputs = {name: value.clone() for name, value in entry.inputs.items()}
+    program.verify_against(entry.module, tuple(inputs.values()), entrypoint=entry.name).check()
+
+
+def _description(
+    kind: KindOfComponents, components: Any, name: str, request: CompressionRequest | None
+) -> dict[str, Any]:
+    """The content of `metadata.json`."""
+    return {
+        "metadata_version": VERSION,
+        "kind": kind.name,
+        "name": name,
+        "assets": {component.role: component.file for component in components},
+        **kind.metadata(),
+        "compression": None if request is None else request.text,
+        "compilation": compilation(),
+    }
