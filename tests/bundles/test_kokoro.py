@@ -87,7 +87,7 @@ def kokoro(folder: Path, package: Any, *, is_published: bool = False) -> Any:
                 weight.abs_().add_(0.5)
             if "alpha" in name:
                 weight.abs_().add_(0.5)
-        model.predictor.duration_proj.linear_layer.weight.mul_(8)
+        model.predictor.duration_proj.linear_layer.weight.mul_(40)
         model.decoder.generator.conv_post.weight_g.mul_(0.2)
         model.predictor.F0_proj.bias.fill_(90)  # a pitch in Hz
         model.predictor.F0_proj.weight.mul_(10)
@@ -135,7 +135,7 @@ def test_kokoro(package: Any, tmp_path: Path) -> None:
     assert check_bundle(bundle) == ()
     voice = np.load(bundle / "voices" / "af.npy")
     told = json.loads((bundle / "metadata.json").read_text())["config"]
-    asset = load(bundle / "main.aimodel")
+    asset, different = load(bundle / "main.aimodel"), set[float]()
     for seed, (count, speed) in enumerate(((5, 1.0), (17, 0.8))):
         ids, style = torch.arange(count)[None] * 7 % 20, torch.from_numpy(voice[count - 3][None].copy())
         wanted, noise, samples = upstream(model, ids, style, speed, seed)
@@ -145,12 +145,12 @@ def test_kokoro(package: Any, tmp_path: Path) -> None:
         assert durations.sum() * told["samples_per_frame"] == samples.shape[1]
         made = asset.run({**given, "durations": durations, "noise": noise.numpy()})["waveform"]
         error = np.abs(made - samples.numpy()) / float(samples.abs().max())
-        print("relative", error.max(), np.median(error), error.mean())
         # phases of small numbers depend on rounding: the package in float64 departs from itself by 2e-5, too
         assert error.max() < 1e-4
         assert error.mean() < 1e-5
-        assert len(np.unique(durations)) > 1
+        different |= set(durations.flatten().tolist())
     asset.close()
+    assert len(different) > 1
 
 
 @pytest.mark.slow
