@@ -13,13 +13,17 @@ from patcomp.commands.common import AsJson, print_json, require_transformers
 def transcribe(
     bundle: Annotated[Path, typer.Argument(help="The folder of a bundle of a model that recognises speech.")],
     recording: Annotated[Path, typer.Argument(help="A WAVE file of whole numbers (PCM), at the model's rate.")],
+    language: Annotated[
+        str | None, typer.Option(help="Whisper: the language of the text, such as de, instead of the bundle's.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Whisper: transcribe or translate, instead of the bundle's.")] = None,
     json: AsJson = False,
 ) -> None:
     """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed."""
     require_transformers("a transcription")
     from patcomp.bundles import transcribe as transcribed
 
-    made = transcribed(bundle, recording)
+    made = transcribed(bundle, recording, language=language, task=task)
     if json:
         print_json({"text": made.text, "tokens": made.tokens})
     else:

@@ -48,12 +48,19 @@ def save(folder: Path, *parts: Any) -> Path:
     return folder
 
 
-def whisper(folder: Path, bins: int = 128) -> Path:
-    """Whisper for two languages, which writes at most 24 tokens."""
+def whisper(folder: Path, bins: int = 128, **told: Any) -> Path:
+    """Whisper for two languages, which writes at most 24 tokens.
+
+    Args:
+        folder: of the model.
+        bins: of spectra.
+        told: further settings of its generation; with some, the model also writes times.
+    """
     from tokenizers.pre_tokenizers import ByteLevel
 
     end, start, silent = "<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"
     special = [start, "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", silent]
+    special += [f"<|{number / 50:.2f}|>" for number in range(1501)] if told else []
     vocabulary = {letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}
     tokenizer = transformers.WhisperTokenizer(
         vocab=vocabulary, merges=[], additional_special_tokens=special, unk_token=end, bos_token=end, eos_token=end
@@ -73,7 +80,7 @@ def whisper(folder: Path, bins: int = 128) -> Path:
         **tokens, is_multilingual=True, lang_to_id={name: ids[name] for name in ("<|en|>", "<|de|>")},
         task_to_id={name: ids[f"<|{name}|>"] for name in ("translate", "transcribe")}, max_length=24,
         no_timestamps_token_id=ids[silent], suppress_tokens=[3, 5], begin_suppress_tokens=[220, ids[end]],
-        return_timestamps=False,
+        return_timestamps=False, **told,
     )  # fmt: skip
     return save(folder, model, transformers.WhisperFeatureExtractor(feature_size=bins), tokenizer)
 

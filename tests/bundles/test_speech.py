@@ -83,6 +83,37 @@ def test_whisper_from_samples_in_another_language(whisper_folder: Path, tmp_path
 
 
 @pytest.mark.slow
+def test_long_recordings(tmp_path: Path) -> None:
+    """Windows that begin where the last one ended, also in another language than that of the bundle."""
+    folder = whisper(tmp_path / "model", bins=80, max_initial_timestamp_index=50)
+    out = convert_bundle(folder, out=tmp_path / "out")
+    model, extractor, tokenizer = loaded(folder, "WhisperForConditionalGeneration")
+    recording = sound(RATE * 65)
+    features = extractor(
+        recording, sampling_rate=RATE, return_tensors="pt", truncation=False, padding="longest",
+        return_attention_mask=True,
+    )  # fmt: skip
+    for options in ({}, {"language": "de", "task": "translate"}):
+        given = {"language": "en", "task": "transcribe", **options}
+        tokens = model.generate(**features, return_timestamps=True, **given)[0].tolist()
+        made = transcribe(out, recording, **options)
+        assert made.tokens == tokens
+        assert made.text == tokenizer.decode(tokens, skip_special_tokens=True)
+        assert len(set(tokens)) > 10
+
+
+def test_the_end_of_a_window() -> None:
+    """Of tokens of which those of times begin with 100: what is kept, and the frames to go on."""
+    from patcomp.bundles.speech.times import ended
+
+    assert ended([100, 1, 2, 110, 110, 3], 100, 3000) == ([100, 1, 2, 110, 110], 20)
+    assert ended([100, 1, 110, 110, 3, 120, 120, 4], 100, 3000) == ([100, 1, 110, 110, 3, 120, 120], 40)
+    assert ended([100, 1, 110, 110, 3, 120], 100, 900) == ([100, 1, 110, 110, 3, 120], 900)
+    assert ended([100, 1, 2], 100, 3000) == ([100, 1, 2], 3000)
+    assert ended([], 100, 3000) == ([], 3000)
+
+
+@pytest.mark.slow
 def test_small_whispers_are_not_for_swift(tmp_path: Path) -> None:
     folder = whisper(tmp_path / "model", bins=80)
     out = convert_bundle(folder, out=tmp_path / "out")

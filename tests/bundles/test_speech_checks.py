@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from patcomp.bundles import BundleError, transcribe
 from tests.bundles.refusals import (
     Change,
     assert_departs,
@@ -135,3 +137,34 @@ BAD_PARAKEETS: dict[str, tuple[Change, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BAD_PARAKEETS)
 def test_bad_parakeets(name: str, parakeet_folder: Path, tmp_path: Path) -> None:
     assert_refused(parakeet_folder, *BAD_PARAKEETS[name], tmp_path)
+
+
+BAD_RECORDINGS: dict[str, tuple[dict[str, Any], dict[str, str], int, str]] = {
+    "another language": ({}, {"language": "fr"}, 1, "language is 'fr', and the model knows de, en"),
+    "another task": ({}, {"task": "sing"}, 1, "task is 'sing', and the model knows transcribe, translate"),
+    "one language": ({"lang_to_id": None}, {"language": "de"}, 1, "language is 'de', and the model knows none"),
+    "no times": ({}, {}, 481000, "longer than what the model takes at once, and the model writes no times"),
+    "no token of silence": ({"no_timestamps_token_id": None}, {}, 481000, "the model writes no times"),
+    "earlier windows": (
+        {"no_timestamps_token_id": 9, "condition_on_prev_tokens": True}, {}, 481000,
+        "the generation configuration has condition_on_prev_tokens, which is not supported for long recordings"),
+    "silence": (
+        {"no_timestamps_token_id": 9, "no_speech_threshold": 0.6}, {}, 481000, "has no_speech_threshold, which is not"),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", BAD_RECORDINGS)
+def test_bad_recordings_of_whisper(name: str, whisper_bundle: Path, tmp_path: Path) -> None:
+    told, options, count, message = BAD_RECORDINGS[name]
+    shutil.copytree(whisper_bundle, tmp_path / "bundle")
+    edited(lambda c: c.update(told), "generation_config.json")(tmp_path / "bundle")
+    with pytest.raises(BundleError) as caught:
+        transcribe(tmp_path / "bundle", np.zeros(count, np.float32), **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_of_whisper_alone(parakeet_bundle: Path) -> None:
+    with pytest.raises(BundleError, match="only bundles of Whisper take the option language; leave it out"):
+        transcribe(parakeet_bundle, np.zeros(1, np.float32), language="de")

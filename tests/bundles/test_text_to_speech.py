@@ -90,12 +90,6 @@ def test_models_that_become_no_bundle(name: str, tmp_path: Path) -> None:
         convert_bundle(tmp_path, out=tmp_path / "out")
 
 
-def test_kokoro(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"istftnet": {}, "plbert": {}, "n_token": 178}))
-    with pytest.raises(BundleError, match="holds Kokoro, which becomes no bundle, because patcomp has no form yet"):
-        convert_bundle(tmp_path, out=tmp_path / "out")
-
-
 def test_a_model_without_tokenizer(tmp_path: Path) -> None:
     folder = vits(tmp_path / "model")
     (folder / "vocab.json").unlink()

@@ -12,20 +12,17 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of
-from patcomp.bundles.synthesis import bark, speech_t5, vits
+from patcomp.bundles.synthesis import bark, kokoro, speech_t5, vits
 from patcomp.bundles.synthesis.form import Form
 from patcomp.errors import Problem
 
 _FORMS: Mapping[str, type[Form]] = {
-    vits.CLASS: vits.Vits, speech_t5.CLASS: speech_t5.SpeechT5, bark.CLASS: bark.Bark
+    vits.CLASS: vits.Vits, speech_t5.CLASS: speech_t5.SpeechT5, bark.CLASS: bark.Bark, kokoro.NAME: kokoro.Kokoro,
 }  # fmt: skip
 _ARCHITECTURES: Mapping[str, type[Form]] = {
-    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark
+    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
 }  # fmt: skip
-_KOKORO = "istftnet"
-"""The block of Kokoro's configuration, which names no class."""
 _OTHERS = {
-    "Kokoro": "patcomp has no form yet for its drawn harmonics and its spectra of complex numbers",
     "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
     "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
     "CsmForConditionalGeneration": "its decoder runs inside of each step",
@@ -35,7 +32,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class TextToSpeech(KindOfComponents):
-    """VITS, also MMS; SpeechT5; Bark.
+    """VITS, also MMS; SpeechT5; Bark; Kokoro.
 
     Attributes:
         vocoder: of SpeechT5, the folder of its vocoder.
@@ -44,12 +41,12 @@ class TextToSpeech(KindOfComponents):
     vocoder: str | None = None
 
     name: ClassVar[str] = "text_to_speech"
-    holds: ClassVar[str] = f"{', '.join(_FORMS)} of transformers"
+    holds: ClassVar[str] = f"{', '.join(_FORMS)}"
     default_dtype: ClassVar[str] = "float32"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_FORMS, *_OTHERS) or _KOKORO in config
+        return class_of(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
 
     def components(self) -> Sequence[Component]:
         return self._form.components()
@@ -79,7 +76,7 @@ class TextToSpeech(KindOfComponents):
             BundleError: the folder holds another model, or an option is for another one.
         """
         config = content_of(self.folder / "config.json")
-        name = "Kokoro" if _KOKORO in config else class_of(config)
+        name = kokoro.NAME if kokoro.BLOCK in config else class_of(config)
         if reason := _OTHERS.get(name):
             raise BundleError(
                 f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "

@@ -18,6 +18,7 @@ from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundles.speech.folders import content_of, extractor_of, tokenizer_of
 from patcomp.bundles.speech.recordings import samples_of
+from patcomp.bundles.speech.times import ended, times_of
 from patcomp.bundles.speech.transducer import PROCESSOR
 from patcomp.bundles.speech.whisper import FORCED, GENERATION
 from patcomp.emit.asset import Asset, load
@@ -35,12 +36,16 @@ class Transcription:
     text: str
 
 
-def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transcription:
+def transcribe(
+    bundle: str | Path, recording: str | Path | np.ndarray, *, language: str | None = None, task: str | None = None
+) -> Transcription:
     """The text of a recording.
 
     Args:
         bundle: the folder of a bundle of a model that recognises speech.
         recording: a WAVE file, or samples, (samples,) of floats from -1 to 1 at the rate of the model.
+        language: of the text, such as `"de"`, in the place of the one that a bundle of Whisper was made for.
+        task: the same, `"transcribe"` or `"translate"`.
 
     Raises:
         BundleError: the folder is no such bundle, lacks a file, or the recording does not fit it.
@@ -54,6 +59,9 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
             f"{str(folder)!r} is a bundle of the kind {metadata.get('kind')!r}, and not of a model that recognises "
             f"speech: {', '.join(_LOOPS)}"
         )
+    options = {name: value for name, value in (("language", language), ("task", task)) if value is not None}
+    if options and metadata.get("config", {}).get("architecture") != "whisper":
+        raise BundleError(f"only bundles of Whisper take the option {next(iter(options))}; leave it out")
     with ExitStack() as opened:
         parts = {role: load(folder / file) for role, file in metadata["assets"].items()}
         told = {role: Interfaces.of(folder / file) for role, file in metadata["assets"].items()}
@@ -66,7 +74,7 @@ def transcribe(bundle: str | Path, recording: str | Path | np.ndarray) -> Transc
         samples = np.asarray(recording, np.float32)
         if samples.ndim != 1 or not samples.size:
             raise BundleError(f"a recording is one row of samples, got an array of {list(samples.shape)}")
-        return loop(_Recogniser(folder, metadata, parts, told, extractor, tokenizer_of(processor)), samples)
+        return loop(_Recogniser(folder, metadata, parts, told, extractor, tokenizer_of(processor), options), samples)
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class _Recogniser:
     interfaces: Mapping[str, Interfaces]
     extractor: Any
     tokenizer: Any
+    options: Mapping[str, str]
 
     def call(self, role: str, inputs: Mapping[str, Any], states: Any = None, function: str = "main") -> Any:
         """A call of a part, with numbers in the types that it takes."""
@@ -123,23 +132,77 @@ class _Recogniser:
 def _by_tokens(model: _Recogniser, samples: np.ndarray) -> Transcription:
     """Whisper, Moonshine: one token after the other, until the end token."""
     told = content_of(model.folder / GENERATION)
+    prefix = _prefix(model, told)
+    if len(samples) > getattr(model.extractor, "n_samples", len(samples)):
+        made = _by_windows(model, told, prefix, samples)
+    else:
+        made = _written(model, told, prefix, _encoded(model, samples))
+    return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True))
+
+
+def _prefix(model: _Recogniser, told: Mapping[str, Any]) -> list[int]:
+    """The tokens in front of the text, with those of the language and task that the user chooses.
+
+    Raises:
+        BundleError: the model has no such language or task.
+    """
     prefix = [token for _, token in told[FORCED]]
-    capacity = len(prefix) + told["max_new_tokens"]
+    for name, table, form in (("language", "lang_to_id", "<|{}|>"), ("task", "task_to_id", "{}")):
+        if name not in model.options:
+            continue
+        ids, word = told.get(table) or {}, form.format(model.options[name])
+        if word not in ids or not set(prefix) & set(ids.values()):
+            known = ", ".join(sorted(each.strip("<|>") for each in ids)) or "none"
+            raise BundleError(f"{name} is {model.options[name]!r}, and the model knows {known}")
+        prefix = [ids[word] if token in ids.values() else token for token in prefix]
+    return prefix
+
+
+def _by_windows(model: _Recogniser, told: Mapping[str, Any], prefix: list[int], samples: np.ndarray) -> list[int]:
+    """Whisper: windows of a long recording, one from where the last one ended, by the tokens of times."""
+    window = model.size("encoder", "input_features", 2) or 0
+    words = model.interfaces["decoder"].function().outputs["logits"].shape[2] or 0
+    rule, prefix = times_of(told, words), [token for token in prefix if token != told["no_timestamps_token_id"]]
+    spectrum = _features(model, samples, ("input_features",), truncation=False, padding="longest")["input_features"]
+    made, start, count = list[int](), 0, spectrum.shape[2]
+    while start < count:
+        part = spectrum[:, :, start : start + window]
+        frames = part.shape[2]
+        inputs = {"input_features": np.pad(part, ((0, 0), (0, 0), (0, window - frames)))}
+        encoded = np.asarray(model.call("encoder", inputs)["encoder_hidden_states"])
+        kept, forward = ended(_written(model, told, prefix, encoded, rule), rule.timestamp_begin, frames)
+        made, start = made + kept, start + forward
+    return made
+
+
+def _written(
+    model: _Recogniser, told: Mapping[str, Any], prefix: list[int], encoded: np.ndarray, rule: Any = None
+) -> list[int]:
+    """The tokens behind a prefix, up to the end token.
+
+    Args:
+        model: the parts.
+        told: the generation configuration.
+        prefix: the tokens in front of the text.
+        encoded: the encoder's output.
+        rule: which tokens of times may follow, of `times_of`.
+    """
     never, never_first = told.get("suppress_tokens") or [], told.get("begin_suppress_tokens") or []
-    states, made = model.empty("decoder", capacity), list[int]()
-    encoded, places = _encoded(model, samples), 0
-    waiting, most = prefix, told["max_new_tokens"]
+    most = told["max_new_tokens"]
+    states, made, waiting, places = model.empty("decoder", len(prefix) + most), list[int](), prefix, 0
     while len(made) < most:
         for token in waiting:
             places += 1
             inputs = {"input_ids": [[token]], "position_ids": [range(places)], "encoder_hidden_states": encoded}
             logits = model.call("decoder", inputs, states)["logits"][0, -1].astype(np.float32)
         logits[[*never, *([] if made else never_first)]] = -np.inf
+        if rule is not None:
+            logits = rule.allowed(made, logits)
         waiting = [int(logits.argmax())]
         if waiting[0] == told["eos_token_id"]:
             break
         made += waiting
-    return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True))
+    return made
 
 
 def _encoded(model: _Recogniser, samples: np.ndarray) -> np.ndarray:
