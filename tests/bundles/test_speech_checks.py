@@ -143,13 +143,13 @@ BAD_RECORDINGS: dict[str, tuple[dict[str, Any], dict[str, str], int, str]] = {
     "another language": ({}, {"language": "fr"}, 1, "language is 'fr', and the model knows de, en"),
     "another task": ({}, {"task": "sing"}, 1, "task is 'sing', and the model knows transcribe, translate"),
     "one language": ({"lang_to_id": None}, {"language": "de"}, 1, "language is 'de', and the model knows none"),
-    "no times": ({}, {}, 481000, "longer than what the model takes at once, and the model writes no times"),
+    "no times": ({}, {}, 481000, "the recording is 30.1 s long, and the bundle takes 30.0 s; the model writes"),
     "no token of silence": ({"no_timestamps_token_id": None}, {}, 481000, "the model writes no times"),
     "earlier windows": (
         {"no_timestamps_token_id": 9, "condition_on_prev_tokens": True}, {}, 481000,
-        "the generation configuration has condition_on_prev_tokens, which is not supported for long recordings"),
+        "the generation configuration has condition_on_prev_tokens, with which it cannot be read in windows"),
     "silence": (
-        {"no_timestamps_token_id": 9, "no_speech_threshold": 0.6}, {}, 481000, "has no_speech_threshold, which is not"),
+        {"no_timestamps_token_id": 9, "no_speech_threshold": 0.6}, {}, 481000, "has no_speech_threshold, with which it cannot"),
 }  # fmt: skip
 
 

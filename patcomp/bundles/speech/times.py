@@ -37,25 +37,25 @@ class Times:
         return found
 
 
-def times_of(told: Mapping[str, Any], words: int) -> Times:
+def times_of(told: Mapping[str, Any], words: int, too_long: str) -> Times:
     """The rule of a model.
 
     Args:
         told: the generation configuration.
         words: how many tokens the model knows.
+        too_long: how long the recording is, and what the bundle takes, for messages.
 
     Raises:
         BundleError: the model writes no times, or its configuration asks for more than this.
     """
     if told.get("no_timestamps_token_id") is None or told["no_timestamps_token_id"] + 1 >= words:
         raise BundleError(
-            "the recording is longer than what the model takes at once, and the model writes no times, by which it "
-            "could be read in windows; cut it into parts"
+            f"{too_long}; the model writes no times, by which it could be read in windows, so cut it into parts"
         )
     if asked := [name for name in _UNSUPPORTED if told.get(name)]:
         raise BundleError(
-            f"the generation configuration has {asked[0]}, which is not supported for long recordings; cut it into "
-            "parts"
+            f"{too_long}; the generation configuration has {asked[0]}, with which it cannot be read in windows, so cut "
+            "it into parts"
         )
     return Times(told)
 

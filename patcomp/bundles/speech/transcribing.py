@@ -89,6 +89,11 @@ class _Recogniser:
     tokenizer: Any
     options: Mapping[str, str]
 
+    def too_long(self, samples: np.ndarray, most: int) -> str:
+        """What is said of a recording that has more samples than the bundle takes."""
+        seconds = [count / self.extractor.sampling_rate for count in (len(samples), most)]
+        return f"the recording is {seconds[0]:.1f} s long, and the bundle takes {seconds[1]:.1f} s"
+
     def call(self, role: str, inputs: Mapping[str, Any], states: Any = None, function: str = "main") -> Any:
         """A call of a part, with numbers in the types that it takes."""
         told = self.interfaces[role].function(function).inputs
@@ -119,10 +124,7 @@ class _Recogniser:
         if most is None:
             return samples
         if len(samples) > most:
-            seconds = [count / self.extractor.sampling_rate for count in (len(samples), most)]
-            raise BundleError(
-                f"the recording is {seconds[0]:.1f} s long, and the bundle takes {seconds[1]:.1f} s; cut it into parts"
-            )
+            raise BundleError(f"{self.too_long(samples, most)}; cut it into parts")
         return np.pad(samples, (0, most - len(samples)))
 
 
@@ -162,7 +164,11 @@ def _by_windows(model: _Recogniser, told: Mapping[str, Any], prefix: list[int], 
     """Whisper: windows of a long recording, one from where the last one ended, by the tokens of times."""
     window = model.size("encoder", "input_features", 2) or 0
     words = model.interfaces["decoder"].function().outputs["logits"].shape[2] or 0
-    rule, prefix = times_of(told, words), [token for token in prefix if token != told["no_timestamps_token_id"]]
+    too_long = model.too_long(samples, model.extractor.n_samples)
+    rule, prefix = (
+        times_of(told, words, too_long),
+        [token for token in prefix if token != told["no_timestamps_token_id"]],
+    )
     spectrum = _features(model, samples, ("input_features",), truncation=False, padding="longest")["input_features"]
     made, start, count = list[int](), 0, spectrum.shape[2]
     while start < count:
