@@ -149,7 +149,7 @@ BAD_RECORDINGS: dict[str, tuple[dict[str, Any], dict[str, str], int, str]] = {
         {"no_timestamps_token_id": 9, "condition_on_prev_tokens": True}, {}, 481000,
         "the generation configuration has condition_on_prev_tokens, with which it cannot be read in windows"),
     "silence": (
-        {"no_timestamps_token_id": 9, "no_speech_threshold": 0.6}, {}, 481000, "has no_speech_threshold, with which it cannot"),
+        {"no_timestamps_token_id": 9, "no_speech_threshold": 0.6}, {}, 481000, "has no_speech_threshold, with which"),
 }  # fmt: skip
 
 
