@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -22,8 +21,9 @@ from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import Component, Conversion, Kind
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
-from patcomp.errors import ConversionWarning, PatcompError, reason_of
+from patcomp.errors import PatcompError, reason_of
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.exporting import sizes_kept_by_the_caller
 from patcomp.language.sources import Step
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.folder_to_program import exported
@@ -98,9 +98,7 @@ def _write(
     with step(f"converting {role}"):
         converter = TorchConverter()
         for entry in entries:
-            with warnings.catch_warnings():
-                if entry.keeps_sizes:
-                    warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+            with sizes_kept_by_the_caller() if entry.keeps_sizes else nullcontext():
                 converter.add_exported_program(
                     exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,10 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.errors import ConversionWarning
 from patcomp.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
 from patcomp.language.decoder import Decoder
 from patcomp.language.entry_points import EntryPoints
-from patcomp.language.exporting import exported_module
+from patcomp.language.exporting import exported_module, sizes_kept_by_the_caller
 
 NEW, TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
@@ -65,9 +63,7 @@ def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalo
         UnsupportedError: ops of a model cannot be converted.
     """
     converter = TorchConverter(catalog=catalog)
-    with warnings.catch_warnings():
-        # the caller keeps the sizes: no more new tokens than tokens, and no more tokens than the caches hold
-        warnings.filterwarnings("ignore", "the model was exported for sizes", ConversionWarning)
+    with sizes_kept_by_the_caller():  # no more new tokens than tokens, and no more tokens than the caches hold
         for function, program in programs:
             converter.add_exported_program(
                 program,

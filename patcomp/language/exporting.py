@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,8 +12,16 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from patcomp import export
-from patcomp.errors import ExportError, reason_of
+from patcomp.errors import ConversionWarning, ExportError, reason_of
 from patcomp.language.errors import LanguageModelError
+
+
+@contextmanager
+def sizes_kept_by_the_caller() -> Iterator[None]:
+    """Do not warn of sizes for which a program is not right, because its caller does not use them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the model was exported for (some )?sizes", ConversionWarning)
+        yield
 
 
 def exported_module(

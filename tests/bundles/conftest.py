@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from patcomp.errors import ConversionWarning
 from patcomp.torchvision import declare_operators
 
 declare_operators()  # before diffusers and transformers import torchvision
@@ -83,7 +85,9 @@ def whisper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whisper_bundle(whisper_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from patcomp.bundles import convert_bundle
 
-    return convert_bundle(whisper_folder, out=tmp_path_factory.mktemp("bundles") / "whisper", dtype="float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConversionWarning)  # the caller keeps the sizes
+        return convert_bundle(whisper_folder, out=tmp_path_factory.mktemp("bundles") / "whisper", dtype="float32")
 
 
 @pytest.fixture(scope="session")
