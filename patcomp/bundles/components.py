@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 from patcomp import AIProgram, TorchConverter
@@ -32,12 +32,9 @@ from patcomp.tasks.folder_to_program import exported
 class KindOfComponents(Kind):
     """A kind of bundle that is converted one component after the other."""
 
-    target: ClassVar[str] = "gpu"
-    """The device on which Swift runs it."""
-
     def device(self) -> str:
-        """The device on which Swift runs this bundle."""
-        return self.target
+        """The device on which Swift runs the bundle."""
+        return "gpu"
 
     @abstractmethod
     def components(self) -> Sequence[Component]:

@@ -17,6 +17,7 @@ from patcomp.errors import near_names
 
 if TYPE_CHECKING:
     from patcomp.emit.inspection import Inspection
+    from patcomp.ir import IRModule
 
 AssetOrBundle = Annotated[
     str, typer.Argument(help="The .aimodel folder of an asset, or the folder of a bundle.", show_default=False)
@@ -91,13 +92,18 @@ def chosen_entry(functions: Collection[str], name: str | None) -> str:
 
 
 @contextmanager
-def runnable(path: Path) -> Iterator[Path]:
-    """An asset, or a copy of it without the hardware constraints of tensors, which only Apple's systems lay out."""
+def runnable(path: Path, module: IRModule) -> Iterator[Path]:
+    """An asset, or a copy of it without the hardware constraints of tensors, which only Apple's systems lay out.
+
+    Args:
+        path: of the asset.
+        module: its program.
+    """
     from patcomp.emit.asset import Asset
-    from patcomp.emit.reading import read_asset
+    from patcomp.emit.constraints import has_constraints
     from patcomp.emit.unconstrained import unconstrained
 
-    if "hw_constraints" not in str(read_asset(path)[0]):
+    if not has_constraints(module):
         yield path
         return
     with closing(Asset(path)) as asset, unconstrained(asset) as copy:

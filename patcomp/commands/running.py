@@ -176,13 +176,14 @@ def _run(path: Path, given: _Given, entrypoint: str | None, backend: str, output
     from patcomp.emit.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
-    functions = signatures(read_asset(path)[0], read_metadata(path))
+    module, _ = read_asset(path)
+    functions = signatures(module, read_metadata(path))
     name = chosen_entry(functions, entrypoint)
     asset = Asset(path)
     values = given.values(functions[name], asset.initial_state.get(name, ()))
     state = {spec.name: values.pop(spec.name) for spec in functions[name].states if spec.name in values}
     if backend == "runtime":
-        with opened(path) as native, runnable(path) as usable:
+        with opened(path) as native, runnable(path, module) as usable:
             outputs, state = native.call(usable, values, state, name)
     else:
         outputs = asset.evaluate(values, state, name)

@@ -119,8 +119,9 @@ def _of_runtime(
     if found is Subject.BUNDLE:
         _say_problems(name)
     for role, path in parts.items():
-        functions = signatures(read_asset(path)[0], read_metadata(path))
-        with working(f"verifying {path}"), opened(path) as native, runnable(path) as usable:
+        module, _ = read_asset(path)
+        functions = signatures(module, read_metadata(path))
+        with working(f"verifying {path}"), opened(path) as native, runnable(path, module) as usable:
             for function in functions if entrypoint is None else [chosen_entry(functions, entrypoint)]:
                 where = f"{role}, function {function}" if role else f"function {function}"
                 results[where] = _on_both(native, usable, function, functions[function], tolerance, sizes)

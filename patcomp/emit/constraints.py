@@ -10,15 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from patcomp.ir import coreai
 from patcomp.ir.attributes import HardwareConstraintsAttr
 from patcomp.ir.builder import Builder
-from patcomp.ir.module import function_type, names_of
+from patcomp.ir.module import IRModule, function_type, names_of
 from patcomp.ir.types import HandleType, TensorType, shape_of, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, NoneAttr, Operation, SSAValue, StringAttr, replace_uses, set_name
+from patcomp.ir.xdsl import (
+    Attribute,
+    Block,
+    NoneAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    ops_inside,
+    replace_uses,
+    set_name,
+)
 
 _TEXT = re.compile(r"#coreaix\.hw_constraints<(\w+, alignments: \[([\dx?]*)\], interleave: \[([\dx?]*)\])>")
 
@@ -50,6 +61,15 @@ def constrain(graph: Operation, constraints: Mapping[str, Any]) -> None:
             with Builder(block, before=output, location=output.location):
                 output.operands[index] = _with_constraints(content, wanted)
     graph.properties["function_type"] = function_type(block)
+
+
+def has_constraints(module: IRModule) -> bool:
+    """Whether a tensor of a program has hardware constraints."""
+    ops = [op for graph in module.graphs for op in (graph, *ops_inside(graph))]
+    arguments = (value for op in ops for region in op.regions for block in region.blocks for value in block.args)
+    types = {value.type for value in chain(arguments, (value for op in ops for value in op.results))}
+    tensors = (type_.tensor_type if isinstance(type_, HandleType) else type_ for type_ in types)
+    return any(isinstance(each, TensorType) and isinstance(each.encoding, HardwareConstraintsAttr) for each in tensors)
 
 
 def _constrained(type_: Attribute, name: str, constraints: Any) -> Attribute:

@@ -11,7 +11,7 @@ from torch import Tensor
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn, tables_like, text
+from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn, scale_factors, tables_like, text
 from patcomp.bundles.kind import Component
 
 _CHANNELS, _PATCH = 16, 2
@@ -64,14 +64,11 @@ class Flux(Variant):
         return modules.FluxDenoiser(model), inputs, ("output",)
 
     def block(self) -> Mapping[str, Any]:
-        vae = self.config("vae")
         return {
             "type": self.type,
             "prediction_type": "flow_matching",
             "image_size": self.size,
-            "encoder_scale_factor": vae["scaling_factor"],
-            "decoder_scale_factor": vae["scaling_factor"],
-            "decoder_shift_factor": vae.get("shift_factor") or 0.0,
+            **scale_factors(self.config("vae")),
             "default_guidance_scale": 3.5 if self._has_guidance else 0.0,
             "default_steps": 28 if self._has_guidance else 4,
             "guidance_embeds": self._has_guidance,

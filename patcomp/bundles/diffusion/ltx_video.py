@@ -29,6 +29,7 @@ class LtxVideo(Video):
 
     pipelines = ("LTXPipeline",)
     type = "ltx-video"
+    longest_text = LENGTH
     parts = ("text_encoder", "transformer")
     usual_size = 512
     usual_width = 704
@@ -112,7 +113,7 @@ class LtxVideo(Video):
 
     @classmethod
     def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": LENGTH, "frame_rate": cls.frame_rate}
+        return {**super().call(block), "frame_rate": cls.frame_rate}
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:

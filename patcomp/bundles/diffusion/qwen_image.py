@@ -32,6 +32,7 @@ class QwenImage(Variant):
 
     pipelines = ("QwenImagePipeline",)
     type = "qwen-image"
+    longest_text = LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-1,)
     clip_tokenizers = ()
@@ -84,10 +85,6 @@ class QwenImage(Variant):
             "default_guidance_scale": 4.0,
             "default_steps": 50,
         }
-
-    @classmethod
-    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": LENGTH}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:

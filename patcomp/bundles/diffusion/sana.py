@@ -26,6 +26,7 @@ class Sana(Variant):
 
     pipelines = ("SanaPipeline",)
     type = "sana"
+    longest_text = LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-1,)
     clip_tokenizers = ()
@@ -100,7 +101,7 @@ class Sana(Variant):
 
     @classmethod
     def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": LENGTH, "use_resolution_binning": False}
+        return {**super().call(block), "use_resolution_binning": False}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:

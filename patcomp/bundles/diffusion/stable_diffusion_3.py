@@ -11,7 +11,7 @@ from patcomp.bundle_folders.contract import FLOATS, Interface
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder, penultimate, two_outputs
-from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn
+from patcomp.bundles.diffusion.variant import TOKENS, Variant, drawn, scale_factors
 from patcomp.bundles.kind import Component
 
 _CHANNELS = 16
@@ -24,6 +24,7 @@ class StableDiffusion3(Variant):
 
     pipelines = ("StableDiffusion3Pipeline",)
     type = "stable-diffusion-3"
+    longest_text = _LENGTH - TOKENS
     for_swift = True
     parts = ("text_encoder", "text_encoder_2", "transformer")
     left_out: ClassVar[Mapping[str, str]] = {
@@ -71,21 +72,14 @@ class StableDiffusion3(Variant):
         return modules.Denoiser(model, names), inputs, ("noise_pred",)
 
     def block(self) -> Mapping[str, Any]:
-        vae = self.config("vae")
         return {
             "type": self.type,
             "prediction_type": "flow",
             "image_size": self.size,
-            "encoder_scale_factor": vae["scaling_factor"],
-            "decoder_scale_factor": vae["scaling_factor"],
-            "decoder_shift_factor": vae.get("shift_factor") or 0.0,
+            **scale_factors(self.config("vae")),
             "default_guidance_scale": 7.0,
             "default_steps": 28,
         }
-
-    @classmethod
-    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": _LENGTH - TOKENS}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:

@@ -68,6 +68,8 @@ class Variant(ABC):
     """The folders of tokenizers of CLIP."""
     assets: ClassVar[tuple[str, ...]] = ()
     """The roles of the assets that the parts become; by default each becomes one."""
+    longest_text: ClassVar[int | None] = None
+    """The tokens of a text that diffusers is told, if the pipeline takes a number and it is always the same."""
     takes_image: ClassVar[bool] = False
     """Whether the pipeline takes an image beside the text."""
     negative_prompt: ClassVar[bool] = True
@@ -133,7 +135,8 @@ class Variant(ABC):
         Args:
             block: the block `diffusion` of `metadata.json`.
         """
-        return {"height": block["image_size"], "width": block["image_size"]}
+        length = {} if cls.longest_text is None else {"max_sequence_length": cls.longest_text}
+        return {"height": block["image_size"], "width": block["image_size"], **length}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
@@ -311,6 +314,13 @@ def tables_like(rows: int, widths: Sequence[int]) -> dict[str, Tensor]:
 def half_mask(length: int) -> Tensor:
     """An example mask of a text of half the length, (1, length) of int32."""
     return (torch.arange(length)[None] < length // 2).int()
+
+
+def scale_factors(vae: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a configuration by which the host scales and shifts latents."""
+    factor = vae["scaling_factor"]
+    shift = vae.get("shift_factor") or 0.0
+    return {"encoder_scale_factor": factor, "decoder_scale_factor": factor, "decoder_shift_factor": shift}
 
 
 def latent_statistics(vae: Mapping[str, Any]) -> dict[str, Any]:

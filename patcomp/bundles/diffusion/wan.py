@@ -28,6 +28,7 @@ class Wan(Video):
 
     pipelines = ("WanPipeline",)
     type = "wan"
+    longest_text = LENGTH
     parts = ("text_encoder", "transformer")
     in_float32 = ("vae",)
     usual_size = 480
@@ -105,10 +106,6 @@ class Wan(Video):
             "default_guidance_scale": 5.0,
             "default_steps": 50,
         }
-
-    @classmethod
-    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": LENGTH}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:

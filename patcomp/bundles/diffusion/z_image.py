@@ -13,7 +13,7 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp.bundles.diffusion.variant import Variant, drawn, half_mask, rows
+from patcomp.bundles.diffusion.variant import Variant, drawn, half_mask, rows, scale_factors
 from patcomp.bundles.kind import Component
 
 LENGTH = 512
@@ -26,6 +26,7 @@ class ZImage(Variant):
 
     pipelines = ("ZImagePipeline",)
     type = "z-image"
+    longest_text = LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-2,)
     clip_tokenizers = ()
@@ -74,21 +75,14 @@ class ZImage(Variant):
         return modules.ZImageDenoiser(model, side // _PATCH), inputs, ("output",)
 
     def block(self) -> Mapping[str, Any]:
-        vae = self.config("vae")
         return {
             "type": self.type,
             "prediction_type": "flow_matching",
             "image_size": self.size,
-            "encoder_scale_factor": vae["scaling_factor"],
-            "decoder_scale_factor": vae["scaling_factor"],
-            "decoder_shift_factor": vae.get("shift_factor") or 0.0,
+            **scale_factors(self.config("vae")),
             "default_guidance_scale": 5.0,
             "default_steps": 50,
         }
-
-    @classmethod
-    def call(cls, block: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**super().call(block), "max_sequence_length": LENGTH}
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:

@@ -165,10 +165,8 @@ def _by_windows(model: _Recogniser, told: Mapping[str, Any], prefix: list[int], 
     window = model.size("encoder", "input_features", 2) or 0
     words = model.interfaces["decoder"].function().outputs["logits"].shape[2] or 0
     too_long = model.too_long(samples, model.extractor.n_samples)
-    rule, prefix = (
-        times_of(told, words, too_long),
-        [token for token in prefix if token != told["no_timestamps_token_id"]],
-    )
+    rule = times_of(told, words, too_long)
+    prefix = [token for token in prefix if token != told["no_timestamps_token_id"]]
     spectrum = _features(model, samples, ("input_features",), truncation=False, padding="longest")["input_features"]
     made, start, count = list[int](), 0, spectrum.shape[2]
     while start < count:
