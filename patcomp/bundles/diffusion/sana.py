@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,7 +30,7 @@ class Sana(Variant):
     parts = ("text_encoder", "transformer")
     layers = (-1,)
     clip_tokenizers = ()
-    renamed = {"sample": "hidden_states"}  # noqa: RUF012
+    renamed: ClassVar[Mapping[str, str]] = {"sample": "hidden_states"}
     in_float32 = ("text_encoder", "vae")
     block_counts = ("latent_channels", "latent_factor", "text_length")
     halves = (modules.Decoder, modules.LatentEncoder)
@@ -82,7 +82,7 @@ class Sana(Variant):
             "encoder_hidden_states": drawn(2, LENGTH, model.config.caption_channels).to(model.dtype),
             "encoder_attention_mask": half_mask(LENGTH).expand(2, -1).contiguous(),
         }
-        return modules.Denoiser(model, [self.renamed.get(name, name) for name in inputs]), inputs, ("noise_pred",)
+        return modules.Denoiser(model, self.arguments(inputs)), inputs, ("noise_pred",)
 
     def block(self) -> Mapping[str, Any]:
         factor = self.config("vae")["scaling_factor"]

@@ -95,7 +95,7 @@ class StableAudio(Variant):
         tables = get_1d_rotary_pos_embed(
             config.attention_head_dim // 2, config.sample_size + 1, use_real=True, repeat_interleave_real=False
         )
-        names = [self.renamed.get(name, name) for name in inputs]
+        names = self.arguments(inputs)
         return modules.Denoiser(model, names, {"rotary_embedding": tables}), inputs, ("noise_pred",)
 
     def _decoder(self, model: Any) -> Any:

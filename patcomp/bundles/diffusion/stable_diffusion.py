@@ -70,7 +70,7 @@ class StableDiffusion(Variant):
             "encoder_hidden_states": drawn(2, TOKENS, model.config.cross_attention_dim).to(model.dtype),
             **self.added(model),
         }
-        names = [self.renamed.get(name, name) for name in inputs]
+        names = self.arguments(inputs)
         return modules.Denoiser(model, names), inputs, ("noise_pred",)
 
     def added(self, model: Any) -> dict[str, torch.Tensor]:

@@ -67,7 +67,7 @@ class StableDiffusion3(Variant):
             "encoder_hidden_states": drawn(2, _LENGTH, config.joint_attention_dim),
             "pooled_projections": drawn(2, config.pooled_projection_dim),
         }
-        names = [self.renamed.get(name, name) for name in inputs]
+        names = self.arguments(inputs)
         inputs = {name: value.to(model.dtype) for name, value in inputs.items()}
         return modules.Denoiser(model, names), inputs, ("noise_pred",)
 

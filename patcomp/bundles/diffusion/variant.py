@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -137,6 +137,11 @@ class Variant(ABC):
         """
         length = {} if cls.longest_text is None else {"max_sequence_length": cls.longest_text}
         return {"height": block["image_size"], "width": block["image_size"], **length}
+
+    @classmethod
+    def arguments(cls, inputs: Iterable[str]) -> list[str]:
+        """The arguments of the denoiser for the inputs of its asset."""
+        return [cls.renamed.get(name, name) for name in inputs]
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
