@@ -50,6 +50,31 @@ class Noisy(nn.Module):
     def forward(self, x):
         return x + torch.randn_like(x) + torch.rand(x.shape[0], 1)
 
+class Frames(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(1, 2, 9, stride=4)
+
+    def forward(self, samples, weights):
+        return self.conv(samples) * weights[:, 4:].mean()
+
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.register_buffer("kept", torch.ones(2, 3))
+        self.conv = nn.Conv1d(2, 4, 3, padding=1)
+
+    def forward(self, x, index):
+        self.kept.mul_(x[:, :3])
+        y = torch.cat([torch.sort(self.conv(x[None])[0]).values, x[index]])
+        return torch.where(y > 0, y, y.flip(0)).cumsum(-1), y.float()
+
+def half():
+    return Half().half().eval(), (torch.rand(2, 8).half(), torch.tensor([1, 0, 1]))
+def frames():
+    n = Dim("n", min=30, max=9999)
+    return Frames().eval(), (torch.rand(1, 1, 60), torch.rand(1, 60)), {"samples": {2: n}, "weights": {1: n}}
 def noisy(): return Noisy().eval(), (torch.rand(3, 40),), {"x": {0: Dim("rows", min=2, max=9)}}
 def net(): return Net().eval(), (torch.rand(2, 16),)
 def changed(): return Net(0.5).eval(), (torch.rand(2, 16),)
@@ -70,7 +95,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("assets")
     (folder / "models.py").write_text(MODELS)
-    for name in ("net", "sums", "picks"):
+    for name in ("net", "sums", "picks", "frames", "half"):
         exported = load_model(f"{folder / 'models.py'}:{name}")
         outputs = ["z"] if name == "sums" else None
         program = TorchConverter().add_exported_program(exported, output_names=outputs).to_coreai()
@@ -100,6 +125,20 @@ def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
     done = patcomp("run", f"{assets}/picks.aimodel", "--size", "x:0=7")
     assert "2x4xbfloat16" in done.out
     assert "random inputs, with seed 0" in done.err
+
+
+def test_dimensions_for_which_2_is_too_small(patcomp: Command, assets: Path) -> None:
+    """The asset says what its smallest sizes are: 30 samples are 6 frames. The runtime dies of fewer than 9."""
+    path = f"{assets}/frames.aimodel"
+    assert "1x2x6xfloat32" in patcomp("run", path).out
+    assert "1x2x8xfloat32" in patcomp("run", path, "--size", "samples:2=40", "--size", "weights:1=40").out
+    assert patcomp("verify", path).code == 0
+
+
+def test_verify_of_half_precision_uses_a_twin_of_the_program(patcomp: Command, assets: Path) -> None:
+    found = json.loads(patcomp("verify", f"{assets}/half.aimodel", "--json").out)
+    assert found["passed"]
+    assert {error["reference"] for error in found["errors"] if error["element_type"] == "f16"} == {"float32 twin"}
 
 
 def test_assets_with_random_numbers_as_inputs(patcomp: Command, assets: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import Component, Conversion, Kind
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer
-from patcomp.errors import PatcompError, reason_of
+from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.language.exporting import sizes_kept_by_the_caller
 from patcomp.language.sources import Step
@@ -116,7 +117,9 @@ def _write(
 
 def _verify(program: AIProgram, entry: Entry) -> None:
     inputs = {name: value.clone() for name, value in entry.inputs.items()}
-    program.verify_against(entry.module, tuple(inputs.values()), entrypoint=entry.name).check()
+    verification = program.verify_against(entry.module, tuple(inputs.values()), entrypoint=entry.name).check()
+    for each in verification.of_partial_sums:
+        warnings.warn(each, ConversionWarning, stacklevel=2)
 
 
 def _description(

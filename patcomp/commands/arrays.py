@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.commands.common import UsageError
+from patcomp.emit.metadata import USUAL_SIZE
 from patcomp.errors import near_names
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def _dtype(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def random_inputs(
-    signature: EntrySignature, sizes: Any, seed: int, initial: Collection[str]
+    signature: EntrySignature, chosen: Any, seed: int, initial: Collection[str]
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Random inputs of a function, and zeros for the states that have no initial content.
 
     Args:
         signature: of the function.
-        sizes: of dynamic dimensions, `x:0=4`.
+        chosen: sizes of dynamic dimensions, `x:0=4`.
         seed: of the random numbers.
         initial: the names of the states that have an initial content.
 
@@ -42,7 +43,7 @@ def random_inputs(
     given: dict[tuple[str, int], int] = {}
     specs = (*signature.inputs, *signature.states)
     dynamic = [(spec.name, axis) for spec in specs for axis, dim in enumerate(spec.shape) if dim is None]
-    for text in sizes:
+    for text in chosen:
         place, _, number = text.partition("=")
         name, _, axis = place.rpartition(":")
         if not (axis.isdigit() and number.isdigit()):
@@ -52,10 +53,10 @@ def random_inputs(
             raise UsageError(f"--size {text}: the input has no such dynamic dimension; there are {known or 'none'}")
         given[name, int(axis)] = int(number)
 
-    usual = _open_size(signature)
+    usual, sizes = _open_size(signature), {**signature.smallest, **given}
 
     def shape_of(spec: TensorSpec) -> list[int]:
-        return [given.get((spec.name, axis), usual) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
+        return [sizes.get((spec.name, axis), usual) if dim is None else int(dim) for axis, dim in enumerate(spec.shape)]
 
     generator = np.random.default_rng(seed)
     values = {}
@@ -72,11 +73,11 @@ def random_inputs(
 
 
 def _open_size(signature: EntrySignature) -> int:
-    """The size of dynamic dimensions: 2, or for a language model's function of a fixed number of tokens that number,
-    because positions and caches are of all tokens."""
+    """The size of dynamic dimensions for which 2 is large enough: 2, or for a language model's function of a fixed
+    number of tokens that number, because positions and caches are of all tokens."""
     shapes = {spec.name: spec.shape for spec in signature.inputs}
     tokens = shapes["input_ids"][-1:] if shapes.keys() >= {"input_ids", "position_ids"} else ()
-    return max([2, *(size for size in tokens if isinstance(size, int))])
+    return max([USUAL_SIZE, *(size for size in tokens if isinstance(size, int))])
 
 
 def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:

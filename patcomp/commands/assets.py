@@ -27,7 +27,9 @@ Entrypoint = Annotated[
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(help="The size of a dynamic dimension of random inputs and empty states, x:0=4; otherwise 2."),
+    typer.Option(
+        help="The size of a dynamic dimension of random inputs and empty states, x:0=4; otherwise 2, or the smallest."
+    ),
 ]
 
 

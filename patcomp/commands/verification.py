@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from patcomp.emit.dims import Dims
     from patcomp.emit.native import Native
     from patcomp.emit.signature import EntrySignature, ModelCall
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate import Machine, Verification
+    from patcomp.evaluate.expectation import Run
 
 _ASSETS = (Subject.ASSET, Subject.BUNDLE)
 
@@ -136,23 +137,25 @@ def _on_both(
     tolerance: float | None,
     sizes: Sequence[str],
 ) -> Verification:
-    import numpy as np
-
     from patcomp.commands.arrays import random_inputs
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import Verification, compare
-    from patcomp.evaluate.element_types import to_tensor
+    from patcomp.emit.evaluated import evaluated
+    from patcomp.evaluate import Expectation, PartialSumMachine, Verification
 
     asset = Asset(path)
     values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
     empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
-    state = asset.new_state(function) | empty
-    expected = {**asset.evaluate(values, state, function), **state}
-    outputs, new = native.call(path, values, asset.new_state(function) | empty, function)
-    errors = [
-        compare(name, "runtime", to_tensor(np.array(expected[name])), to_tensor(np.array(value)), tolerance)
-        for name, value in {**outputs, **new}.items()
-    ]
+    expectation = Expectation.of_program(asset.module, values, asset.new_state(function) | empty, function)
+
+    def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        outputs, new = native.call(path, values, states, function)
+        states.update(new)
+        return outputs
+
+    def rounded(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        return evaluated(asset.module, values, states, states, function, PartialSumMachine(asset.module))
+
+    errors = expectation.errors("runtime", run, tolerance, rounded if tolerance is None else None)
     return Verification(tuple(errors), tolerance, reference="the reference evaluator")
 
 
@@ -203,6 +206,8 @@ def _compared(
     options: ModelOptions,
 ) -> Verification:
     """A function of an asset on the runtime against its model."""
+    from patcomp.emit.asset import Asset
+    from patcomp.emit.evaluated import evaluated
     from patcomp.evaluate import drawn, verify_outputs
 
     call, dims = _call(source, path, signature, options)
@@ -216,7 +221,12 @@ def _compared(
     def draw(values: Mapping[str, Any]) -> dict[str, Any]:
         return drawn(signature, values, dims, seed=0)
 
-    return verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw)
+    asset = Asset(path)
+
+    def evaluate(machine: type[Machine]) -> Run:
+        return lambda values, states: evaluated(asset.module, values, states, states, function, machine(asset.module))
+
+    return verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw, evaluate)
 
 
 def _note_of_weights(model: str, sources: list[Source], saved: Hashed, options: ModelOptions) -> str:

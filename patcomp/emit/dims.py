@@ -83,6 +83,12 @@ class Dims:
             tuple(guard for each in self.guards if (guard := each.given(sizes)).names),
         )
 
+    def smallest(self) -> dict[tuple[str, int], int]:
+        """The size of each dynamic dimension by input and axis, where every named dimension has its smallest."""
+        least = {name: low for name, (low, _) in self.ranges.items()}
+        found = {place: extent.given(least).number for place, extent in self.extents.items()}
+        return {(name, axis): size for (name, axis), size in found.items() if axis is not None and size is not None}
+
     def sizes_of(self, values: Mapping[str, Any]) -> dict[str, int]:
         """Solve the sizes of inputs and states by name for the named dimensions.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import HandleType
 from patcomp.ir.xdsl import TensorType
 
+if TYPE_CHECKING:
+    from patcomp.evaluate import Machine
+
 
 def evaluated(
     module: IRModule,
@@ -20,6 +23,7 @@ def evaluated(
     start: Mapping[str, Any],
     state: dict[str, Any] | None,
     entrypoint: str,
+    machine: Machine | None = None,
 ) -> dict[str, np.ndarray]:
     """The outputs of an entry point by name.
 
@@ -29,6 +33,7 @@ def evaluated(
         start: the contents of states before the call, by name.
         state: gets their contents after the call; None if nobody wants them.
         entrypoint: the name of the graph.
+        machine: what the evaluator runs on.
 
     Raises:
         EvaluationError: an input or state is missing, unknown, or of another type or shape.
@@ -51,7 +56,7 @@ def evaluated(
         return made
 
     contents = {name: value.clone() for name, value in prepared(start, "state").items()}
-    outputs = evaluate(module, prepared(inputs, "input"), entry=entrypoint, state=contents)
+    outputs = evaluate(module, prepared(inputs, "input"), entry=entrypoint, state=contents, machine=machine)
     if state is not None:
         state.update({name: to_numpy(value) for name, value in contents.items()})
     return {name: to_numpy(value) for name, value in outputs.items()}

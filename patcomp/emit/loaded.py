@@ -102,7 +102,7 @@ def checked(
         EvaluationError: one is missing, unknown, or of another type or shape.
     """
     from patcomp.evaluate.calling import check_names
-    from patcomp.evaluate.comparison import prepare_input
+    from patcomp.evaluate.inputs import prepare_input
 
     descriptor = function.desc
     check_names(entrypoint, "input", inputs, descriptor.input_names)

@@ -10,10 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from patcomp.emit.dims import Dims
 from patcomp.errors import AssetError
 
 _DATE = "%Y%m%dT%H%M%SZ"
 """The form of dates in `metadata.json`."""
+
+USUAL_SIZE = 2
+"""The size of dynamic dimensions of inputs that `patcomp run` and `patcomp verify` make."""
 
 _FIELDS = ("author", "license", "model_description")
 _STORED = {"author": "author", "license": "license", "model_description": "description"}
@@ -66,13 +70,21 @@ def _check_custom(value: Any) -> None:
         )
 
 
-def entries_of(draws: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The entries about inputs that are random numbers: `random.main.noise` is `standard normal`.
+def entries_of(draws: Mapping[str, Mapping[str, str]], dims: Mapping[str, Dims]) -> dict[str, str]:
+    """The entries about inputs that are random numbers, and about dynamic dimensions for which 2 is too small:
+    `random.main.noise` is `standard normal`, and `smallest.main.samples:1` is `2000`.
 
     Args:
-        draws: their distributions by entry point and name.
+        draws: the distributions by entry point and name.
+        dims: the dynamic dimensions by entry point.
     """
-    return {f"random.{entry}.{name}": text for entry, inputs in draws.items() for name, text in inputs.items()}
+    sizes = {entry: each.smallest() for entry, each in dims.items()}
+    return {f"random.{entry}.{name}": text for entry, inputs in draws.items() for name, text in inputs.items()} | {
+        f"smallest.{entry}.{name}:{axis}": str(size)
+        for entry, found in sizes.items()
+        if any(size > USUAL_SIZE for size in found.values())  # then all, because sizes depend on each other
+        for (name, axis), size in found.items()
+    }
 
 
 def draws_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[str, str]:
@@ -81,7 +93,26 @@ def draws_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[str, str]:
     Args:
         metadata: what an asset's `metadata.json` says.
     """
-    prefix, entries = f"patcomp.random.{entrypoint}.", metadata.get("creatorDefinedMetadata")
+    return _entries(metadata, f"patcomp.random.{entrypoint}.")
+
+
+def smallest_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[tuple[str, int], int]:
+    """The smallest sizes of an entry point's dynamic dimensions, by input and axis; none if 2 is enough for all.
+
+    Args:
+        metadata: what an asset's `metadata.json` says.
+    """
+    found = {}
+    for place, size in _entries(metadata, f"patcomp.smallest.{entrypoint}.").items():
+        name, _, axis = place.rpartition(":")
+        if axis.isdigit() and size.isdigit():
+            found[name, int(axis)] = int(size)
+    return found
+
+
+def _entries(metadata: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """The entries of the creator whose names start with a prefix, by the rest of the name."""
+    entries = metadata.get("creatorDefinedMetadata")
     entries = entries if isinstance(entries, Mapping) else {}
     return {str(key).removeprefix(prefix): str(text) for key, text in entries.items() if str(key).startswith(prefix)}
 

@@ -250,7 +250,7 @@ class AIProgram(Questions):
         """
         initial = self.initial_state.items()
         state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-        facts = {**self.versions, **entries_of(self.draws)}
+        facts = {**self.versions, **entries_of(self.draws, self.dims)}
         return save_asset(
             self.module,
             path,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from patcomp.asset.errors import UnsupportedInAssetError
 from patcomp.emit.asset import has_toolchain, toolchain
 from patcomp.emit.interface import entry_signature
-from patcomp.emit.metadata import draws_in
+from patcomp.emit.metadata import draws_in, smallest_in
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.replacement import check_asset
 from patcomp.emit.signature import EntrySignature
@@ -75,4 +76,7 @@ def signatures(module: IRModule, metadata: Mapping[str, Any]) -> dict[str, Entry
         metadata: what the asset's `metadata.json` says.
     """
     names = {graph_name(graph): graph for graph in module.entry_graphs}
-    return {name: entry_signature(graph, draws=draws_in(metadata, name)) for name, graph in names.items()}
+    return {
+        name: replace(entry_signature(graph, draws=draws_in(metadata, name)), smallest=smallest_in(metadata, name))
+        for name, graph in names.items()
+    }

@@ -21,7 +21,8 @@ from patcomp.rewrites.runtime.empty import ops_that_need_elements
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
-    from patcomp.evaluate import Machine, OutputError, Overflow, Verification
+    from patcomp.evaluate import Machine, Overflow, Verification
+    from patcomp.evaluate.expectation import Run
 
 
 def call(
@@ -157,7 +158,7 @@ def verify(
     seed: int,
 ) -> Verification:
     """`AIProgram.verify_against`."""
-    from patcomp.evaluate import Expectation, Verification
+    from patcomp.evaluate import Expectation
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
@@ -172,18 +173,19 @@ def verify(
         model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, seed)
     )
 
-    def run_on(backend: str) -> Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]]:
-        return lambda values, state: run(program, values, entrypoint, state, backend)
+    def run_on(backend: str, machine: Machine | None = None) -> Run:
+        return lambda values, state: run(program, values, entrypoint, state, backend, machine=machine)
 
     def run_changed(module: IRModule, backend: str) -> dict[str, Any]:
         """The outputs of a changed module of the program."""
         states = dict(expectation.states)
         return run(replace(program, module=module), expectation.given, entrypoint, states, backend)
 
-    errors: list[OutputError] = []
-    for backend in backends:
-        errors += expectation.errors(backend, run_on(backend), tolerance)
-    result = Verification(tuple(errors), tolerance)
+    result = expectation.verification(
+        {backend: run_on(backend) for backend in backends},
+        tolerance,
+        lambda machine: run_on("evaluator", machine(program.module)),
+    )
     if by == "output":
         return result
     search = known(program.history).departure_search(

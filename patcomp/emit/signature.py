@@ -76,6 +76,8 @@ class EntrySignature:
     """None for a program that was not converted from a model."""
     dims: Mapping[str, Range] = field(default_factory=dict)
     """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
+    smallest: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """The smallest sizes of dynamic dimensions of an asset, by input and axis; empty if 2 is enough for all."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that `program.run` checks and an asset cannot: `seq % 2 == 0`."""
     checks: tuple[str, ...] = ()

@@ -19,18 +19,14 @@ from patcomp.evaluate import (  # noqa: F401  (these files register the ops)
     shapes,
     state,
 )
-from patcomp.evaluate.comparison import (
-    Expectation,
-    call_arguments,
-    compare,
-    named_arguments,
-    prepare_input,
-    verify_outputs,
-)
+from patcomp.evaluate.comparison import beside_partial_sums, compare
 from patcomp.evaluate.draws import drawn, noise_of
+from patcomp.evaluate.expectation import Expectation, verify_outputs
 from patcomp.evaluate.folding import copy_elements, evaluate_op
+from patcomp.evaluate.inputs import call_arguments, named_arguments, prepare_input
 from patcomp.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
 from patcomp.evaluate.overflow import Overflow, OverflowMachine
+from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
 from patcomp.evaluate.verification import Departure, ModuleError, OutputError, Verification
 
@@ -46,7 +42,9 @@ __all__ = [
     "OutputError",
     "Overflow",
     "OverflowMachine",
+    "PartialSumMachine",
     "Verification",
+    "beside_partial_sums",
     "call_arguments",
     "compare",
     "copy_elements",

@@ -1,72 +1,19 @@
-"""Convert inputs to a program's types, and compare its outputs with the results of the PyTorch model."""
+"""Compare an output of a program with PyTorch's."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property, partial
-from operator import attrgetter
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate.calling import arguments_by_name, is_model_call
-from patcomp.evaluate.draws import drawing
-from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE, TORCH_DTYPES, to_tensor
-from patcomp.evaluate.machine import check_value
-from patcomp.evaluate.twin import HALF, Twin, Wider, twins_of
-from patcomp.evaluate.verification import OutputError, Verification
-from patcomp.ir.types import TensorType, element_name
-from patcomp.pytorch import pytree
-
-
-def prepare_input(value: Any, type_: TensorType, name: str, what: str = "input") -> Tensor:
-    """An input or state in the dtype that the program takes: 64-bit values become 32-bit when none is lost, and float32
-    becomes float16, which a target may compute in, when none overflows.
-
-    Args:
-        value: a tensor, array or number.
-        type_: what the program takes.
-        name, what: for messages.
-
-    Raises:
-        EvaluationError: the value has another dtype or shape, or a number does not fit 32 bits.
-    """
-    tensor = _as_tensor(value, f"{what} {name!r}")
-    wanted = TORCH_DTYPES[element_name(type_.element_type)]
-    if (tensor.dtype, wanted) in ((torch.float64, torch.float32), (torch.float32, torch.float16)):
-        narrow = tensor.to(wanted)
-        if bool((narrow.isinf() & ~tensor.isinf()).any()):
-            raise EvaluationError(f"{what} {name!r} has values that do not fit {wanted}")
-        tensor = narrow
-    elif tensor.dtype in (torch.int64, torch.uint64) and wanted in (torch.int32, torch.uint32):
-        narrow = tensor.to(wanted)
-        if not torch.equal(narrow.to(tensor.dtype), tensor):
-            raise EvaluationError(f"{what} {name!r} has values that do not fit {wanted}")
-        tensor = narrow
-    if tensor.dtype != wanted:
-        raise EvaluationError(f"{what} {name!r} must be of dtype {wanted}, got {tensor.dtype}")
-    check_value(tensor, type_, f"{what} {name!r}")
-    return tensor
-
-
-def _as_tensor(value: Any, what: str) -> Tensor:
-    if isinstance(value, Tensor | np.ndarray):
-        return to_tensor(value)
-    kind = type(value).__name__
-    if any(isinstance(leaf, Tensor | np.ndarray) for leaf in pytree.tree_leaves(value)):
-        raise EvaluationError(f"{what} must be a tensor, got a {kind} that holds tensors; give the tensor itself")
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise EvaluationError(f"{what} must be a tensor, an array or a number, got a {kind}") from error
-
+from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE
+from patcomp.evaluate.twin import HALF, Twin
+from patcomp.evaluate.verification import PARTIAL_SUMS, OutputError
 
 TOLERANCES = {"f64": 1e-8, "f32": 1e-4, "complex<f64>": 1e-8, "complex<f32>": 1e-4}
 """The largest error that passes, relative to the magnitude of the output, by the element type of the program's output.
@@ -238,174 +185,27 @@ def _exact(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
-"""Runs a program on inputs and states by name; it puts the new content into the states."""
-
-
-def verify_outputs(
-    model: Callable[..., Any],
-    inputs: Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
-    backends: Mapping[str, Run],
-    signature: Any,
-    tolerance: float | None = None,
-    draw: Callable[[Mapping[str, Any]], Any] = dict,
-) -> Verification:
-    """Run the model eagerly and the program on each backend, and compare outputs and states.
+def beside_partial_sums(
+    errors: Sequence[OutputError], given: Mapping[str, Tensor], rounded: Callable[[], Mapping[str, Tensor]]
+) -> list[OutputError]:
+    """The errors of the outputs of the runtime, where the runtime's own rounding may explain those that fail.
 
     Args:
-        model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
-        inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
-        backends: what runs the program, by name.
-        signature: the program's, a `patcomp.emit.signature.EntrySignature`.
-        tolerance: largest absolute difference that passes; by default that of each output's type.
-        draw: as for `Expectation.of`.
+        errors: of the outputs.
+        given: the outputs on the runtime, by name.
+        rounded: computes the outputs on the evaluator, with the rounding of the runtime.
 
-    Raises:
-        EvaluationError: the model's arguments or results do not correspond to the program's.
+    Returns:
+        The errors. One that fails is replaced by the difference of the two, if that is within the type's tolerance.
     """
-    expectation = Expectation.of(model, inputs, signature, draw)
-    errors = (each for backend, run in backends.items() for each in expectation.errors(backend, run, tolerance))
-    return Verification(tuple(errors), tolerance)
+    if all(error.passed for error in errors):
+        return list(errors)
+    others = rounded()
+    return [error if error.passed else _beside(error, others[error.name], given[error.name]) for error in errors]
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The inputs of a verification and eager PyTorch's outputs for them, by the program's names."""
-
-    model: Callable[..., Any]
-    """The PyTorch model."""
-    given: Mapping[str, Any]
-    """The inputs."""
-    states: Mapping[str, Tensor]
-    """The contents of the model's buffers before the call."""
-    references: Mapping[str, Tensor]
-    """The outputs, and the contents of the states after the call."""
-    run_twins: Callable[[], Mapping[str, Twin]]
-    """Computes the same by the model in a wider type."""
-
-    @classmethod
-    def of(
-        cls, model: Callable[..., Any], inputs: Any, signature: Any, draw: Callable[[Mapping[str, Any]], Any] = dict
-    ) -> Expectation:
-        """Run a model.
-
-        Args:
-            model, inputs, signature: as for `verify_outputs`.
-            draw: the inputs that are random numbers and are not among those that it is called with.
-
-        Raises:
-            EvaluationError: the model's arguments or results do not correspond to the program's.
-        """
-        positional, keywords = call_arguments(inputs)
-        distributions = {spec.name: spec.distribution for spec in signature.inputs if spec.distribution}
-        noise = {name: keywords.pop(name) for name in distributions if name in keywords}
-        given = named_arguments(signature, positional, keywords)
-        if distributions:
-            noise |= draw({**given, **noise})
-            given |= noise
-        drawn = [(name, distribution, noise[name]) for name, distribution in distributions.items()]
-        states, references = _run_model(model, positional, keywords, signature, drawn)
-
-        def run_twins() -> Mapping[str, Twin]:
-            return twins_of(lambda wider: _run_model(model, positional, keywords, signature, drawn, wider)[1])
-
-        return cls(model, given, states, references, run_twins)
-
-    @cached_property
-    def twins(self) -> Mapping[str, Twin]:
-        """The outputs and states of the model in a wider type; none if it does not run so."""
-        return self.run_twins()
-
-    def errors(self, backend: str, run: Run, tolerance: float | None) -> list[OutputError]:
-        """The error of each output and state of a program."""
-        contents: dict[str, Any] = dict(self.states)
-        outputs = {**run(self.given, contents), **contents}
-        errors = []
-        for name, reference in self.references.items():
-            value = outputs[name]
-            value = value if isinstance(value, Tensor) else to_tensor(np.array(value))
-            errors.append(compare(name, backend, reference, value, tolerance, partial(self._twin, name)))
-        return errors
-
-    def _twin(self, name: str) -> Twin | None:
-        return self.twins.get(name)
-
-
-def _run_model(
-    model: Callable[..., Any],
-    positional: Sequence[Any],
-    keywords: Mapping[str, Any],
-    signature: Any,
-    drawn: Sequence[tuple[str, str, Tensor]] = (),
-    wider: Wider | None = None,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The contents of a model's buffers before a call, and its outputs and the contents of states after it, by name.
-
-    Args:
-        model, positional, keywords, signature: as for `verify_outputs`.
-        drawn: name, distribution and noise of each draw of random numbers, in order.
-        wider: computes in wider types.
-
-    Raises:
-        EvaluationError: the model's results do not correspond to the program's.
-    """
-    call = signature.call
-
-    def prepare(leaf: Any) -> Any:
-        """A copy, because a model may write to its arguments and buffers."""
-        copied = leaf.clone() if isinstance(leaf, Tensor) else leaf
-        return copied if wider is None else wider.widened(copied)
-
-    args, kwargs = pytree.tree_map(prepare, (tuple(positional), dict(keywords)))
-    buffers = {} if call is None or not isinstance(model, nn.Module) else call.buffers
-    states = {name: attrgetter(path)(model).detach().clone() for name, path in buffers.items()}
-    new = {path: prepare(states[name]) for name, path in buffers.items()}
-    if wider is not None and isinstance(model, nn.Module):
-        weights = (*model.named_parameters(), *model.named_buffers())
-        new = {name: wide for name, value in weights if (wide := wider.widened(value)) is not value} | new
-    with torch.no_grad(), wider or nullcontext(), drawing(drawn) if drawn else nullcontext():
-        result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
-    leaves = pytree.tree_leaves(result)
-    varies = [isinstance(leaf, Tensor) for leaf in leaves]
-    if call is not None and len(call.results) == len(leaves):
-        varies = [isinstance(name, str) for name in call.results]  # sizes, too
-    expected = [torch.as_tensor(leaf) for leaf, given in zip(leaves, varies, strict=True) if given]
-    names = [leaf for leaf in call.results if isinstance(leaf, str)] if call else [s.name for s in signature.outputs]
-    if len(expected) != len(names):
-        raise EvaluationError(
-            f"the model returned {len(expected)} tensors, but the program has {len(names)} outputs: {', '.join(names)}"
-        )
-    if call is not None and len(call.results) == len(leaves):
-        for leaf, result in zip(leaves, call.results, strict=True):
-            if not isinstance(result, str) and not (leaf is result.value or leaf == result.value):
-                raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
-    updated = named_arguments(signature, args, kwargs)
-    stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
-    written = {name: value for name, value in stated.items() if value is not None}
-    return states, dict(zip(names, expected, strict=True)) | written
-
-
-def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A model's arguments, positional and by keyword, that are given as a sequence, by keyword, or as one tensor."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return ((inputs,) if isinstance(inputs, Tensor | np.ndarray) else tuple(inputs)), {}
-
-
-def named_arguments(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors among a model's arguments by the program's names."""
-    if signature.call is not None and is_model_call(signature.call, args, kwargs):
-        return arguments_by_name(signature.call, args, kwargs)
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    leaves = signature.call.arguments if signature.call else [spec.name for spec in signature.inputs]
-    names = [leaf for leaf in leaves if isinstance(leaf, str)]
-    known = {*names, *(spec.name for spec in signature.states)}
-    if not args and set(names) <= kwargs.keys() <= known:
-        return dict(kwargs)
-    if len(tensors) != len(names):
-        wanted = ", ".join(str(spec) for spec in (*signature.inputs, *signature.states) if spec.name in names)
-        raise EvaluationError(
-            f"the number of tensors among the inputs is {len(tensors)}, but the program takes {len(names)} ({wanted}); "
-            "give a tuple of the model's arguments"
-        )
-    return dict(zip(names, tensors, strict=True))
+def _beside(error: OutputError, rounded: Tensor, given: Tensor) -> OutputError:
+    if not given.is_floating_point() or rounded.shape != given.shape or not math.isfinite(error.max_abs):
+        return error
+    beside = compare(error.name, error.backend, rounded, given)
+    return replace(beside, reference=PARTIAL_SUMS, partial_sums=error.max_abs) if beside.passed else error

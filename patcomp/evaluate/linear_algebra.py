@@ -13,7 +13,8 @@ from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 @implements("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 def batch_matmul(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
-    """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8."""
+    """Narrow floats are summed in f32 and rounded once; the Linux runtime rounds every partial sum of f16 and f8
+    (`patcomp.evaluate.partial_sums`)."""
     product = torch.matmul(accumulated(x), op.machine.accumulated(y))
     element = op.element()
     if is_integer(element):

@@ -112,7 +112,8 @@ class Machine:
             values: values from outside that the block may use; those of the block are added while they live.
         """
         for argument, value in zip(block.args, arguments, strict=True):
-            check_value(value, argument.type, f"argument {argument.index}")
+            if problem := self.mismatch(value, argument.type):
+                raise EvaluationError(f"argument {argument.index} {problem}")
             values[argument] = value
         terminator = block.last_op
         for step in self.steps(block):
@@ -138,9 +139,13 @@ class Machine:
             raise EvaluationError(f"{op.operation.name}: {error} ({describe(op.operation)})") from error
         results = results if isinstance(results, list) else [results]
         for result, value in zip(op.operation.results, results, strict=True):
-            if problem := mismatch(value, result.type):
+            if problem := self.mismatch(value, result.type):
                 raise EvaluationError(f"result of {op.operation.name} {problem} ({describe(op.operation)})")
         return results
+
+    def mismatch(self, value: Any, type_: Attribute) -> str:
+        """How a value differs from its type; empty if it has the type."""
+        return mismatch(value, type_)
 
     def steps(self, block: Block) -> Sequence[Step]:
         """The ops of a block in order."""
@@ -259,10 +264,10 @@ def mismatch(value: Any, type_: Attribute) -> str:
 
 def evaluate(
     module: IRModule,
-    inputs: dict[str, Tensor | np.ndarray],
+    inputs: Mapping[str, Tensor | np.ndarray],
     *,
     entry: str = "main",
-    state: dict[str, Tensor | np.ndarray] | None = None,
+    state: dict[str, Any] | None = None,
     machine: Machine | None = None,
 ) -> dict[str, Tensor]:
     """Runs a graph of a module on torch tensors.

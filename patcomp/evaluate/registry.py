@@ -50,6 +50,9 @@ class Runner(Protocol):
     def constant(self, attribute: Attribute) -> Tensor:
         """The elements of a constant."""
 
+    def mismatch(self, value: Any, type_: Attribute) -> str:
+        """How a value differs from its type; empty if it has the type."""
+
     def run_graph(self, graph: Operation, operands: Sequence[Any]) -> list[Any]:
         """The results of a graph."""
 

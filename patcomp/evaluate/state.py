@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.evaluate.machine import TOKEN, Handle, check_value
+from patcomp.evaluate.machine import TOKEN, Handle
 from patcomp.evaluate.registry import EvaluatedOp, implements
 
 
@@ -22,6 +22,7 @@ def read_handle(op: EvaluatedOp, handle: Handle, in_token: Any) -> list[Any]:
 
 @implements("coreai.write_handle")
 def write_handle(op: EvaluatedOp, handle: Handle, data: Tensor, in_token: Any) -> Any:
-    check_value(data, op.operation.operands[0].type.tensor_type, f"what is written to {handle.name!r}")  # type: ignore[attr-defined]
+    if problem := op.machine.mismatch(data, op.operation.operands[0].type.tensor_type):  # type: ignore[attr-defined]
+        raise op.error(f"what is written to {handle.name!r} {problem}")
     handle.tensor = data
     return TOKEN

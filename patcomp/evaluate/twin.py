@@ -1,8 +1,8 @@
-"""The twin of a model: the same model, which computes in a wider element type."""
+"""The twin of a model or a program: the same one, which computes in a wider element type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 
 from patcomp.evaluate.draws import draws
+from patcomp.evaluate.machine import Machine, evaluate
+from patcomp.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.ir.module import IRModule
+from patcomp.ir.xdsl import Attribute
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)
@@ -57,7 +61,7 @@ class Wider(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._control_flow(func, args)
-        if func is torch.ops.aten.view.dtype or draws(func, args, kwargs):
+        if (func is torch.ops.aten.view.dtype and args[0].dtype != args[1]) or draws(func, args, kwargs):
             raise NotImplementedError(f"{func} has other results in a wider type")
         if any(argument.alias_info is not None for argument in schema_of_overload(func).arguments):
             return func(*args, **kwargs)  # a view, or a write, which a converted copy would lose
@@ -110,3 +114,40 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
         if mode.narrowest is not None:
             return {key: Twin(value, mode.narrowest) for key, value in values.items()}
     return {}
+
+
+@dataclass(eq=False)
+class _WideMachine(Machine):
+    """Computes with values that are wider than their types. An evaluation in the types themselves has checked them."""
+
+    wider: Wider | None = None
+
+    def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
+        assert self.wider is not None
+        return super().run_op(op, implementation, [self.wider.widened(each) for each in operands])
+
+    def mismatch(self, value: Any, type_: Attribute) -> str:
+        return ""
+
+
+def twins_of_program(
+    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str
+) -> Mapping[str, Twin]:
+    """The outputs and new states of a program on the evaluator, in float32 or float64, as for `twins_of`.
+
+    Args:
+        module: the program.
+        inputs, state: tensors by name.
+        entrypoint: the name of the graph.
+    """
+    copy = module.clone()  # which has decoded constants of its own, because they may be wider
+
+    def run(wider: Wider) -> dict[str, Tensor]:
+        contents: dict[str, Any] = {name: value.clone() for name, value in state.items()}
+        with wider:
+            outputs = evaluate(
+                copy, dict(inputs), entry=entrypoint, state=contents, machine=_WideMachine(copy, wider=wider)
+            )
+        return {**outputs, **contents}
+
+    return twins_of(run)

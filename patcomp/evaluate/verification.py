@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+PARTIAL_SUMS = "evaluator that rounds partial sums"
+"""The reference of an output of the runtime whose difference from PyTorch the runtime's rounding explains."""
+
+
 @dataclass(frozen=True)
 class OutputError:
     """How far one output is from PyTorch's."""
@@ -30,7 +34,8 @@ class OutputError:
     element_type: str = ""
     """The element type of the program's output, `f32`."""
     reference: str = "eager"
-    """What the output is compared with: `eager`; or `float32 twin` or `float64 twin`, the model in a wider type."""
+    """What the output is compared with: `eager`; `float32 twin` or `float64 twin`, the model in a wider type; or
+    `PARTIAL_SUMS`."""
     nan: int = 0
     """How many elements of the program's output are NaN."""
     inf: int = 0
@@ -47,6 +52,8 @@ class OutputError:
     """The largest `median_rel` that passes."""
     note: str = ""
     """Why the comparison says little; empty if it does not."""
+    partial_sums: float = 0.0
+    """How far the output is from PyTorch's because the runtime rounds partial sums; 0 unless that is why it passed."""
 
     @property
     def passed(self) -> bool:
@@ -152,6 +159,18 @@ class Verification:
         return tuple(f"note: {text}; verify with other inputs" for text in dict.fromkeys(texts))
 
     @property
+    def of_partial_sums(self) -> tuple[str, ...]:
+        """The outputs of the runtime that passed because its own rounding explains their difference from the reference,
+        and how large that is."""
+        return tuple(
+            f"output {error.name!r} on the {error.backend} differs from {self.reference} by {error.partial_sums:.3g}, "
+            "because the runtime on this machine rounds every partial sum of float16; the evaluator with the same "
+            f"rounding agrees within {error.max_abs:.2g}"
+            for error in self.errors
+            if error.partial_sums and error.passed
+        )
+
+    @property
     def first_wrong_module(self) -> ModuleError | None:
         """The first value that leaves a module and is not within its tolerance; None if there is none."""
         return next((each for each in self.modules if not each.error.passed), None)
@@ -205,7 +224,11 @@ class Verification:
 
     def _lines(self) -> list[str]:
         """The notes after the tables."""
-        return [*self.notes, *([str(self.departure)] if self.departure else [])]
+        return [
+            *self.notes,
+            *(f"note: {text}" for text in self.of_partial_sums),
+            *([str(self.departure)] if self.departure else []),
+        ]
 
     def _outputs(self) -> Table:
         result = "passed" if self.passed else "FAILED"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 import transformers
 
+from patcomp import ConversionWarning
 from patcomp.bundles import check_bundle, convert_bundle, transcribe
 from patcomp.emit.asset import load
 from tests.bundles.speech_models import CTC, RATE, ctc, moonshine, parakeet, sound, whisper, write_wave
@@ -167,6 +169,18 @@ def test_windows(parakeet_folder: Path, tmp_path: Path) -> None:
     ):
         file.write_text(json.dumps({**metadata, "streaming": {**metadata["streaming"], name: value}}))
         assert message in "\n".join(map(str, check_bundle(out)))
+
+
+# ---- half precision ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [whisper, moonshine])
+def test_sums_that_the_runtime_rounds_are_named(made: Callable[[Path], Path], tmp_path: Path) -> None:
+    """The runtime rounds the partial sums over 1500 frames, and the bundle is right."""
+    with pytest.warns(ConversionWarning, match="rounds every partial sum of float16"):
+        out = convert_bundle(made(tmp_path / "model"), out=tmp_path / "out", dtype="float16")
+    assert check_bundle(out) == ()
 
 
 # ---- Moonshine -----------------------------------------------------------------------------------------
