@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,14 @@ from patcomp.errors import PatcompError
 from patcomp.tasks import convert_folder
 from tests.tasks.comparing import runs
 from tests.tasks.folders import draw
+from tests.tasks.policies import modules_of
 
 KEYS = ("observation.state", "observation.images.top", "observation.images.wrist")
 
 
 def saved(kind: str, name: str, folder: Path, **settings: Any) -> Any:
     """A small policy with drawn weights, which is saved in a folder too."""
-    try:
-        policies, configs = (import_module(f"lerobot.policies.{kind}.{part}_{kind}")
-                             for part in ("modeling", "configuration"))  # fmt: skip
-    except Exception as error:  # it imports much, which may not fit the installed versions
-        pytest.skip(f"lerobot cannot be imported: {error}")
-    types = import_module("lerobot.configs.types")
+    policies, configs, types = modules_of(kind)
 
     def feature(role: str, *shape: int) -> Any:
         return types.PolicyFeature(types.FeatureType[role], shape)
@@ -108,7 +103,11 @@ def folder_of(place: Path, kind: str) -> Path:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "another policy": ("smolvla", {}, "holds the policy 'smolvla' of lerobot, and patcomp knows act and diffusion"),
+    "another policy": (
+        "pi0",
+        {},
+        "holds the policy 'pi0' of lerobot, and patcomp knows act, diffusion, smolvla; export",
+    ),
     "weights that may be missing": ("act", {"allow_missing": "x"}, "the weights of a policy of lerobot must all be"),
     "an image": ("act", {"image": (4, 4)}, "the observations of a policy are floats; leave the size of an image out"),
     "no policy": ("unknown", {}, "a model without a name, whose task is not known"),
