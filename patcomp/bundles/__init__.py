@@ -10,6 +10,15 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.check import check_bundle
 from patcomp.bundles.diffusion.generation import generate_image
 from patcomp.bundles.folder_to_bundle import convert_bundle
+from patcomp.bundles.segmenter.given import convert_segmenter
 from patcomp.bundles.speech.transcribing import Transcription, transcribe
 
-__all__ = ["BundleError", "Transcription", "check_bundle", "convert_bundle", "generate_image", "transcribe"]
+__all__ = [
+    "BundleError",
+    "Transcription",
+    "check_bundle",
+    "convert_bundle",
+    "convert_segmenter",
+    "generate_image",
+    "transcribe",
+]

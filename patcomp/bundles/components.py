@@ -60,7 +60,8 @@ class KindOfComponents(Kind):
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
                  "name": chosen.name, "writer": chosen.writer,
                  "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
-        is_plain = chosen.target is None or isinstance(chosen.target, str)  # a later run does not know an object again
+        # a later run does not know an object again
+        is_plain = self.folder.exists() and (chosen.target is None or isinstance(chosen.target, str))
         with unfinished(chosen.out, request_of(self.folder, facts) if is_plain else uuid4().hex) as work:
             for each in components:
                 target = chosen.target or self.device()

@@ -36,7 +36,7 @@ _CLASSES = {
 }  # fmt: skip
 """The class for images of each type of model; checkpoints for videos hold it, too."""
 _OF_TEXT = "Sam3Model"
-_FILE = "Segmenter.aimodel"
+FILE = "Segmenter.aimodel"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Segmenter(KindOfComponents):
             if not (self.folder / "tokenizer.json").is_file():
                 raise BundleError(f"{str(self.folder)!r} has no tokenizer.json; save the tokenizer of the texts there")
         made = self._of_points if not self._is_of_text else self._text if self.functions == 1 else self._trio
-        return [Component("main", _FILE, made)]
+        return [Component("main", FILE, made)]
 
     def device(self) -> str:
         return "neural_engine" if self.functions == 3 else super().device()
@@ -139,22 +139,12 @@ class Segmenter(KindOfComponents):
         return model_of(self.folder, "transformers", self._class, self.dtype)
 
     def _of_points(self) -> list[Entry]:
-        import torch
-
         from patcomp.bundles.segmenter.modules import Points
-        from patcomp.tasks.entries import Entry
 
         model = self._model()
         side = int(model.config.prompt_encoder_config.image_size)
-        draw, shape = torch.Generator().manual_seed(0), (1, self.queries, self.points)
-        labels = torch.tensor([1.0, 0.0, 2.0, 3.0, -1.0, -1.0])[torch.arange(self.queries * self.points) % 6]
-        values = (
-            torch.rand(1, 3, side, side, generator=draw).to(model.dtype),
-            torch.rand(*shape, 2, generator=draw) * side,
-            labels.reshape(shape),
-        )
-        inputs = dict(zip(POINT_INPUTS, values, strict=True))
-        return [Entry("main", Points(model, *self._normalisation()), inputs, POINT_OUTPUTS)]
+        points = Points(model, *self._normalisation())
+        return [points_entry(points, side, model.dtype, self.queries, self.points)]
 
     def _text(self) -> list[Entry]:
         from patcomp.bundles.segmenter.modules import Text
@@ -192,3 +182,26 @@ class Segmenter(KindOfComponents):
         ids[0, : min(4, self.length - 1)] = torch.tensor([text.bos_token_id, 5, 7, 9])[: min(4, self.length - 1)].int()
         pixels = torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(model.dtype)
         return model, {"pixel_values": pixels, "input_ids": ids}
+
+
+def points_entry(module: Any, side: int, dtype: Any, queries: int, points: int) -> Entry:
+    """The function of a segmenter of points.
+
+    Args:
+        module: takes images, points and labels, and gives masks and their scores.
+        side: of the images.
+        dtype: of the images.
+        queries, points: as for `Segmenter`.
+    """
+    import torch
+
+    from patcomp.tasks.entries import Entry
+
+    draw, shape = torch.Generator().manual_seed(0), (1, queries, points)
+    labels = torch.tensor([1.0, 0.0, 2.0, 3.0, -1.0, -1.0])[torch.arange(queries * points) % 6]
+    values = (
+        torch.rand(1, 3, side, side, generator=draw).to(dtype),
+        torch.rand(*shape, 2, generator=draw) * side,
+        labels.reshape(shape),
+    )
+    return Entry("main", module, dict(zip(POINT_INPUTS, values, strict=True)), POINT_OUTPUTS)
