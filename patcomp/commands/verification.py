@@ -140,7 +140,7 @@ def _on_both(
     from patcomp.commands.arrays import random_inputs
     from patcomp.emit.asset import Asset
     from patcomp.emit.evaluated import evaluated
-    from patcomp.evaluate import Expectation, PartialSumMachine, Verification
+    from patcomp.evaluate import Expectation, Verification
 
     asset = Asset(path)
     values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
@@ -152,10 +152,10 @@ def _on_both(
         states.update(new)
         return outputs
 
-    def rounded(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-        return evaluated(asset.module, values, states, states, function, PartialSumMachine(asset.module))
+    def evaluate(machine: type[Machine]) -> Run:
+        return lambda values, states: evaluated(asset.module, values, states, states, function, machine(asset.module))
 
-    errors = expectation.errors("runtime", run, tolerance, rounded if tolerance is None else None)
+    errors = expectation.errors("runtime", run, tolerance, evaluate if tolerance is None else None)
     return Verification(tuple(errors), tolerance, reference="the reference evaluator")
 
 

@@ -19,7 +19,7 @@ from patcomp.evaluate import (  # noqa: F401  (these files register the ops)
     shapes,
     state,
 )
-from patcomp.evaluate.comparison import beside_partial_sums, compare
+from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.draws import drawn, noise_of
 from patcomp.evaluate.expectation import Expectation, verify_outputs
 from patcomp.evaluate.folding import copy_elements, evaluate_op
@@ -44,7 +44,6 @@ __all__ = [
     "OverflowMachine",
     "PartialSumMachine",
     "Verification",
-    "beside_partial_sums",
     "call_arguments",
     "compare",
     "copy_elements",

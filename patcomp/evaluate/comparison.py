@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,26 +185,17 @@ def _exact(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def beside_partial_sums(
-    errors: Sequence[OutputError], given: Mapping[str, Tensor], rounded: Callable[[], Mapping[str, Tensor]]
-) -> list[OutputError]:
-    """The errors of the outputs of the runtime, where the runtime's own rounding may explain those that fail.
+def beside_partial_sums(error: OutputError, given: Tensor, rounded: Tensor) -> OutputError:
+    """The error of an output of the runtime that fails, where the runtime's own rounding may explain it.
 
     Args:
-        errors: of the outputs.
-        given: the outputs on the runtime, by name.
-        rounded: computes the outputs on the evaluator, with the rounding of the runtime.
+        error: of the output beside PyTorch.
+        given: the output on the runtime.
+        rounded: the output on the evaluator, with the rounding of the runtime.
 
     Returns:
-        The errors. One that fails is replaced by the difference of the two, if that is within the type's tolerance.
+        The difference of the two, if that is within the tolerance of the type; else the error.
     """
-    if all(error.passed for error in errors):
-        return list(errors)
-    others = rounded()
-    return [error if error.passed else _beside(error, others[error.name], given[error.name]) for error in errors]
-
-
-def _beside(error: OutputError, rounded: Tensor, given: Tensor) -> OutputError:
     if not given.is_floating_point() or rounded.shape != given.shape or not math.isfinite(error.max_abs):
         return error
     beside = compare(error.name, error.backend, rounded, given)

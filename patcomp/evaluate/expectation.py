@@ -142,27 +142,38 @@ class Expectation:
         """
         errors: list[OutputError] = []
         for backend, run in backends.items():
-            explains = evaluate is not None and backend == "runtime" and tolerance is None
-            errors += self.errors(
-                backend, run, tolerance, evaluate(PartialSumMachine) if evaluate and explains else None
-            )
-        if evaluate and "evaluator" not in backends and any(error.partial_sums for error in errors):
-            errors += self.errors("evaluator", evaluate(Machine), tolerance)
+            explains = backend == "runtime" and tolerance is None
+            errors += self.errors(backend, run, tolerance, evaluate if explains else None)
         return Verification(tuple(errors), tolerance)
 
-    def errors(self, backend: str, run: Run, tolerance: float | None, rounded: Run | None = None) -> list[OutputError]:
+    def errors(
+        self,
+        backend: str,
+        run: Run,
+        tolerance: float | None,
+        evaluate: Callable[[type[Machine]], Run] | None = None,
+    ) -> list[OutputError]:
         """The error of each output and state of a program.
 
         Args:
             backend, run, tolerance: as for `verification`.
-            rounded: runs the program with the backend's own rounding, where an output fails.
+            evaluate: as for `verification`, if the backend is the runtime.
         """
         values = self._values(run)
         errors = [
             compare(name, backend, reference, values[name], tolerance, partial(self._twin, name))
             for name, reference in self.references.items()
         ]
-        return errors if rounded is None else beside_partial_sums(errors, values, partial(self._values, rounded))
+        if evaluate is None or all(error.passed for error in errors):
+            return errors
+        right = {error.name for error in self.errors("evaluator", evaluate(Machine), tolerance) if error.passed}
+        rounded = self._values(evaluate(PartialSumMachine))
+        return [
+            error
+            if error.passed or error.name not in right
+            else beside_partial_sums(error, values[error.name], rounded[error.name])
+            for error in errors
+        ]
 
     def _values(self, run: Run) -> dict[str, Tensor]:
         """The outputs and the new contents of states of a program."""

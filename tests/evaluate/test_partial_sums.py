@@ -82,20 +82,15 @@ def test_an_output_that_the_rounding_explains_passes_and_is_named(long_sum: Any)
     assert str(verification).endswith(f"note: {text}")
 
 
-def test_the_evaluator_is_compared_too_where_the_rounding_explains_the_runtime(long_sum: Any) -> None:
-    program, model, arguments = long_sum
-    verification = program.verify_against(model, arguments, backends=["runtime"]).check()
-    assert [error.backend for error in verification.errors] == ["runtime", "evaluator"]
-
-
-def test_the_rounding_excuses_no_wrong_program(long_sum: Any) -> None:
+@pytest.mark.parametrize("backends", [["runtime"], None])
+def test_the_rounding_excuses_no_wrong_program(long_sum: Any, backends: Any) -> None:
     """Neither one that computes something else, nor one that differs by as much as the rounding does."""
     program, model, arguments = long_sum
     given = program.verify_against(model, arguments).errors[1].partial_sums
-    for backends in (["runtime"], None):
-        wrong = Of(lambda x, w: model(x, w) + given)
-        with pytest.raises(MismatchError, match="output 'y' on the evaluator differs from the float32 twin"):
-            program.verify_against(wrong, arguments, backends=backends).check()
+    for wrong in (Of(lambda x, w: model(x, w) + given), Of(lambda x, w: model(x, w) * 1.5)):
+        verification = program.verify_against(wrong, arguments, backends=backends)
+        assert not any(error.passed or error.partial_sums for error in verification.errors)
+    assert program.verify_against(model, arguments, backends=backends)
 
 
 def test_a_given_tolerance_is_kept(long_sum: Any) -> None:
@@ -107,9 +102,9 @@ def test_a_given_tolerance_is_kept(long_sum: Any) -> None:
 def test_only_finite_floats_of_the_same_numbers_are_explained() -> None:
     ones = torch.ones(3, dtype=torch.float16)
     wrong = compare("y", "runtime", ones, ones + 1)
-    (explained,) = beside_partial_sums([wrong], {"y": ones + 1}, lambda: {"y": ones + 1})
+    explained = beside_partial_sums(wrong, ones + 1, ones + 1)
     assert explained.passed
     assert explained.partial_sums == 1
     for given, rounded in ((ones + 1, ones), (ones.int() + 1, ones.int() + 1), (ones + torch.nan, ones + torch.nan)):
         failed = replace(compare("y", "runtime", ones.to(given.dtype), given), tolerance=0)
-        assert beside_partial_sums([failed], {"y": given}, lambda rounded=rounded: {"y": rounded}) == [failed]
+        assert beside_partial_sums(failed, given, rounded) == failed

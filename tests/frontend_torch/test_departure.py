@@ -337,7 +337,9 @@ def test_the_module_where_the_runtime_departs(
     """The runtime is played by an evaluator with a wrong `tanh`."""
     plain, run = IMPLEMENTATIONS["coreai.tanh"], running.run
 
-    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+    def run_on(
+        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, machine: Any = None
+    ) -> dict[str, Any]:
         with monkeypatch.context() as patch:
             if backend == "runtime":
                 patch.setitem(IMPLEMENTATIONS, "coreai.tanh", lambda op, x: plain(op, x) * 0.5)

@@ -112,7 +112,9 @@ def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     exported = torch.export.export(model, (TIED,))
     program = TorchConverter().add_exported_program(exported).to_coreai()
 
-    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str) -> dict[str, Any]:
+    def run_on(
+        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, machine: Any = None
+    ) -> dict[str, Any]:
         moved = TIED * (1 + 1e-6 * NUDGE) if backend == "runtime" else TIED
         return run(program, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
 
