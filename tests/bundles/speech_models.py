@@ -164,7 +164,10 @@ def moonshine(folder: Path) -> Path:
     model = drawn_model(transformers.MoonshineForConditionalGeneration(transformers.MoonshineConfig(
         vocab_size=len(words), hidden_size=32, intermediate_size=48, encoder_num_hidden_layers=1,
         decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4,
-        max_position_embeddings=64,
+        max_position_embeddings=64, tie_word_embeddings=False,  # tied, each token would be followed by itself
     )))  # fmt: skip
+    with torch.no_grad():  # the next token depends on the one before, so that it is not always the same
+        model.model.decoder.embed_tokens.weight.normal_(0, 2)
+        model.proj_out.weight.normal_(0, 1)
     model.generation_config.max_length = 13
     return save(folder, model, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), tokenizer)
