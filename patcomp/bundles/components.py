@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from patcomp import AIProgram, TorchConverter
@@ -32,6 +32,9 @@ from patcomp.tasks.folder_to_program import exported
 
 class KindOfComponents(Kind):
     """A kind of bundle that is converted one component after the other."""
+
+    is_known_again: ClassVar[bool] = True
+    """Whether a later run can tell that its models are the same, and go on where one stopped."""
 
     def device(self) -> str:
         """The device on which Swift runs the bundle."""
@@ -61,7 +64,7 @@ class KindOfComponents(Kind):
                  "name": chosen.name, "writer": chosen.writer,
                  "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
         # a later run does not know an object again
-        is_plain = self.folder.exists() and (chosen.target is None or isinstance(chosen.target, str))
+        is_plain = self.is_known_again and (chosen.target is None or isinstance(chosen.target, str))
         with unfinished(chosen.out, request_of(self.folder, facts) if is_plain else uuid4().hex) as work:
             for each in components:
                 target = chosen.target or self.device()

@@ -8,14 +8,12 @@ from typing import Any, Literal
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import object_in
-from patcomp.bundles.kind import Conversion, Kind, kinds
+from patcomp.bundles.kind import Conversion, Kind, check_choices, kinds
 from patcomp.emit.asset import Writer
 from patcomp.language.gguf.folder import is_gguf
 from patcomp.language.sources import Step
 from patcomp.targets import Target
 from patcomp.tasks.table import task_of
-
-_DTYPES = ("float16", "bfloat16", "float32")
 
 
 def convert_bundle(
@@ -64,12 +62,7 @@ def convert_bundle(
         VerificationError: a component computes other numbers than PyTorch.
     """
     place = Path(out)
-    if dtype is not None and dtype not in _DTYPES:
-        raise BundleError(f"dtype is one of {', '.join(_DTYPES)}, got {dtype!r}")
-    if name is not None and (not isinstance(name, str) or not name):
-        raise BundleError(f"name is {name!r}, and must be a text")
-    if place.exists():
-        raise BundleError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
+    check_choices(place, dtype, name)
     form = kind_of(Path(folder), kind)
     made = form.of(Path(folder), dtype or form.default_dtype, options)
     made.convert(Conversion(place, target, compress, verify, name, progress, writer))

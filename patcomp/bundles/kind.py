@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from patcomp.targets import Target
     from patcomp.tasks.entries import Entry
 
+_DTYPES = ("float16", "bfloat16", "float32")
+
 
 @dataclass(frozen=True)
 class Component:
@@ -50,6 +52,25 @@ class Conversion:
     name: str | None
     progress: Step | None
     writer: Writer | None
+
+
+def check_choices(out: Path, dtype: str | None, name: object) -> None:
+    """Check what the user chooses of a bundle before anything is loaded.
+
+    Args:
+        out: the folder of the bundle.
+        dtype: of the weights; None for that of the kind.
+        name: of the bundle; None for the usual one.
+
+    Raises:
+        BundleError: the folder exists, or there is no such type or name.
+    """
+    if dtype is not None and dtype not in _DTYPES:
+        raise BundleError(f"dtype is one of {', '.join(_DTYPES)}, got {dtype!r}")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise BundleError(f"name is {name!r}, and must be a text")
+    if out.exists():
+        raise BundleError(f"{str(out)!r} exists; choose another folder for the bundle, or move it away")
 
 
 @dataclass(frozen=True)

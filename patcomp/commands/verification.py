@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from patcomp.commands.tables import show
 from patcomp.errors import PatcompError
 
 if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
     from patcomp.emit.dims import Dims
     from patcomp.emit.native import Native
     from patcomp.emit.signature import EntrySignature, ModelCall
@@ -139,24 +140,37 @@ def _on_both(
 ) -> Verification:
     from patcomp.commands.arrays import random_inputs
     from patcomp.emit.asset import Asset
-    from patcomp.emit.evaluated import evaluated
-    from patcomp.evaluate import Expectation, Verification
+    from patcomp.evaluate import Expectation
 
     asset = Asset(path)
     values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
     empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
     expectation = Expectation.of_program(asset.module, values, asset.new_state(function) | empty, function)
+    run, evaluate = _on_runtime(native, path, function), _on_evaluator(asset, function)
+    verification = expectation.verification({"runtime": run}, tolerance, evaluate)
+    return replace(verification, reference="the reference evaluator")
+
+
+def _on_runtime(native: Native, path: Path, function: str) -> Run:
+    """Runs a function of an asset on the runtime."""
 
     def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         outputs, new = native.call(path, values, states, function)
         states.update(new)
         return outputs
 
-    def evaluate(machine: type[Machine]) -> Run:
-        return lambda values, states: evaluated(asset.module, values, states, states, function, machine(asset.module))
+    return run
 
-    errors = expectation.errors("runtime", run, tolerance, evaluate if tolerance is None else None)
-    return Verification(tuple(errors), tolerance, reference="the reference evaluator")
+
+def _on_evaluator(asset: Asset, function: str) -> Callable[[type[Machine]], Run]:
+    """Runs a function of an asset on the evaluator, on a machine; the program is read when it runs."""
+    from patcomp.emit.evaluated import evaluated
+
+    def on(machine: type[Machine]) -> Run:
+        module = asset.module
+        return lambda values, states: evaluated(module, values, states, states, function, machine(module))
+
+    return on
 
 
 def _say_problems(bundle: str) -> None:
@@ -207,25 +221,15 @@ def _compared(
 ) -> Verification:
     """A function of an asset on the runtime against its model."""
     from patcomp.emit.asset import Asset
-    from patcomp.emit.evaluated import evaluated
     from patcomp.evaluate import drawn, verify_outputs
 
     call, dims = _call(source, path, signature, options)
     signature = replace(signature, call=call)
 
-    def run(values: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-        outputs, new = native.call(path, values, states, function)
-        states.update(new)
-        return outputs
-
     def draw(values: Mapping[str, Any]) -> dict[str, Any]:
         return drawn(signature, values, dims, seed=0)
 
-    asset = Asset(path)
-
-    def evaluate(machine: type[Machine]) -> Run:
-        return lambda values, states: evaluated(asset.module, values, states, states, function, machine(asset.module))
-
+    run, evaluate = _on_runtime(native, path, function), _on_evaluator(Asset(path), function)
     return verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw, evaluate)
 
 

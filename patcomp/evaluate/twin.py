@@ -116,14 +116,13 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
     return {}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _WideMachine(Machine):
     """Computes with values that are wider than their types. An evaluation in the types themselves has checked them."""
 
-    wider: Wider | None = None
+    wider: Wider
 
     def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
-        assert self.wider is not None
         return super().run_op(op, implementation, [self.wider.widened(each) for each in operands])
 
     def mismatch(self, value: Any, type_: Attribute) -> str:
@@ -145,9 +144,7 @@ def twins_of_program(
     def run(wider: Wider) -> dict[str, Tensor]:
         contents: dict[str, Any] = {name: value.clone() for name, value in state.items()}
         with wider:
-            outputs = evaluate(
-                copy, dict(inputs), entry=entrypoint, state=contents, machine=_WideMachine(copy, wider=wider)
-            )
+            outputs = evaluate(copy, inputs, entry=entrypoint, state=contents, machine=_WideMachine(copy, wider=wider))
         return {**outputs, **contents}
 
     return twins_of(run)

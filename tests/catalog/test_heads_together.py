@@ -12,17 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from patcomp import AIProgram, TorchConverter
+from tests.catalog.recovering import Calling
 
 LENGTH = torch.export.Dim("length", min=2, max=32)
-
-
-class Program(nn.Module):
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.function(*tensors)
 
 
 def norm(x: Tensor, last: float = 2.0, eps: float = 1e-6) -> Tensor:
@@ -38,7 +30,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def converted(function: Callable[..., Any], inputs: tuple[Tensor, ...], sizes: Any = None) -> AIProgram:
-    exported = torch.export.export(Program(function), inputs, dynamic_shapes=sizes and (sizes,))
+    exported = torch.export.export(Calling(function), inputs, dynamic_shapes=sizes and (sizes,))
     return TorchConverter().add_exported_program(exported).to_coreai(target="gpu")
 
 
@@ -50,7 +42,7 @@ def count(program: AIProgram, what: str) -> int:
 def check(function: Callable[..., Any], inputs: tuple[Tensor, ...], counts: dict[str, int], sizes: Any = None) -> None:
     program = converted(function, inputs, sizes)
     assert {name: count(program, name) for name in counts} == counts
-    program.verify_against(Program(function), inputs, backends=["evaluator"]).check()
+    program.verify_against(Calling(function), inputs, backends=["evaluator"]).check()
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,11 @@ from patcomp.emit import running
 from patcomp.evaluate import PartialSumMachine, compare
 from patcomp.evaluate.comparison import beside_partial_sums
 from patcomp.evaluate.element_types import to_tensor
-
-
-class Of(nn.Module):
-    def __init__(self, function: Any):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.function(*arguments)
-        return result
+from tests.catalog.recovering import Calling
 
 
 def converted(function: Any, *arguments: torch.Tensor) -> AIProgram:
-    exported = torch.export.export(Of(function), arguments)
+    exported = torch.export.export(Calling(function), arguments)
     return TorchConverter().add_exported_program(exported, output_names=["y"]).to_coreai()
 
 
@@ -63,7 +54,7 @@ def test_the_rounding_is_that_of_the_runtime_bit_by_bit(function: Any, arguments
 def long_sum() -> tuple[AIProgram, Any, tuple[torch.Tensor, ...]]:
     """A mean of 3000 products, each of which is small beside their sum."""
     arguments = drawn((2, 3000), (3000, 4))
-    model = Of(lambda x, w: torch.softmax(x, -1) @ (w + 2))
+    model = Calling(lambda x, w: torch.softmax(x, -1) @ (w + 2))
     return converted(model.function, *arguments), model, arguments
 
 
@@ -87,7 +78,7 @@ def test_the_rounding_excuses_no_wrong_program(long_sum: Any, backends: Any) -> 
     """Neither one that computes something else, nor one that differs by as much as the rounding does."""
     program, model, arguments = long_sum
     given = program.verify_against(model, arguments).errors[1].partial_sums
-    for wrong in (Of(lambda x, w: model(x, w) + given), Of(lambda x, w: model(x, w) * 1.5)):
+    for wrong in (Calling(lambda x, w: model(x, w) + given), Calling(lambda x, w: model(x, w) * 1.5)):
         verification = program.verify_against(wrong, arguments, backends=backends)
         assert not any(error.passed or error.partial_sums for error in verification.errors)
     assert program.verify_against(model, arguments, backends=backends)

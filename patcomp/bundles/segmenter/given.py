@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,10 +14,11 @@ from torch import Tensor, nn
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.components import KindOfComponents
-from patcomp.bundles.kind import Component, Conversion
+from patcomp.bundles.kind import Component, Conversion, check_choices
 from patcomp.bundles.kinds.segmenter import FILE, Segmenter, points_entry
 from patcomp.emit.asset import Writer
 from patcomp.errors import Problem
+from patcomp.language.loading import DTYPES
 from patcomp.language.sources import Step
 from patcomp.targets import Target
 from patcomp.tasks.entries import Entry
@@ -65,10 +67,7 @@ def convert_segmenter(
         VerificationError: the program computes other numbers than PyTorch.
     """
     place = Path(out)
-    if dtype not in ("float16", "bfloat16", "float32"):
-        raise BundleError(f"dtype is one of float16, bfloat16, float32, got {dtype!r}")
-    if place.exists():
-        raise BundleError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
+    check_choices(place, dtype, name)
     _check(model, queries, points)
     form = _OfObject(Path(type(model).__name__), dtype, model, queries, points)
     form.convert(Conversion(place, target, compress, verify, name, progress, writer))
@@ -77,14 +76,13 @@ def convert_segmenter(
 
 def _check(model: Any, queries: int, points: int) -> None:
     for part in _PARTS:
-        found = model
-        for name in part.split("."):
-            found = getattr(found, name, None)
-        if found is None:
+        try:
+            attrgetter(part)(model)
+        except AttributeError:
             raise BundleError(
                 f"{type(model).__name__} has no {part}, and convert_segmenter takes EfficientSAM; a folder of SAM, "
                 "SAM 2 or SAM 3 of transformers is for convert_bundle"
-            )
+            ) from None
     if queries < 1 or points < 1:
         raise BundleError(f"queries is {queries} and points is {points}, and both must be at least 1")
     if points > model.decoder_max_num_input_points:
@@ -101,6 +99,7 @@ class _OfObject(KindOfComponents):
 
     name: ClassVar[str] = Segmenter.name
     holds: ClassVar[str] = "EfficientSAM"
+    is_known_again: ClassVar[bool] = False
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
@@ -120,7 +119,7 @@ class _OfObject(KindOfComponents):
         return Segmenter.problems(bundle, metadata)
 
     def _entries(self) -> list[Entry]:
-        dtype = getattr(torch, self.dtype)
+        dtype = DTYPES[self.dtype]
         module = EfficientPoints(copy.deepcopy(self.model).to(dtype).eval())
         return [points_entry(module, self.model.image_encoder.img_size, dtype, self.queries, self.points)]
 
