@@ -121,6 +121,15 @@ Fix = Annotated[
 ]
 
 
+KeepFloat32 = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Leave the ops of a module (layers.3, layers.*.norm) or of an FX node (mul_7) in float32 in a program of "
+        "half precision; may be given several times. auto: the fewest ops whose values float16 cannot hold."
+    ),
+]
+
+
 class RandomNumbers(StrEnum):
     """What becomes of the random numbers that a model draws."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -13,11 +15,13 @@ import typer
 from patcomp.commands.batch import BatchJob
 from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.bundles import convert_to_bundle, is_for_bundle
+from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
     Compress,
     Fix,
+    KeepFloat32,
     Random,
     RandomNumbers,
     UsageError,
@@ -39,7 +43,6 @@ from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
-    from patcomp.commands.exporting import Source
     from patcomp.evaluate import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
@@ -69,7 +72,9 @@ def convert(
     dump_stages: Annotated[Path | None, typer.Option(help="Write the IR after each stage into this folder.")] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Compare the program with PyTorch first; an asset is written only if it passes."),
+        typer.Option(
+            "--verify", help="Compare what is written with PyTorch; an asset takes its place only if it passes."
+        ),
     ] = False,
     int64: Annotated[Width, typer.Option(help="Narrow 64-bit integers to 32 bits, or keep them.")] = Width.narrow,
     float64: Annotated[Width, typer.Option(help="Narrow 64-bit floats to 32 bits, or keep them.")] = Width.narrow,
@@ -90,6 +95,7 @@ def convert(
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
     fix: Fix = None,
+    keep_float32: KeepFloat32 = None,
     compress: Compress = None,
     report: Annotated[bool, typer.Option(help="List every composite, its rule and its place in the model.")] = False,
     kind: Annotated[
@@ -156,6 +162,8 @@ def convert(
             options,
         )
         return
+    if keep_float32 and "auto" in keep_float32 and len(keep_float32) > 1:
+        raise UsageError("--keep-float32 auto finds all ops; give no others")
     if setting or dtype or no_check:
         raise UsageError(
             "--set, --dtype and --no-check go with bundles; an asset takes --half, --bfloat16 and --verify"
@@ -169,7 +177,7 @@ def convert(
     smaller = None if compress is None else CompressionRequest.of(compress)
     with working(f"exporting {model}", not quiet):
         sources = load_sources(model, "convert", options, notes=not quiet)
-        for source in sources if verify else ():
+        for source in sources if verify or keep_float32 == ["auto"] else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (quiet or verbose)):
         converter = TorchConverter(
@@ -183,32 +191,37 @@ def convert(
                 source.state_names or None,
                 source.entry,
             )
-        program = converter.to_coreai(
+        made = partial(
+            converter.to_coreai,
             recover=recover if recover in ("all", "none") else names_in(recover),
             assume=assume or (),
             target=chosen,
             fixed=sizes,
-            dump_ir=dump_stages,
-            verbose=verbose,
         )
+        kept = kept_for(made, sources) if keep_float32 == ["auto"] else keep_float32 or ()
+        program = made(keep=kept, dump_ir=dump_stages, verbose=verbose)
     if not quiet:
         _show(program, dump_stages)
+        if keep_float32 == ["auto"]:
+            say(f"in float32  {', '.join(f'%{name}' for name in kept) or 'no op: nothing overflows'}")
     if report:
         say(str(program.report()))
-    verification = None
-    if verify:
-        with working(f"verifying {model}", not quiet):
-            for source in sources:
-                verification = _verified(program, source, by_module=html is not None)
-                if not (quiet and verification):
-                    show(verification, error_console())
-                if not verification:
-                    break
+    before = program
     if smaller is not None:
         with working(f"compressing {model}", not quiet):
             program = smaller.applied(program.compress)
         if not quiet:
             show(program.compression, error_console())
+    check = Check(sources, before, program, quiet, by_module=html is not None) if verify else None
+    if output is not None:
+        what = f"writing {output}" if check is None else f"writing and verifying {output}"
+        with working(what, not quiet) as advance, suppress(CheckFailed):
+            checked = None if check is None else check.of_asset
+            program.save_asset(output, force=force, writer=writer, progress=advance, check=checked)
+    elif check is not None:
+        with working(f"verifying {model}", not quiet):
+            check.of(None)
+    passed, verification = check is None or check.passed, None if check is None else check.result
     if text == STANDARD_OUTPUT:
         print(program)
     elif text is not None:
@@ -217,10 +230,6 @@ def convert(
     if html is not None:
         with working(f"writing {html}", not quiet):
             program.html(html, verification=verification)
-    passed = verification is None or bool(verification)
-    if output is not None and passed:
-        with working(f"writing {output}", not quiet) as advance:
-            program.save_asset(output, force=force, writer=writer, progress=advance)
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not quiet:
@@ -229,8 +238,16 @@ def convert(
         files_written = {what: path and str(path) for what, path in files.items()}
         print_json(_plain(model, program, verification) | files_written)
     if not passed:
-        say("error: the numbers differ from PyTorch's" + (f"; {output} is not written" if output else ""))
+        say(f"error: {_reason(verification)}" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
+
+
+def _reason(failed: Verification | None) -> str:
+    """Why a conversion is not written."""
+    if failed is not None and failed.loss and all(error.passed for error in failed.errors):
+        lost = max(failed.loss, key=lambda each: each.rms)
+        return f"the weights in fewer bits lose {lost.rms:.0%} of output {lost.name!r}"
+    return "the numbers differ from PyTorch's"
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -283,14 +300,6 @@ def _show(program: AIProgram, dump_stages: Path | None) -> None:
     say(str(program.summary()))
     if dump_stages is not None:
         say(f"stage dumps: {dump_stages}")
-
-
-def _verified(program: AIProgram, source: Source, *, by_module: bool) -> Verification:
-    """The comparison with PyTorch; by module too if the numbers differ, so that it says where."""
-    inputs = source.inputs_for(program)
-    by: Literal["module", "output"] = "module" if by_module else "output"
-    verification = program.verify_against(source.model, inputs, entrypoint=source.entry, by=by)
-    return verification or program.verify_against(source.model, inputs, entrypoint=source.entry, by="module")
 
 
 def _plain(model: str, program: AIProgram, verification: Verification | None) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from patcomp import AIProgram
+    from patcomp.emit.dims import Dims
+    from patcomp.emit.signature import EntrySignature
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Source:
     exported: ExportedProgram
     module: torch.nn.Module | None = None
     """The module that was exported; None if there is only the exported program."""
+    float32_model: torch.nn.Module | None = None
+    """The module before it was converted to half precision, if it was."""
     entry: str = "main"
     """The function that it becomes."""
     input_names: tuple[str, ...] = ()
@@ -82,15 +87,28 @@ class Source:
         Raises:
             PatcompError: there are none.
         """
+        call, dims = program.calls[self.entry], program.dims[self.entry]
+        return self.inputs_of(replace(program.signature(self.entry), call=call), dims)
+
+    def inputs_of(self, signature: EntrySignature, dims: Dims) -> tuple[Any, ...] | dict[str, Any]:
+        """The example inputs for a signature with fixed sizes, as for `inputs_for`.
+
+        Args:
+            signature: of a program, with the call of this model.
+            dims: its dimensions, of which some are fixed.
+
+        Raises:
+            PatcompError: there are none.
+        """
         from patcomp.pytorch import pytree
 
         leaves, tree = pytree.tree_flatten(self._example())
-        signature, extents = program.signature(self.entry), program.dims[self.entry].extents
+        assert signature.call is not None
         shapes = {spec.name: spec.shape for spec in (*signature.inputs, *signature.states)}
-        for index, name in enumerate(program.calls[self.entry].arguments):
+        for index, name in enumerate(signature.call.arguments):
             if not isinstance(name, str):
                 continue
-            value = extents.get((name, None))
+            value = dims.extents.get((name, None))
             if value is not None and value.number is not None:
                 leaves[index] = value.number
             for axis, size in enumerate(shapes[name]):
@@ -157,8 +175,10 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
     if not options.train and any(part.training for part in module.modules()):
         module.eval()
         note = f"{name} is converted in eval mode; --train keeps its train mode"
+    float32_model = None
     if options.half:
-        module, inputs = _in_half(module, inputs, getattr(torch, options.half))
+        float32_model, inputs, lost = _in_half(module, inputs, getattr(torch, options.half))
+        note = "\nnote: ".join(filter(None, (note, lost)))
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
     dynamic = shapes[0] if shapes else _dynamic_shapes(options.dynamic, module, positional, keywords)
@@ -167,7 +187,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
             exported = export(module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict)
         except ExportError as error:
             raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
-    return Source(name, exported, module, note=note)
+    return Source(name, exported, module, float32_model, note=note)
 
 
 def check_unused(name: str, options: ExportOptions) -> None:
@@ -183,15 +203,38 @@ def check_unused(name: str, options: ExportOptions) -> None:
         )
 
 
-def _in_half(module: torch.nn.Module, inputs: Any, dtype: torch.dtype) -> tuple[torch.nn.Module, Any]:
+def _in_half(module: torch.nn.Module, inputs: Any, dtype: torch.dtype) -> tuple[torch.nn.Module | None, Any, str]:
+    """Convert a module to half precision.
+
+    Returns:
+        A copy of the module as it was, its inputs in half precision, and what to tell the user of numbers that half
+        precision cannot hold. No copy of a module that Python cannot copy, such as one with weight norm.
+    """
     import torch
 
     from patcomp.pytorch import pytree
 
-    def narrowed(leaf: Any) -> Any:
-        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+    lost: list[str] = []
 
-    return module.to(dtype), pytree.tree_map(narrowed, inputs)
+    def narrowed(path: Any, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        made = leaf.to(dtype)
+        if bool((leaf.isfinite() & ~made.isfinite()).any()):
+            lost.append(path if isinstance(path, str) else f"input{pytree.keystr(path)}")
+        return made
+
+    try:
+        before = copy.deepcopy(module)
+    except (RuntimeError, TypeError, NotImplementedError):
+        before = None
+    for name, weight in (*module.named_parameters(), *module.named_buffers()):
+        narrowed(name, weight.detach())
+    made = pytree.tree_map_with_path(narrowed, inputs)
+    names = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+    what = f"{str(dtype).removeprefix('torch.')} cannot hold numbers of {names}, which become infinite" if lost else ""
+    module.to(dtype)
+    return before, made, what
 
 
 _DYNAMIC = re.compile(r"(?P<input>[^:=]+):(?P<axis>\d+)=(?P<name>[A-Za-z_]\w*)(:(?P<min>\d+)\.\.(?P<max>\d*))?")

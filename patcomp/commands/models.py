@@ -213,7 +213,15 @@ def _of_a_checkpoint(model: str, found: Subject, options: ModelOptions) -> list[
         allowed=Allowed.of(options.allow_missing or [], options.allow_unexpected or []),
     )  # fmt: skip
     return [
-        Source(model, exported(entry), entry.module, entry.name, entry.given, entry.outputs, entry.states)
+        Source(
+            model,
+            exported(entry),
+            entry.module,
+            entry=entry.name,
+            input_names=entry.given,
+            output_names=entry.outputs,
+            state_names=entry.states,
+        )
         for entry in entries
     ]
 

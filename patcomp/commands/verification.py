@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, UsageError, load_catalogs, print_json, say
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, UsageError, load_catalogs, print_json, say, sizes_in
 from patcomp.commands.exporting import Source
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, asset_in, subject_of
 from patcomp.commands.tables import show
-from patcomp.errors import PatcompError
+from patcomp.errors import EvaluationError, PatcompError
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -50,6 +50,7 @@ def verify(
         float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
     ] = None,
     size: Sizes = None,
+    fix: Fix = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
@@ -59,17 +60,20 @@ def verify(
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
     """
     found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
+    sizes = sizes_in(fix)
     if size and found in MODELS:
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
     if found not in MODELS:
         options.check_unused(model, found)
+        if sizes:
+            raise UsageError(f"--fix goes with a model, and {model} is {found}; --size gives sizes to random inputs")
         if asset is not None:
             raise UsageError(f"{model} is {found}; name the model first: patcomp verify MODEL {model}")
         results = _of_runtime(model, found, entrypoint, tolerance, size or ())
     elif asset is None:
-        results = _of_conversion(model, entrypoint, tolerance, options)
+        results = _of_conversion(model, entrypoint, tolerance, sizes, options)
     else:
-        results, note = _of_asset(model, asset, entrypoint, tolerance, options)
+        results, note = _of_asset(model, asset, entrypoint, tolerance, sizes, options)
     if json:
         plain = {where: each.to_dict() for where, each in results.items()}
         print_json(plain if len(plain) > 1 else next(iter(plain.values())))
@@ -84,16 +88,20 @@ def verify(
 
 
 def _of_conversion(
-    model: str, entrypoint: str | None, tolerance: float | None, options: ModelOptions
+    model: str, entrypoint: str | None, tolerance: float | None, sizes: Mapping[str, int], options: ModelOptions
 ) -> dict[str, Verification]:
     """A model that is converted now, on the evaluator, and on the runtime where it is installed."""
     with working(f"converting {model}"):
         sources = _chosen(load_sources(model, "verify", options), entrypoint)
-        program = converted(sources, options)
+        program = converted(sources, options, fixed=sizes)
     with working(f"verifying {model}"):
         return {
             each.entry: program.verify_against(
-                each.model, each.inputs_for(program), entrypoint=each.entry, tolerance=tolerance
+                each.model,
+                each.inputs_for(program),
+                entrypoint=each.entry,
+                tolerance=tolerance,
+                float32_model=each.float32_model,
             )
             for each in sources
         }
@@ -188,7 +196,12 @@ def _say_problems(bundle: str) -> None:
 
 
 def _of_asset(
-    model: str, asset: str, entrypoint: str | None, tolerance: float | None, options: ModelOptions
+    model: str,
+    asset: str,
+    entrypoint: str | None,
+    tolerance: float | None,
+    sizes: Mapping[str, int],
+    options: ModelOptions,
 ) -> tuple[dict[str, Verification], str]:
     """Functions of an asset against those of the model, and a note on weights that differ."""
     from patcomp.emit.metadata import read_metadata
@@ -204,7 +217,7 @@ def _of_asset(
         several = len(sources) > 1
         for source in _chosen(sources, entrypoint) if several else sources:
             name = chosen_entry(functions, source.entry if several else entrypoint)
-            results[name] = _compared(native, path, name, functions[name], source, tolerance, options)
+            results[name] = _compared(native, path, name, functions[name], source, tolerance, sizes, options)
         if not all(results.values()):
             note = _note_of_weights(model, sources, read_asset(path, values=True), options)
     return results, note
@@ -217,20 +230,58 @@ def _compared(
     signature: EntrySignature,
     source: Source,
     tolerance: float | None,
+    sizes: Mapping[str, int],
     options: ModelOptions,
 ) -> Verification:
-    """A function of an asset on the runtime against its model."""
+    """A function of an asset on the runtime against its model.
+
+    Weights in fewer bits than the model's differ from them. If the numbers differ, such an asset is compared with its
+    own weights, and these with the model, unless a tolerance is given.
+    """
+    from patcomp.compression import compressed_weights
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import drawn, verify_outputs
+    from patcomp.emit.evaluated import in_types_of
+    from patcomp.evaluate import Expectation, drawn, first_overflow, verify_compressed
 
     call, dims = _call(source, path, signature, options)
-    signature = replace(signature, call=call)
+    dims = dims.given(_fixed(signature, dims, sizes, path, source))
+    signature, saved = replace(signature, call=call), Asset(path)
 
     def draw(values: Mapping[str, Any]) -> dict[str, Any]:
         return drawn(signature, values, dims, seed=0)
 
-    run, evaluate = _on_runtime(native, path, function), _on_evaluator(Asset(path), function)
-    return verify_outputs(source.model, source.inputs, {"runtime": run}, signature, tolerance, draw, evaluate)
+    run, evaluate = _on_runtime(native, path, function), _on_evaluator(saved, function)
+    inputs = source.inputs_of(signature, dims)
+    expectation = Expectation.of(source.model, inputs, signature, draw, source.float32_model)
+    result = expectation.verification({"runtime": run}, tolerance, evaluate)
+    if any(error.overflows for error in result.errors):
+        given = in_types_of(saved.module, expectation.given, expectation.states, function)
+        return replace(result, overflow=first_overflow(saved.module, *given, function))
+    if result or tolerance is not None or not any(compressed_weights(saved.module)):
+        return result
+    given = in_types_of(saved.module, expectation.given, expectation.states, function)
+    return verify_compressed(saved.module, expectation, given, function, {"runtime": run}, evaluate)
+
+
+def _fixed(
+    signature: EntrySignature, dims: Dims, sizes: Mapping[str, int], path: Path, source: Source
+) -> dict[str, int]:
+    """The sizes that an asset fixes, which the shapes of its inputs tell, and those that the user gives.
+
+    Raises:
+        PatcompError: the asset has other sizes than the user says, or sizes that the model does not take.
+    """
+    shapes = {spec.name: spec.shape for spec in (*signature.inputs, *signature.states)}
+    known = {place: shapes[place[0]][place[1]] for place in dims.extents if place[1] is not None and place[0] in shapes}
+    try:
+        fixed = dims.sizes({place: size for place, size in known.items() if isinstance(size, int)})
+    except EvaluationError as error:
+        raise PatcompError(f"{path} is not an asset of {source.name}: {error}") from error
+    dims.check(sizes)
+    for name, size in sizes.items():
+        if fixed.setdefault(name, size) != size:
+            raise PatcompError(f"--fix {name}={size}: {path} has {name} {fixed[name]}")
+    return fixed
 
 
 def _note_of_weights(model: str, sources: list[Source], saved: Hashed, options: ModelOptions) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -328,6 +328,7 @@ def save_asset(
     force: bool = False,
     writer: Writer | None = None,
     progress: Progress | None = None,
+    check: Callable[[Asset], object] | None = None,
 ) -> Asset:
     """Write a program as an `.aimodel` folder, replacing an existing asset.
 
@@ -344,6 +345,8 @@ def save_asset(
             are smaller than 256 MiB.
         progress: is called with the bytes of the program that are written so far, and with all of them; only
             while patcomp writes, because coreai-core does not tell how far it is.
+        check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing is
+            replaced.
 
     Raises:
         ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
@@ -366,6 +369,9 @@ def save_asset(
     with prepared as write, replacing(target, force) as draft:
         write(draft)
         write_state(draft, state or {})
+        if check is not None:
+            with closing(Asset(draft)) as asset:
+                check(asset)
     remove_earlier_state(target)
     return Asset(target)
 

@@ -39,8 +39,25 @@ def evaluated(
         EvaluationError: an input or state is missing, unknown, or of another type or shape.
         UnknownNameError: there is no such entry point; it is a `KeyError`.
     """
-    from patcomp.evaluate import evaluate, prepare_input
+    from patcomp.evaluate import evaluate
     from patcomp.evaluate.element_types import to_numpy
+
+    given, contents = in_types_of(module, inputs, start, entrypoint)
+    outputs = evaluate(module, given, entry=entrypoint, state=contents, machine=machine)
+    if state is not None:
+        state.update({name: to_numpy(value) for name, value in contents.items()})
+    return {name: to_numpy(value) for name, value in outputs.items()}
+
+
+def in_types_of(
+    module: IRModule, inputs: Mapping[str, Any], states: Mapping[str, Any], entrypoint: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs and copies of the states of an entry point, in the types that it takes.
+
+    Args, raises:
+        As `evaluated`.
+    """
+    from patcomp.evaluate import prepare_input
 
     graphs = {graph_name(graph): graph for graph in module.entry_graphs}
     if entrypoint not in graphs:
@@ -55,8 +72,4 @@ def evaluated(
             made[name] = prepare_input(value, type_, name, what) if isinstance(type_, TensorType) else value
         return made
 
-    contents = {name: value.clone() for name, value in prepared(start, "state").items()}
-    outputs = evaluate(module, prepared(inputs, "input"), entry=entrypoint, state=contents, machine=machine)
-    if state is not None:
-        state.update({name: to_numpy(value) for name, value in contents.items()})
-    return {name: to_numpy(value) for name, value in outputs.items()}
+    return prepared(inputs, "input"), {name: value.clone() for name, value in prepared(states, "state").items()}

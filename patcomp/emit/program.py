@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.asset.streaming import Progress
-from patcomp.emit import running
+from patcomp.emit import running, verifying
 from patcomp.emit.asset import Asset, Writer, as_array, save_asset
 from patcomp.emit.checks import ValueChecks
 from patcomp.emit.composite_calls import CompositeReport, composite_calls
@@ -222,6 +222,7 @@ class AIProgram(Questions):
         force: bool = False,
         writer: Writer | None = None,
         progress: Progress | None = None,
+        check: Callable[[Asset], object] | None = None,
     ) -> Asset:
         """Write the program as an `.aimodel` folder, replacing an existing asset.
 
@@ -238,6 +239,8 @@ class AIProgram(Questions):
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
             progress: is called with the bytes of the program that are written so far, and with all of them; only
                 while patcomp writes, because coreai-core does not tell how far it is.
+            check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing
+                is replaced.
 
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
@@ -260,6 +263,7 @@ class AIProgram(Questions):
             force=force,
             writer=writer,
             progress=progress,
+            check=check,
         )
 
     def run(
@@ -419,6 +423,8 @@ class AIProgram(Questions):
         backends: Sequence[Literal["evaluator", "runtime"]] | None = None,
         by: Literal["output", "module"] = "output",
         seed: int = 0,
+        float32_model: Callable[..., Any] | None = None,
+        asset: Asset | None = None,
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
 
@@ -437,6 +443,12 @@ class AIProgram(Questions):
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).
             seed: of the inputs that are random numbers; where the model draws random numbers, it gets the same ones.
+            float32_model: the model before it was converted to half precision, which judges the outputs, too. By
+                default the given model is run in float32, with its weights as half precision has rounded them.
+            asset: the program as it was saved, which both backends then run.
+
+        A program of half precision does not pass if an output is NaN or infinite where the model in float32 is finite,
+        also if the model in half precision has NaN there; `Verification.overflow` names the first op that overflows.
 
         Returns:
             A `Verification`, which is true if all outputs and states are within their tolerances. It prints as a table
@@ -450,4 +462,50 @@ class AIProgram(Questions):
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        return running.verify(self, model, inputs, entrypoint, tolerance, backends, by, seed)
+        return verifying.verify(self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset)
+
+    def verify_compressed(
+        self, model: Callable[..., Any], inputs: Any, *, entrypoint: str = "main", asset: Asset | None = None
+    ) -> Verification:
+        """Compare this program on each backend with the weights that it stores, and these weights with the model.
+
+        No tolerance tells the loss of compression from a wrong program. So the program on each backend must agree with
+        the program on the evaluator, with the very weights that are stored, at the usual tolerances; and
+        `Verification.loss` has what these weights cost each output, against the model. An output of which less than
+        half is left (root mean square) does not pass. Verify the program before its compression, too.
+
+        Args:
+            model, inputs, entrypoint: as for `verify_against`.
+            asset: the program as it was saved, which both backends then run.
+
+        Raises:
+            As `verify_against`.
+        """
+        return verifying.verify_compressed(self, model, inputs, entrypoint, asset)
+
+    def needs_float32(self, inputs: Any, *, entrypoint: str = "main") -> tuple[str, ...]:
+        """The FX nodes whose ops must stay in float32 for finite outputs, in a program of half precision.
+
+            nodes = program.needs_float32((x,))
+            program = converter.to_coreai(target="neural_engine", keep=nodes)
+
+        For a target of float16, these are first the ops that read a number which float16 cannot hold, because they
+        leave the whole program in float32; convert again, and ask again.
+
+        Outputs need be finite only where the program in float32 has finite ones. None of the nodes can be left out;
+        there may be other sets that are as small. The program runs some ten times on the evaluator.
+
+        Args:
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
+            entrypoint: the graph to call.
+
+        Returns:
+            The names of the nodes; empty if nothing overflows.
+
+        Raises:
+            EvaluationError: the inputs are not those of the program, or an output of half precision cannot hold its own
+                numbers.
+            KeyError: there is no such entry point.
+            LookupError: a converter did not make the program.
+        """
+        return running.needs_float32(self, inputs, entrypoint)

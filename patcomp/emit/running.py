@@ -1,28 +1,30 @@
-"""Run an entry point of a program, after checks of what it is given, and compare it with its model."""
+"""Run an entry point of a program, after checks of what it is given."""
 
 from __future__ import annotations
 
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.asset import has_toolchain, temporary_asset
+from patcomp.emit.asset import Asset, temporary_asset
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
 from patcomp.emit.history import known
 from patcomp.emit.interface import argument_types
 from patcomp.errors import ConversionWarning, EvaluationError
+from patcomp.ir.constants import is_constant
+from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.rewrites.runtime.empty import ops_that_need_elements
+from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
-    from patcomp.evaluate import Machine, Overflow, Verification
-    from patcomp.evaluate.expectation import Run
+    from patcomp.evaluate import Machine, Overflow
 
 
 def call(
@@ -65,6 +67,7 @@ def run(
     *,
     machine: Machine | None = None,
     seed: int = 0,
+    asset: Asset | None = None,
 ) -> dict[str, Any]:
     """The outputs of an entry point by name, for inputs by name.
 
@@ -74,6 +77,7 @@ def run(
         backend: `"evaluator"` or `"runtime"`.
         machine: what the evaluator runs on.
         seed: of the inputs that are random numbers and are not given.
+        asset: what the runtime runs; by default the program in a temporary asset.
     """
     from patcomp.evaluate import evaluate
 
@@ -91,8 +95,8 @@ def run(
         outputs = evaluate(program.module, inputs, entry=entrypoint, state=contents, machine=machine)
     else:
         _check_elements(program.module, {**inputs, **contents}, argument_types(program.module.graph(entrypoint)))
-        with temporary_asset(HandOver.of(program.module)) as asset:
-            outputs = asset.run(inputs, contents, entrypoint)
+        with temporary_asset(HandOver.of(program.module)) if asset is None else nullcontext(asset) as saved:
+            outputs = saved.run(inputs, contents, entrypoint)
     if state is not None:
         state.update(contents)
     return outputs
@@ -147,56 +151,6 @@ def drawn(program: AIProgram, values: Mapping[str, Any], entrypoint: str, seed: 
     return drawn(signature, {**program.new_state(entrypoint), **values}, dims, seed)
 
 
-def verify(
-    program: AIProgram,
-    model: Callable[..., Any],
-    inputs: Any,
-    entrypoint: str,
-    tolerance: float | None,
-    backends: Sequence[str] | None,
-    by: str,
-    seed: int,
-) -> Verification:
-    """`AIProgram.verify_against`."""
-    from patcomp.evaluate import Expectation
-
-    if by not in ("output", "module"):
-        raise ValueError(f"by must be 'output' or 'module', got {by!r}")
-    if backends is None:
-        on_runtime = has_toolchain() and has_device(program.module)
-        backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
-    if not callable(model):
-        raise TypeError(f"the model to compare with must be a module or a function, got {type(model).__name__}")
-    if isinstance(backends, str) or not backends:
-        raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
-    expectation = Expectation.of(
-        model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, seed)
-    )
-
-    def run_on(backend: str, machine: Machine | None = None) -> Run:
-        return lambda values, state: run(program, values, entrypoint, state, backend, machine=machine)
-
-    def run_changed(module: IRModule, backend: str) -> dict[str, Any]:
-        """The outputs of a changed module of the program."""
-        states = dict(expectation.states)
-        return run(replace(program, module=module), expectation.given, entrypoint, states, backend)
-
-    result = expectation.verification(
-        {backend: run_on(backend) for backend in backends},
-        tolerance,
-        lambda machine: run_on("evaluator", machine(program.module)),
-    )
-    if by == "output":
-        return result
-    search = known(program.history).departure_search(
-        program.module, entrypoint, expectation, program.new_state(entrypoint), tolerance
-    )
-    modules, departure = search.module_errors(), None
-    if not result.passed:
-        departure = search.departure() or search.runtime_departure(run_changed)
-    return replace(result, modules=modules, departure=departure)
-
-
 def overflows(program: AIProgram, inputs: Any, entrypoint: str, *, half: bool) -> Sequence[Overflow]:
     """Where a run computes a value that float16 cannot hold from values that it can.
 
@@ -210,6 +164,26 @@ def overflows(program: AIProgram, inputs: Any, entrypoint: str, *, half: bool) -
     machine = OverflowMachine(program.module, half=half)
     run(program, values, entrypoint, None, "evaluator", machine=machine)
     return machine.overflows
+
+
+def needs_float32(program: AIProgram, given: Any, entrypoint: str) -> tuple[str, ...]:
+    """`AIProgram.needs_float32`."""
+    from patcomp.evaluate import call_arguments, named_arguments, needs_float32
+
+    values = named_arguments(program.signature(entrypoint), *call_arguments(given))
+    history = known(program.history)
+    module = history.repeated(only_before="outline").module
+    if (found := left_wide(module, history.options)) is not None:
+        op, why = found
+        readers = [use.operation for result in op.results for use in result.uses] if is_constant(op) else []
+        nodes = dict.fromkeys(place.node for reader in readers for place in origins(reader.location)[:1])
+        if not nodes:
+            raise EvaluationError(f"the program does not become float16, because of {op.name} ({describe(op)}): {why}")
+        return tuple(nodes)
+    inputs, states = prepared(program, values, entrypoint, {})
+    taken = argument_types(module.graph(entrypoint))
+    known_inputs = {name: value for name, value in {**inputs, **states}.items() if name in taken}
+    return needs_float32(module, known_inputs, entrypoint)
 
 
 def has_device(module: IRModule) -> bool:

@@ -21,14 +21,24 @@ from patcomp.evaluate import (  # noqa: F401  (these files register the ops)
 )
 from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.draws import drawn, noise_of
-from patcomp.evaluate.expectation import Expectation, verify_outputs
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.folding import copy_elements, evaluate_op
 from patcomp.evaluate.inputs import call_arguments, named_arguments, prepare_input
+from patcomp.evaluate.kept import needs_float32
+from patcomp.evaluate.loss import verify_compressed
 from patcomp.evaluate.machine import TOKEN, Handle, Machine, evaluate, evaluate_graph
-from patcomp.evaluate.overflow import Overflow, OverflowMachine
+from patcomp.evaluate.overflow import Overflow, OverflowMachine, first_overflow
 from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, implements
-from patcomp.evaluate.verification import Departure, ModuleError, OutputError, Verification
+from patcomp.evaluate.verification import (
+    Departure,
+    FirstOverflow,
+    HalfLoss,
+    Loss,
+    ModuleError,
+    OutputError,
+    Verification,
+)
 
 __all__ = [
     "IMPLEMENTATIONS",
@@ -36,7 +46,10 @@ __all__ = [
     "Departure",
     "EvaluatedOp",
     "Expectation",
+    "FirstOverflow",
+    "HalfLoss",
     "Handle",
+    "Loss",
     "Machine",
     "ModuleError",
     "OutputError",
@@ -51,9 +64,11 @@ __all__ = [
     "evaluate",
     "evaluate_graph",
     "evaluate_op",
+    "first_overflow",
     "implements",
     "named_arguments",
+    "needs_float32",
     "noise_of",
     "prepare_input",
-    "verify_outputs",
+    "verify_compressed",
 ]

@@ -14,6 +14,7 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import ELEMENT_OF_DTYPE
 from patcomp.evaluate.twin import HALF, Twin
 from patcomp.evaluate.verification import PARTIAL_SUMS, OutputError
+from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
 
 TOLERANCES = {"f64": 1e-8, "f32": 1e-4, "complex<f64>": 1e-8, "complex<f32>": 1e-4}
 """The largest error that passes, relative to the magnitude of the output, by the element type of the program's output.
@@ -28,6 +29,10 @@ _OF_HALF = 0.02
 
 _TIMES_EAGER = 3
 """How many times farther from the twin than eager PyTorch's own output a program's output may be."""
+
+_EXPLAINED_STEPS = 20
+"""How many rounding steps, at the largest magnitude of an output, half precision explains: 2 % of it in float16. A
+larger distance of eager PyTorch's own output from the float32 model is reported."""
 
 _SAYS_LITTLE = 0.1
 """A tolerance that is a larger part of the output's magnitude is noted."""
@@ -57,7 +62,8 @@ def compare(
     output (beside 1 if the output is zero). In float32 and float64, the median error must be small beside the median
     magnitude too, because one large element hides the errors of many small ones from the largest error and the PSNR. An
     output that fails may still be as exact as eager PyTorch's: after cancellation, or behind half precision. It passes
-    if it is little farther from the twin than eager's own output.
+    if it is little farther from the twin than eager's own output. NaN and infinity never pass where half precision made
+    them, also if eager PyTorch has them in half precision, too.
 
     Args:
         name, backend: of the output.
@@ -65,7 +71,7 @@ def compare(
         given: the program's.
         tolerance: the largest absolute difference that passes; by default that of the program's element type.
         twin: computes the same output of the model in a wider type, see `patcomp.evaluate.twin`. It is called for an
-            output of half precision, and for any other float that would fail.
+            output of half precision, and for any other float that would fail or is not finite.
 
     Raises:
         EvaluationError: the shapes differ.
@@ -75,7 +81,11 @@ def compare(
     is_float = given.is_floating_point() or given.is_complex()
     limits = _limits(expected, given) if tolerance is None and is_float else _Limits(tolerance or 0.0)
     error = _error(name, backend, expected, expected, given, limits)
-    if tolerance is not None or not is_float or (error.passed and expected.dtype not in HALF):
+    if not is_float:
+        return error
+    if not error.is_finite and (found := _beside_float32(error, expected, given, tolerance, twin)) is not None:
+        return found
+    if tolerance is not None or (error.passed and expected.dtype not in HALF):
         return error
     wide = twin()
     if wide is None or wide.value.shape != expected.shape:
@@ -85,7 +95,54 @@ def compare(
         return error
     limits = _limits_of_twin(limits, own, wide)
     against_twin = _error(name, backend, expected, wide.value, given, limits, wide.name)
+    against_twin = replace(against_twin, half_loss=_half_loss(own, wide))
     return against_twin if against_twin.passed or expected.dtype in HALF else error
+
+
+def _beside_float32(
+    error: OutputError, expected: Tensor, given: Tensor, tolerance: float | None, twin: Callable[[], Twin | None]
+) -> OutputError | None:
+    """The error of an output if half precision makes it NaN or infinite, in the program or in eager PyTorch.
+
+    Args:
+        error: of the output beside eager PyTorch's.
+        expected, given, tolerance, twin: as for `compare`.
+
+    Returns:
+        None if half precision does not: the output beside eager PyTorch's says enough.
+    """
+    if given.dtype in HALF and expected.dtype not in HALF:  # a target made the program float16
+        return replace(error, overflows=count) if (count := _overflows(given, expected)) else None
+    wide = twin()
+    if wide is None:
+        note = f"{error.nan} elements are NaN and {error.inf} infinite, and the model does not run in float32"
+        return replace(error, note=note) if given.dtype in HALF and error.passed else None
+    if wide.of not in HALF or wide.value.shape != given.shape:
+        return None
+    if count := _overflows(given, wide.value):
+        return replace(error, overflows=count)
+    if not _overflows(expected, wide.value):
+        return None
+    scale = _scale(wide.value)
+    explained = _EXPLAINED_STEPS * torch.finfo(wide.of).eps * scale
+    limits = _Limits(explained if tolerance is None else tolerance, scale)
+    found = _error(error.name, error.backend, expected, wide.value, given, limits, wide.name)
+    return replace(found, note=_note(wide.value, limits))
+
+
+def _overflows(value: Tensor, reference: Tensor) -> int:
+    """How many elements are NaN or infinite where they are finite in float32; a mask may be infinite."""
+    masked = (value == -math.inf) & (reference < STANDS_FOR_MINUS_INFINITY)
+    return int((reference.isfinite() & ~value.isfinite() & ~masked).sum())
+
+
+def _half_loss(own: Tensor, twin: Twin) -> float:
+    """The largest difference of eager PyTorch's output from the float32 model, relative to the largest magnitude, if
+    the rounding of half precision does not explain it; otherwise 0."""
+    if twin.of not in HALF or not own.numel():
+        return 0.0
+    loss = float(own.max()) / (_scale(twin.value) or 1.0)
+    return loss if loss > _EXPLAINED_STEPS * torch.finfo(twin.of).eps else 0.0
 
 
 def _limits(expected: Tensor, given: Tensor) -> _Limits:

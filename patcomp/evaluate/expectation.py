@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
@@ -22,39 +22,13 @@ from patcomp.evaluate.inputs import call_arguments, named_arguments
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.machine import evaluate as run_program
 from patcomp.evaluate.partial_sums import PartialSumMachine
-from patcomp.evaluate.twin import Twin, Wider, twins_of, twins_of_program
+from patcomp.evaluate.twin import HALF, IN_FLOAT32, Twin, Wider, twins_of, twins_of_program
 from patcomp.evaluate.verification import OutputError, Verification
 from patcomp.ir.module import IRModule
 from patcomp.pytorch import pytree
 
 Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a program on inputs and states by name; it puts the new content into the states."""
-
-
-def verify_outputs(
-    model: Callable[..., Any],
-    inputs: Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any],
-    backends: Mapping[str, Run],
-    signature: Any,
-    tolerance: float | None = None,
-    draw: Callable[[Mapping[str, Any]], Any] = dict,
-    evaluate: Callable[[type[Machine]], Run] | None = None,
-) -> Verification:
-    """Run the model eagerly and the program on each backend, and compare outputs and states.
-
-    Args:
-        model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
-        inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
-        backends: what runs the program, by name.
-        signature: the program's, a `patcomp.emit.signature.EntrySignature`.
-        tolerance: largest absolute difference that passes; by default that of each output's type.
-        draw: as for `Expectation.of`.
-        evaluate: as for `Expectation.verification`.
-
-    Raises:
-        EvaluationError: the model's arguments or results do not correspond to the program's.
-    """
-    return Expectation.of(model, inputs, signature, draw).verification(backends, tolerance, evaluate)
 
 
 @dataclass(frozen=True)
@@ -74,13 +48,22 @@ class Expectation:
 
     @classmethod
     def of(
-        cls, model: Callable[..., Any], inputs: Any, signature: Any, draw: Callable[[Mapping[str, Any]], Any] = dict
+        cls,
+        model: Callable[..., Any],
+        inputs: Any,
+        signature: Any,
+        draw: Callable[[Mapping[str, Any]], Any] = dict,
+        float32_model: Callable[..., Any] | None = None,
     ) -> Expectation:
         """Run a model.
 
         Args:
-            model, inputs, signature: as for `verify_outputs`.
+            model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
+            inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
+            signature: the program's, a `patcomp.emit.signature.EntrySignature`.
             draw: the inputs that are random numbers and are not among those that it is called with.
+            float32_model: the model before it was converted to half precision, which is then its twin. It runs with the
+                inputs in float32.
 
         Raises:
             EvaluationError: the model's arguments or results do not correspond to the program's.
@@ -96,7 +79,13 @@ class Expectation:
         states, references = _run_model(model, positional, keywords, signature, drawn)
 
         def run_twins() -> Mapping[str, Twin]:
-            return twins_of(lambda wider: _run_model(model, positional, keywords, signature, drawn, wider)[1])
+            if float32_model is None:
+                return twins_of(lambda wider: _run_model(model, positional, keywords, signature, drawn, wider)[1])
+            wider = Wider(IN_FLOAT32)
+            args, kwargs = pytree.tree_map(wider.widened, (tuple(positional), dict(keywords)))
+            of = wider.narrowest or _narrowest(references.values()) or torch.float16
+            values = _run_model(float32_model, args, kwargs, signature, drawn)[1]
+            return {name: Twin(value, of) for name, value in values.items()}
 
         return cls(model, given, states, references, run_twins)
 
@@ -119,6 +108,13 @@ class Expectation:
         model = partial(run_program, module, entry=entrypoint)
         references = {**model(given, state=contents), **contents}
         return cls(model, given, start, references, partial(twins_of_program, module, given, start, entrypoint))
+
+    @cached_property
+    def is_half(self) -> bool:
+        """Whether the model has weights, inputs or outputs of half precision."""
+        weights = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        values = (*self.given.values(), *self.states.values(), *self.references.values(), *weights)
+        return _narrowest(value for value in values if isinstance(value, Tensor)) is not None
 
     @cached_property
     def twins(self) -> Mapping[str, Twin]:
@@ -161,7 +157,7 @@ class Expectation:
         """
         values = self._values(run)
         errors = [
-            compare(name, backend, reference, values[name], tolerance, partial(self._twin, name))
+            self._beside_choices(compare(name, backend, reference, values[name], tolerance, partial(self._twin, name)))
             for name, reference in self.references.items()
         ]
         if evaluate is None or all(error.passed for error in errors):
@@ -187,6 +183,21 @@ class Expectation:
     def _twin(self, name: str) -> Twin | None:
         return self.twins.get(name)
 
+    def _beside_choices(self, error: OutputError) -> OutputError:
+        """The error of an output, with the share of its integers or bools that half precision changes in the model."""
+        reference = self.references[error.name]
+        if reference.is_floating_point() or reference.is_complex() or not reference.numel() or not self.is_half:
+            return error
+        twin = self.twins.get(error.name)
+        if twin is None or twin.of not in HALF or twin.value.shape != reference.shape:
+            return error
+        return replace(error, half_loss=float((twin.value != reference).double().mean()))
+
+
+def _narrowest(values: Iterable[Tensor]) -> torch.dtype | None:
+    """The type of half precision among some tensors; None if there is none."""
+    return next((value.dtype for value in values if value.dtype in HALF), None)
+
 
 def _run_model(
     model: Callable[..., Any],
@@ -199,7 +210,7 @@ def _run_model(
     """The contents of a model's buffers before a call, and its outputs and the contents of states after it, by name.
 
     Args:
-        model, positional, keywords, signature: as for `verify_outputs`.
+        model, positional, keywords, signature: as for `Expectation.of`.
         drawn: name, distribution and noise of each draw of random numbers, in order.
         wider: computes in wider types.
 

@@ -1,18 +1,22 @@
-"""An evaluation that finds the values that float16 cannot hold."""
+"""Evaluations that find the values that half precision cannot hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.machine import Machine, evaluate
 from patcomp.evaluate.registry import EvaluatedOp, Implementation
+from patcomp.evaluate.twin import HALF, run_wide
+from patcomp.evaluate.verification import FirstOverflow
 from patcomp.ir.constants import is_constant
-from patcomp.ir.half import LARGEST
+from patcomp.ir.half import LARGEST, STANDS_FOR_MINUS_INFINITY
+from patcomp.ir.locations import Origin, origins
+from patcomp.ir.module import IRModule, callee
 from patcomp.ir.xdsl import Operation
 
 
@@ -25,6 +29,11 @@ class Overflow:
     """The outermost call that the op is in the body of; None if the entry point has it."""
     value: float
     """The number of the largest magnitude, or NaN."""
+
+    @property
+    def place(self) -> Operation:
+        """The op with the place in the model: the call, if the op is in the body of one."""
+        return self.call or self.operation
 
 
 @dataclass(eq=False)
@@ -63,3 +72,91 @@ class OverflowMachine(Machine):
         low, high = (float(each) for each in value.aminmax())
         largest = low if abs(low) > abs(high) else high
         return None if abs(largest) <= LARGEST else largest
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What a tensor holds."""
+
+    outside: int
+    """How many elements are NaN, infinite, or stand for minus infinity."""
+    largest: float
+    """The largest magnitude of the others; 0 without any."""
+
+    @classmethod
+    def of(cls, results: Sequence[Any]) -> _Range:
+        """The range of the floats among the results of an op."""
+        outside, largest = 0, 0.0
+        for value in results:
+            if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
+                counts = value.isfinite() & (value >= STANDS_FOR_MINUS_INFINITY)
+                outside += int((~counts).sum())
+                largest = max(largest, float(torch.where(counts, value, 0).abs().max()))
+        return cls(outside, largest)
+
+
+def overflows_of_half(
+    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str
+) -> list[Overflow]:
+    """The ops that half precision makes NaN or infinite: the same program in float32 computes finite numbers there.
+
+    Args:
+        module: the program.
+        inputs, state: tensors by name, of the types that the program takes.
+        entrypoint: the name of the graph.
+
+    Returns:
+        The ops in the order in which they run, with the largest magnitude in float32; also those that compute from such
+        values. Empty if the program does not run in float32.
+    """
+    wide: list[_Range] = []
+    if run_wide(module, inputs, state, entrypoint, lambda op, results: wide.append(_Range.of(results))) is None:
+        return []
+    machine = _BesideFloat32(module, wide=wide)
+    contents = {name: value.clone() for name, value in state.items()}
+    evaluate(module, inputs, entry=entrypoint, state=contents, machine=machine)
+    return machine.overflows
+
+
+@dataclass(eq=False, kw_only=True)
+class _BesideFloat32(Machine):
+    """Compares each op with the same one in float32, which ran before."""
+
+    wide: Sequence[_Range]
+    """The ranges of the results, op by op."""
+    overflows: list[Overflow] = field(default_factory=list)
+    _calls: list[Operation] = field(default_factory=list)
+    _count: int = 0
+
+    def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
+        operation = op.operation
+        is_call = bool(operation.regions) or operation.name == "coreai.invoke"
+        self._calls += [operation] * is_call
+        results = super().run_op(op, implementation, operands)
+        del self._calls[len(self._calls) - is_call :]
+        index, self._count = self._count, self._count + 1
+        if not any(isinstance(value, Tensor) and value.dtype in HALF for value in results) or index >= len(self.wide):
+            return results
+        if not is_call and not is_constant(operation) and _Range.of(results).outside > self.wide[index].outside:
+            call = self._calls[0] if self._calls else None
+            self.overflows.append(Overflow(operation, call, self.wide[index].largest))
+        return results
+
+
+def first_overflow(
+    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str
+) -> FirstOverflow | None:
+    """The op in which a program of half precision first overflows; None if it does not, or does not run in float32.
+
+    Args:
+        module, inputs, state, entrypoint: as for `overflows_of_half`.
+    """
+    found = overflows_of_half(module, inputs, state, entrypoint)
+    if not found:
+        return None
+    name, called = found[0].operation.name, None
+    if found[0].call is not None and found[0].call.name == "coreai.invoke":
+        called = module.composite_names().get(callee(found[0].call))
+    place = next(iter(origins(found[0].place.location)), Origin(""))
+    text = f"{name} in {called}" if called else name
+    return FirstOverflow(text, found[0].value, place.module_path, place.node, place.source)

@@ -13,16 +13,17 @@ from patcomp.evaluate.draws import draws
 from patcomp.evaluate.machine import Machine, evaluate
 from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.module import IRModule
-from patcomp.ir.xdsl import Attribute
+from patcomp.ir.xdsl import Attribute, Operation
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)
-_IN_FLOAT32: dict[torch.dtype, torch.dtype] = {**dict.fromkeys(HALF, torch.float32), torch.complex32: torch.complex64}
+IN_FLOAT32: dict[torch.dtype, torch.dtype] = {**dict.fromkeys(HALF, torch.float32), torch.complex32: torch.complex64}
 _IN_FLOAT64: dict[torch.dtype, torch.dtype] = {
     **dict.fromkeys((*HALF, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
 Key = TypeVar("Key")
+Watch = Callable[[Operation, Sequence[Any]], object]
 
 
 @dataclass(frozen=True)
@@ -104,16 +105,25 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
     Returns:
         Nothing if the model does not run in other types, because it checks them for instance, or is random.
     """
-    for wider in (_IN_FLOAT32, _IN_FLOAT64):
-        mode = Wider(wider)
-        try:
-            with torch.compiler.set_stance("force_eager"):  # `torch.cond` compiles itself, which a mode disturbs
-                values = run(mode)
-        except Exception:  # whatever a model raises that does not expect these types
+    for wider in (IN_FLOAT32, _IN_FLOAT64):
+        values, narrowest = _values_in(wider, run)
+        if values is None:
             return {}
-        if mode.narrowest is not None:
-            return {key: Twin(value, mode.narrowest) for key, value in values.items()}
+        if narrowest is not None:
+            return {key: Twin(value, narrowest) for key, value in values.items()}
     return {}
+
+
+def _values_in(
+    wider: dict[torch.dtype, torch.dtype], run: Callable[[Wider], Mapping[Key, Tensor]]
+) -> tuple[Mapping[Key, Tensor] | None, torch.dtype | None]:
+    """What a model computes in wider types, and the narrowest type that was widened; None if it does not run so."""
+    mode = Wider(wider)
+    try:
+        with torch.compiler.set_stance("force_eager"):  # `torch.cond` compiles itself, which a mode disturbs
+            return run(mode), mode.narrowest
+    except Exception:  # whatever a model raises that does not expect these types
+        return None, None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -139,12 +149,36 @@ def twins_of_program(
         inputs, state: tensors by name.
         entrypoint: the name of the graph.
     """
+    return twins_of(_in_wider_types(module, inputs, state, entrypoint))
+
+
+def run_wide(
+    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str, watch: Watch
+) -> Mapping[str, Tensor] | None:
+    """Run a program of half precision on the evaluator in float32; None if it does not run so.
+
+    Args:
+        module, inputs, state, entrypoint: as for `twins_of_program`.
+        watch: called with each op that was run, and its results.
+    """
+    return _values_in(IN_FLOAT32, _in_wider_types(module, inputs, state, entrypoint, watch))[0]
+
+
+def _in_wider_types(
+    module: IRModule,
+    inputs: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    entrypoint: str,
+    watch: Watch | None = None,
+) -> Callable[[Wider], Mapping[str, Tensor]]:
+    """What runs a program in a mode."""
     copy = module.clone()  # which has decoded constants of its own, because they may be wider
 
     def run(wider: Wider) -> dict[str, Tensor]:
         contents: dict[str, Any] = {name: value.clone() for name, value in state.items()}
+        machine = _WideMachine(copy, watch=watch, wider=wider)
         with wider:
-            outputs = evaluate(copy, inputs, entry=entrypoint, state=contents, machine=_WideMachine(copy, wider=wider))
+            outputs = evaluate(copy, inputs, entry=entrypoint, state=contents, machine=machine)
         return {**outputs, **contents}
 
-    return twins_of(run)
+    return run

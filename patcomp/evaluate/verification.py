@@ -55,10 +55,16 @@ class OutputError:
     partial_sums: float = 0.0
     """How far the output is from PyTorch's because the runtime rounds partial sums; 0 unless that is why it passed."""
 
+    overflows: int = 0
+    """How many elements half precision made NaN or infinite: the model in float32 has finite ones."""
+    half_loss: float = 0.0
+    """How far eager PyTorch's own output in half precision is from the float32 model, relative to the largest
+    magnitude, if that is more than rounding explains; otherwise 0."""
+
     @property
     def passed(self) -> bool:
-        """Whether the largest and the median difference are within their tolerances."""
-        return self.max_abs <= self.tolerance and self.median_rel <= self.median_tolerance
+        """Whether the largest and the median difference are within their tolerances, and nothing overflowed."""
+        return not self.overflows and self.max_abs <= self.tolerance and self.median_rel <= self.median_tolerance
 
     @property
     def is_finite(self) -> bool:
@@ -118,6 +124,79 @@ class Departure:
 
 
 @dataclass(frozen=True)
+class FirstOverflow:
+    """The op in which a value of half precision first overflows: the same program in float32 has a finite number."""
+
+    op: str
+    """`coreai.broadcasting_mul`, or with the composite that it is in, `coreai.exp in softmax`."""
+    value: float
+    """The largest magnitude in float32."""
+    module: str = ""
+    """The module that the op is in; empty for the model itself."""
+    node: str = ""
+    """The FX node that the op comes from; empty if it is unknown."""
+    source: str = ""
+    """The line of the model."""
+
+    def __str__(self) -> str:
+        places = [
+            f"%{self.node}" if self.node else "",
+            f"in {self.module}" if self.module else "",
+            f"at {self.source}" if self.source else "",
+        ]
+        place = f" ({' '.join(filter(None, places))})" if any(places) else ""
+        kept = self.module or self.node
+        advice = f"; --keep-float32 {kept} (keep=[{kept!r}]) leaves it in float32, and auto finds the fewest such ops"
+        return (
+            f"half precision first overflows in {self.op}{place}, which computes {self.value:.4g} in float32"
+            f"{advice if kept else ''}"
+        )
+
+
+@dataclass(frozen=True)
+class HalfLoss:
+    """Where a model in half precision loses most of its distance from the model in float32."""
+
+    module: str
+    """The module of the op; empty for the model itself."""
+    node: str
+    """The FX node."""
+    source: str
+    """The line of the model."""
+    before: float
+    """The largest error of what the op reads, relative to the largest magnitude."""
+    after: float
+    """The same of its result."""
+
+    def __str__(self) -> str:
+        module = f" in {self.module}" if self.module else ""
+        place = f"%{self.node}{module}{f' at {self.source}' if self.source else ''}"
+        return f"most of it arises in {place}, where the error grows from {self.before:.2g} to {self.after:.2g}"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What weights in fewer bits cost an output, against the model."""
+
+    name: str
+    rms: float
+    """The root mean square of the error, relative to the output's; of integers, the share of elements that differ."""
+    max_rel: float
+    """The largest error, relative to the largest magnitude."""
+    psnr: float
+    """Peak signal-to-noise ratio in dB."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least half of the output is left."""
+        return self.rms <= MOST_LOST
+
+
+MOST_LOST = 0.5
+"""The largest part of an output that compression may lose, as root mean square: 6 dB of signal to noise."""
+
+
+@dataclass(frozen=True)
 class Verification:
     """The comparison of a program with eager PyTorch, output by output and backend by backend.
 
@@ -136,6 +215,14 @@ class Verification:
     """Where the numbers first depart; None if the verification passed, or if this was not asked for."""
     reference: str = "eager PyTorch"
     """What the outputs are compared with."""
+    overflow: FirstOverflow | None = None
+    """The op that made an output NaN or infinite by half precision; None if there is none, or if it is unknown."""
+    loss: tuple[Loss, ...] = ()
+    """What the compression of weights costs each output; then the errors are those beside a program with the weights
+    that are stored. Empty if the errors are those beside the model."""
+    half_loss: HalfLoss | None = None
+    """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
+    unknown."""
 
     @property
     def max_abs(self) -> float:
@@ -144,8 +231,10 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether there are outputs, and every one is within its tolerance on every backend."""
-        return bool(self.errors) and all(error.passed for error in self.errors)
+        """Whether there are outputs, and every one is within its tolerance on every backend; of a compressed program,
+        also whether every output keeps at least half of what the model computes."""
+        kept = all(each.passed for each in self.loss)
+        return bool(self.errors) and kept and all(error.passed for error in self.errors)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -171,6 +260,25 @@ class Verification:
         )
 
     @property
+    def of_half_precision(self) -> tuple[str, ...]:
+        """What half precision does to outputs: those that it makes NaN or infinite, and those that eager PyTorch itself
+        computes far from the float32 model."""
+        found: dict[str, None] = {}
+        for error in self.errors:
+            if error.overflows:
+                found[_overflowing(error)] = None
+            elif error.half_loss:
+                text = (
+                    f"{error.half_loss:.0%} of its elements differ from the model in float32"
+                    if error.element_type[0] in "sui"
+                    else f"half precision moves it by {error.half_loss:.2g} of its largest magnitude from the model in "
+                    "float32, in PyTorch too"
+                )
+                found[f"note: output {error.name!r}: {text}"] = None
+        named = [str(each) for each in (self.overflow, self.half_loss) if each is not None]
+        return (*found, *named) if found else ()
+
+    @property
     def first_wrong_module(self) -> ModuleError | None:
         """The first value that leaves a module and is not within its tolerance; None if there is none."""
         return next((each for each in self.modules if not each.error.passed), None)
@@ -190,9 +298,17 @@ class Verification:
             return self
         if not self.errors:
             raise MismatchError("nothing was compared: the program has neither outputs nor states")
+        if all(error.passed for error in self.errors):
+            lost = max(self.loss, key=lambda each: each.rms)
+            raise MismatchError(
+                f"the compression of weights loses {lost.rms:.0%} of output {lost.name!r} (root mean square), and "
+                f"{MOST_LOST:.0%} may be lost"
+            )
         failed = [error for error in self.errors if not error.passed]
         worst = max(failed, key=lambda error: error.max_abs)
         reference = "eager PyTorch" if worst.reference == "eager" else f"the {worst.reference} of the model"
+        if overflowing := next((error for error in failed if error.overflows), None):
+            raise MismatchError(_overflowing(overflowing) + (f"; {self.overflow}" if self.overflow else ""))
         difference = (
             f"by {worst.median_rel:.3g} of its median magnitude in the median, which is more than "
             f"{worst.median_tolerance:.3g}; only beside its largest element the errors are small"
@@ -214,28 +330,44 @@ class Verification:
         return {"passed": self.passed, **plain}
 
     def __str__(self) -> str:
-        text = text_of(self._outputs(), *([self._modules()] if self.modules else []))
-        return "\n".join([text, *self._lines()])
+        return "\n".join([text_of(*self._tables()), *self._lines()])
 
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        return Group(self._outputs(), *([self._modules()] if self.modules else []), *self._lines())
+        return Group(*self._tables(), *self._lines())
+
+    def _tables(self) -> list[Table]:
+        further = [(self.modules, self._modules), (self.loss, self._losses)]
+        return [self._outputs(), *(table() for rows, table in further if rows)]
 
     def _lines(self) -> list[str]:
         """The notes after the tables."""
         return [
             *self.notes,
+            *self.of_half_precision,
             *(f"note: {text}" for text in self.of_partial_sums),
             *([str(self.departure)] if self.departure else []),
         ]
 
     def _outputs(self) -> Table:
-        result = "passed" if self.passed else "FAILED"
+        result = "passed" if self.errors and all(error.passed for error in self.errors) else "FAILED"
         at = "the tolerances of their types" if self.tolerance is None else f"tolerance {self.tolerance:g}"
         table = _table(f"against {self.reference}: {result} at {at}", ("output", "backend"), self.errors)
         for error in self.errors:
             table.add_row(error.name, error.backend, *_cells(error, self.errors))
+        return table
+
+    def _losses(self) -> Table:
+        from rich.table import Table
+
+        title = "loss of compression, against eager PyTorch"
+        table = Table("output", title=title, title_justify="left")
+        for column in ("RMS error", "max rel", "PSNR (dB)", "result"):
+            table.add_column(column, justify="right")
+        for each in self.loss:
+            result = "kept" if each.passed else "LOST"
+            table.add_row(each.name, f"{each.rms:.1%}", f"{each.max_rel:.1e}", f"{each.psnr:.0f}", result)
         return table
 
     def _modules(self) -> Table:
@@ -254,6 +386,13 @@ class Verification:
         for each in shown:
             table.add_row(each.module, f"%{each.node}", *_cells(each.error, errors))
         return table
+
+
+def _overflowing(error: OutputError) -> str:
+    return (
+        f"output {error.name!r} on the {error.backend} has {error.overflows} elements that are NaN or infinite, where "
+        "the model in float32 is finite"
+    )
 
 
 _SHOWN = 20
@@ -284,7 +423,7 @@ def _cells(error: OutputError, errors: Any) -> list[str]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         own = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return own | ({"passed": value.passed} if isinstance(value, OutputError) else {})
+        return own | ({"passed": value.passed} if isinstance(value, OutputError | Loss) else {})
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -268,6 +268,7 @@ class TorchConverter:
         assume: Iterable[str] = (),
         target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
         fixed: Mapping[str, int] = MappingProxyType({}),
+        keep: Iterable[str] = (),
         dump_ir: str | Path | None = None,
         verbose: bool = False,
     ) -> AIProgram:
@@ -284,6 +285,9 @@ class TorchConverter:
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
                 `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes
                 the sizes of its own dimensions.
+            keep: modules (`"layers.3"`, `"layers.*.norm"`) and FX nodes (`"mul_7"`) whose ops compute in float32 in a
+                program of half precision: one of a model in float16 or bfloat16, or one that a target makes float16.
+                Numbers that float16 cannot hold pass between such ops; `AIProgram.needs_float32` finds them.
             dump_ir: folder for the IR after each stage (`00-import.mlir` ... `08-emit.mlir`); dumps of an earlier
                 conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
@@ -291,6 +295,8 @@ class TorchConverter:
         Raises:
             RuntimeError: nothing is staged.
             EntrypointError: a name in `entrypoints` is not staged; it is a `ValueError`.
+            TypeError: `keep` is one text.
+            UnknownNameError: no op comes from a module or FX node in `keep`.
             ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption, or `target` not a
                 target; the message lists the known names. No entry point has a dimension of `fixed`, or not that size.
             UnsupportedError: no rule takes some ops, or the target takes fixed sizes only and dimensions are dynamic;
@@ -304,6 +310,8 @@ class TorchConverter:
         started = time.perf_counter()
         requests = self._staging.selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
+        if isinstance(keep, str):
+            raise TypeError(f"keep takes a list of modules and FX nodes, such as [{keep!r}]")
         chosen = usable_target(chosen_target(target, self._targets), self.rules, self._without)
         if not requests:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
@@ -314,7 +322,7 @@ class TorchConverter:
         if chosen is not None and chosen.wants.static_shapes:
             check_static(chosen.name, dims)
         fixed_sizes = {name: open_dims[name].fixed(own) for name, own in sizes.items() if own}
-        options = Options(composites, assumed, chosen, fixed_sizes, self.widths)
+        options = Options(composites, assumed, chosen, fixed_sizes, tuple(keep), self.widths)
         if problems := [problem for item in staged for problem in item.problems]:
             raise UnsupportedError(headline(problems), problems)
         initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}

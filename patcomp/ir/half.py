@@ -11,6 +11,9 @@ from patcomp.ir.xdsl import Operation
 LARGEST = 65504.0
 """The largest number of float16."""
 
+STANDS_FOR_MINUS_INFINITY = -1e30
+"""Masks hold numbers below this one in the place of minus infinity."""
+
 _MASK = 2**24
 """The most elements of a constant that may be a mask."""
 
@@ -35,5 +38,6 @@ def _is_mask(values: np.ndarray) -> bool:
     other numbers are 0."""
     outside = np.abs(values) > LARGEST
     return bool(
-        (values[outside] < np.float64(-1e30)).all() or ((values[outside] < 0).all() and not values[~outside].any())
+        (values[outside] < np.float64(STANDS_FOR_MINUS_INFINITY)).all()
+        or ((values[outside] < 0).all() and not values[~outside].any())
     )

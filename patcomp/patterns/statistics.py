@@ -55,6 +55,8 @@ class Statistics:
     """How often the search of a rule ran out of fuel."""
     failures: dict[str, Problem] = field(default_factory=dict)
     """The first problem of each rule that was skipped because it is broken."""
+    warnings: list[Problem] = field(default_factory=list)
+    """What the user may not expect of the stage's result."""
     sweeps: int = 0
 
     def record(self, rule: str, rewrote: bool, seconds: float) -> None:
@@ -77,6 +79,7 @@ class Statistics:
         self.overlaps.extend(other.overlaps)
         self.exhausted.update(other.exhausted)
         self.failures = other.failures | self.failures
+        self.warnings.extend(other.warnings)
         self.sweeps += other.sweeps
 
     @property

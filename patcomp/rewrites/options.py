@@ -32,6 +32,8 @@ class Options:
     """The device that the program is rewritten for; none by default."""
     fixed: Mapping[str, Sizes] = field(default_factory=dict)
     """The sizes of each entry point that are fixed after the stage lower; none by default."""
+    keep: Collection[str] = ()
+    """The modules and FX nodes whose ops compute in float32 in a program of half precision; none by default."""
     widths: Widths = field(default_factory=Widths)
     """How to lower 64-bit numbers; they are narrowed by default."""
     strict: bool = field(default_factory=lambda: bool(os.environ.get("PATCOMP_STRICT")))

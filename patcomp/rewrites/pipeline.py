@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from patcomp.errors import PatcompError, Problem, StageError, UnsupportedError, VerifyError
+from patcomp.errors import PatcompError, Problem, StageError, UnknownNameError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import releasing
 from patcomp.ir.verify import verify
@@ -125,6 +125,7 @@ def run_pipeline(
     Raises:
         UnsupportedError: ops cannot be converted, or narrowed numbers may change and the user chose errors; the message
             lists all of them.
+        UnknownNameError: no op comes from a module or FX node that is to stay in float32.
         StageError: a stage produced invalid IR, or one of its rules has a defect. The stage that it names may be a
             later one than the stage that produced the IR, unless `options.verify_all`.
     """
@@ -146,7 +147,7 @@ def run_pipeline(
                     keep_casts(module, statistics)
                 if stage.verified or options.verify_all:
                     verify(module, runtime=stage.lowered, finished=stage is STAGES[-1])
-            except UnsupportedError:
+            except (UnknownNameError, UnsupportedError):
                 raise
             except PatcompError as error:
                 if isinstance(error, VerifyError) and error.problems and all(each.advice for each in error.problems):
@@ -160,9 +161,13 @@ def run_pipeline(
                 statistics.rewrites, ", ".join(sorted(statistics.fired)) or "no rule",
             )  # fmt: skip
             call(stage.name, module)
-    failures = tuple(problem for report in reports for problem in report.statistics.failures.values())
+    said = [
+        problem
+        for each in (report.statistics for report in reports)
+        for problem in (*each.failures.values(), *each.warnings)
+    ]
     found = (*grown_weights(module), *sizes_of_data(module, options.target)) if only_before is None else ()
-    return Compilation(module, tuple(reports), (*failures, *narrowed.diagnostics, *found), narrowed.limits)
+    return Compilation(module, tuple(reports), (*said, *narrowed.diagnostics, *found), narrowed.limits)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:

@@ -15,7 +15,7 @@ from torch import nn
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
 from patcomp.emit.native import Native
-from patcomp.evaluate import ModuleError, compare, verify_outputs
+from patcomp.evaluate import Expectation, ModuleError, OutputError, compare
 from patcomp.evaluate.twin import Twin
 
 X = torch.tensor([[1.0, -2.0, 3.0]])
@@ -165,7 +165,7 @@ def test_what_is_left_after_cancellation_is_compared_with_a_float64_twin() -> No
     x = torch.linspace(-1, 1, 101)[None]
     program = TorchConverter().add_exported_program(torch.export.export(Cancels(), (x,))).to_coreai()
     eager, run = Cancels()(x), {"evaluator": lambda values, states: {program.output_names()[0]: -Cancels()(x)}}
-    verification = verify_outputs(Cancels(), (x,), run, program.signature()).check()
+    verification = Expectation.of(Cancels(), (x,), program.signature()).verification(run, None).check()
     (error,) = verification.errors
     assert (error.reference, error.tolerance) == ("float64 twin", pytest.approx(3 * float(eager.abs().max()), rel=1e-3))
     assert verification.notes == (
@@ -237,10 +237,10 @@ def test_float32_outputs_of_half_precision_have_a_twin(kind: str, native: Native
     x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0))
     program = TorchConverter().add_exported_program(torch.export.export(Autocast(kind), (x,))).to_coreai()
     run = {"runtime": lambda values, states: native.run(program.module, values)}
-    right = verify_outputs(Autocast(kind), (x,), run, program.signature()).check()
+    right = Expectation.of(Autocast(kind), (x,), program.signature()).verification(run, None).check()
     assert {error.element_type for error in right.errors} == {"f32"}
     assert {error.reference for error in right.errors} == {"float32 twin"}
-    assert not verify_outputs(Autocast(kind, 1.02), (x,), run, program.signature())
+    assert not Expectation.of(Autocast(kind, 1.02), (x,), program.signature()).verification(run, None)
 
 
 def test_a_float32_output_beside_half_precision_stays_exact() -> None:
@@ -287,11 +287,54 @@ def test_half_precision_is_compared_with_a_float32_twin(dtype: torch.dtype) -> N
     assert (exact.errors[0].reference, exact.errors[0].tolerance) == ("eager", 0.5)
 
 
-def test_half_precision_that_overflows_is_compared_with_eager() -> None:
-    """The twin is finite where eager is infinite; the program must be infinite there, too."""
-    eager, twin = torch.tensor([math.inf, 1.0]).half(), Twin(torch.tensor([1e5, 1.0]), torch.float16)
-    assert compare("y", "evaluator", eager, eager.clone(), twin=lambda: twin).passed
-    assert not compare("y", "evaluator", eager, torch.tensor([6e4, 1.0]).half(), twin=lambda: twin).passed
+def test_what_half_precision_overflows_never_passes() -> None:
+    """The twin is finite where eager is infinite: a program that is infinite there, too, is wrong, and one that is
+    close to the twin is right."""
+    eager, twin = torch.tensor([math.inf, 1.0]).half(), Twin(torch.tensor([6.55e4, 1.0]), torch.float16)
+
+    def error(given: list[float], tolerance: float | None = None) -> OutputError:
+        return compare("y", "evaluator", eager, torch.tensor(given).half(), tolerance, lambda: twin)
+
+    assert (error([math.inf, 1.0]).overflows, error([math.inf, 1.0]).passed) == (1, False)
+    assert (error([math.nan, 1.0], 1e9).overflows, error([math.nan, 1.0], 1e9).passed) == (1, False)
+    near = error([6.5e4, 1.0])
+    assert (near.passed, near.reference, near.overflows) == (True, "float32 twin", 0)
+    assert not error([6e4, 1.0]).passed
+    assert error([6e4, 1.0], 6000.0).passed
+    assert not error([6.5e4, 1.0], 10.0).passed
+
+
+def test_infinities_of_the_model_pass_in_half_precision() -> None:
+    """Where the model in float32 is infinite, and where a mask stands for minus infinity, nothing overflowed."""
+    eager = torch.tensor([math.inf, -math.inf, 1.0]).half()
+    for wide in ([math.inf, -math.inf, 1.0], [math.inf, -3.4e38, 1.0]):
+        twin = Twin(torch.tensor(wide), torch.float16)
+        assert compare("y", "evaluator", eager, eager.clone(), twin=lambda twin=twin: twin).passed
+    masked = Twin(torch.tensor([math.inf, -1e29, 1.0]), torch.float16)
+    assert compare("y", "evaluator", eager, eager.clone(), twin=lambda: masked).overflows == 1
+    exact = Twin(torch.tensor([1e39, -1e39, 1.0], dtype=torch.float64), torch.float32)  # of a model in float32
+    wide_eager = eager.float()
+    assert compare("y", "evaluator", wide_eager, wide_eager.clone(), twin=lambda: exact).passed
+
+
+def test_a_target_that_overflows_is_told_from_the_model_in_float32() -> None:
+    eager = torch.tensor([1e5, 1.0])
+    error = compare("y", "evaluator", eager, torch.tensor([math.inf, 1.0]).half())
+    assert (error.overflows, error.passed) == (1, False)
+
+
+def test_an_output_without_a_float32_twin_says_so() -> None:
+    eager = torch.tensor([math.nan, 1.0]).half()
+    error = compare("y", "evaluator", eager, eager.clone())
+    assert error.passed
+    assert error.note == "1 elements are NaN and 0 infinite, and the model does not run in float32"
+
+
+def test_a_half_output_far_from_float32_is_told() -> None:
+    twin = Twin(torch.tensor([4.0, 1.0]), torch.float16)
+    far, near = torch.tensor([3.0, 1.0]).half(), torch.tensor([3.95, 1.0]).half()
+    assert compare("y", "evaluator", far, far.clone(), twin=lambda: twin).half_loss == pytest.approx(0.25)
+    assert compare("y", "evaluator", near, near.clone(), twin=lambda: twin).half_loss == 0.0
 
 
 def test_it_becomes_plain_data(program: AIProgram) -> None:
@@ -381,7 +424,8 @@ def test_outputs_of_the_runtime_in_types_that_numpy_lacks(native: Native) -> Non
         return native.run(program.module, inputs)
 
     for scale, passes in ((2.0, True), (3.0, False)):
-        verification = verify_outputs(Narrowed(scale), (X,), {"runtime": run}, program.signature(), 1e-4)
+        expectation = Expectation.of(Narrowed(scale), (X,), program.signature())
+        verification = expectation.verification({"runtime": run}, 1e-4)
         assert verification.passed is passes
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
-from patcomp.emit import running
+from patcomp.emit import running, verifying
 from patcomp.emit.native import Native
 from patcomp.evaluate import IMPLEMENTATIONS
 from patcomp.ir import coreai
@@ -338,7 +338,7 @@ def test_the_module_where_the_runtime_departs(
     plain, run = IMPLEMENTATIONS["coreai.tanh"], running.run
 
     def run_on(
-        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, machine: Any = None
+        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any
     ) -> dict[str, Any]:
         with monkeypatch.context() as patch:
             if backend == "runtime":
@@ -346,7 +346,7 @@ def test_the_module_where_the_runtime_departs(
             return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(exported).to_coreai()
-    monkeypatch.setattr(running, "run", run_on)
+    monkeypatch.setattr(verifying, "run", run_on)
     verification = program.verify_against(net, (X,), backends=["evaluator", "runtime"], by="module")
     assert [error.passed for error in verification.errors] == [True, False]
     departure = verification.departure

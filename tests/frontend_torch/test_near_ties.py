@@ -11,7 +11,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Coreai, OpView
-from patcomp.emit import running
+from patcomp.emit import running, verifying
 from patcomp.ir.value import Value
 from patcomp.patterns import RuleSet, lowering
 
@@ -113,12 +113,12 @@ def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     program = TorchConverter().add_exported_program(exported).to_coreai()
 
     def run_on(
-        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, machine: Any = None
+        program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any
     ) -> dict[str, Any]:
         moved = TIED * (1 + 1e-6 * NUDGE) if backend == "runtime" else TIED
         return run(program, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
 
-    monkeypatch.setattr(running, "run", run_on)
+    monkeypatch.setattr(verifying, "run", run_on)
     departure = program.verify_against(model, (TIED,), backends=["evaluator", "runtime"], by="module").departure
     assert departure is not None
     assert (departure.stage, departure.module) == ("runtime", "choice")

@@ -22,6 +22,7 @@ from patcomp.frontend_torch.exporting.draft import assumptions
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
 from patcomp.frontend_torch.exporting.failures import explained, unfit, what_is_wrong_with, wrong_shapes
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
+from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.nodes import reads_known_number
@@ -50,7 +51,8 @@ def export(
 
     The steps, each only if the one before failed:
 
-    1. `torch.export.export`, not strict.
+    1. `torch.export.export`, not strict. Where it fixes a size that `dynamic_shapes` leaves open because the example
+       has 0 or 1 there, and the `Dim` allows 2, it is given an example with 2. The program has yours.
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
        program; packed sequences whose lengths are all full run unpacked.
     3. `torch.export.export`, strict.
@@ -73,7 +75,8 @@ def export(
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
-        ExportError: no step exports the model, or `dynamic_shapes` names other arguments than the example has, or an
+        ExportError: no step exports the model with the open sizes that `dynamic_shapes` asks for (`Dim.AUTO` leaves the
+            choice to PyTorch), or `dynamic_shapes` names other arguments than the example has, or an
             axis that a tensor lacks; the message says where and why, and what to change.
         TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
@@ -82,9 +85,10 @@ def export(
     call = tuple(args), dict(kwargs or {}), dynamic_shapes
     if (unfit_shapes := wrong_shapes(model, call)) is not None:
         raise unfit_shapes
-    steps: list[_Step] = (
-        [_strictly] if strict else [_plainly, _with_constants, _strictly, *([_as_a_draft] if draft else [])]
-    )
+    larger = larger_example(model, call)
+    open_sizes = [] if larger is None else [functools.partial(_with_larger_sizes, larger)]
+    further = [_with_constants, _strictly, *([_as_a_draft] if draft else [])]
+    steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
     with _ONE_AT_A_TIME:
         registered(call[:2])
@@ -130,6 +134,13 @@ def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Probl
             raise error from None
 
 
+def _with_larger_sizes(larger: _Call, model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+    """Export with an example of larger sizes; the program gets the caller's example."""
+    program = _exported(model, larger)
+    program.example_inputs = call[:2]
+    return program, []
+
+
 def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
     return _exported(model, call, strict=True), [
         Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")
@@ -149,6 +160,7 @@ def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Pr
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
+    check_open(program, model, call)
     check_example(program, model, call)
     drafted = Problem(
         f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails"

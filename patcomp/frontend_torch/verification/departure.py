@@ -19,9 +19,10 @@ from torch.fx import Node
 
 from patcomp.emit.history import History
 from patcomp.errors import PatcompError
-from patcomp.evaluate import Departure, ModuleError, compare
+from patcomp.evaluate import Departure, HalfLoss, ModuleError, compare
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.verification.half import most_lost
 from patcomp.frontend_torch.verification.near_ties import distance
 from patcomp.frontend_torch.verification.other_model import how_it_differs
 from patcomp.frontend_torch.verification.values import ValueComparison
@@ -65,9 +66,21 @@ class DepartureSearch:
             if self.values.agrees(after) is False:
                 return self.near_tie(stage.name, after) or self.in_stage(stage, module, after)
             module = after
+        for name, later in self.history.later.items():
+            if self.values.agrees(later) is False:
+                return Departure(name, detail="the program before this stage, which followed the conversion, is right")
         if self.values.agrees(self.values.final) is False:
-            return Departure("specialize", detail="the program was changed after its conversion")
+            return Departure("", detail="the conversion is right, and the program was changed after it")
         return None
+
+    def half_loss(self) -> HalfLoss | None:
+        """The node where the exported program in half precision loses most beside itself in float32."""
+        found = most_lost(self.values)
+        if found is None:
+            return None
+        node, before, after = found
+        place = self.values.origins[node]
+        return HalfLoss(place.module_path, place.node, place.source, before, after)
 
     def near_tie(self, stage: str, module: IRModule) -> Departure | None:
         """The departure if the first wrong value of a program is a choice between values that differ by rounding."""

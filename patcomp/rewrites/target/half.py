@@ -3,12 +3,13 @@
 It comes after the rules, which have replaced what float16 cannot compute (masks of minus infinity, squares in norms).
 Weights are cast one at a time, and shared weights stay shared. A mask of numbers that stand for minus infinity, such as
 float32's least, gets float16's least, as a model in float16 has it. A program with another constant beyond float16's
-largest number, 65504, stays as it is: the audit lists its floats and names the constant.
+largest number, 65504, stays as it is, and so does a program with a kernel: `obstacle` says which.
+Ops that are to stay in float32 (`kept.py`) keep their results and the constants that nothing else reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.half import LARGEST, beyond_half
+from patcomp.ir.kept import kept_ops
 from patcomp.ir.mapped import mapped
 from patcomp.ir.module import IRModule, function_type
 from patcomp.ir.types import TensorType, element_name, element_type, tensor
@@ -29,24 +31,34 @@ from patcomp.ir.xdsl import (
     ops_inside,
     set_type,
 )
+from patcomp.rewrites.target.kept import cast_at_borders, own_bodies
 
 _WIDE = frozenset({"f32", "f64", "bf16"})
 
 
-def use_half_precision(module: IRModule) -> int:
-    """Make every float of a program float16. Return how many values changed."""
+def use_half_precision(module: IRModule, keep: Collection[str] = ()) -> int:
+    """Make every float of a program float16, but for ops that stay in float32. Return how many values changed.
+
+    Args:
+        module: the program, in which composites are regions.
+        keep: the modules and FX nodes whose ops stay in float32.
+
+    Raises:
+        UnknownNameError: no op comes from one of them.
+    """
     for graph in module.graphs:
         remove_dead_ops(graph)
-    ops = ops_inside(module.op)
-    fixed = {operand for op in ops for operand in _fixed_operands(op)}
-    if not all(map(is_constant, fixed)) or any(map(_is_kernel, ops)):
+    kept = kept_ops(module, keep)
+    if obstacle(module, kept) is not None:
         return 0
+    fixed = {operand for op in ops_inside(module.op) for operand in _fixed_operands(op)}
     _separate(fixed)
-    constants = [
-        op for op in ops_inside(module.op) if is_constant(op) and _is_wide(op.results[0]) and op.results[0] not in fixed
-    ]
-    if any(beyond_half(op, module.blobs) is not None for op in constants):
-        return 0
+    own_bodies(module, kept)
+    fixed |= _inside(kept)
+    narrow: dict[SSAValue, Attribute] = {
+        value: _in_half(value) for op in kept for value in op.results if _is_wide(value)
+    }
+    constants = [op for op in _wide_constants(module) if op.results[0] not in fixed]
     cast: dict[Attribute, Attribute] = {}
     for op in constants:
         attribute = op.properties["value"]
@@ -56,12 +68,55 @@ def use_half_precision(module: IRModule) -> int:
     count = 0
     for value in _values(module):
         if _is_wide(value) and value not in fixed:
-            assert isinstance(value.type, TensorType)
-            set_type(value, tensor(value.type.get_shape(), "f16"))
+            set_type(value, _in_half(value))
             count += 1
+    cast_at_borders(module, kept, narrow)
     for graph in module.graphs:
         graph.properties["function_type"] = function_type(graph.regions[0].block)
     return count
+
+
+def obstacle(module: IRModule, kept: Collection[Operation] = ()) -> tuple[Operation, str] | None:
+    """Why a program cannot become float16: an op, and what is wrong with it; None if nothing is.
+
+    Args:
+        module: the program, in which composites are regions.
+        kept: the ops that stay in float32.
+    """
+    for op in ops_inside(module.op):
+        if _is_kernel(op):
+            return op, "its code fixes the types of its operands"
+        if not all(map(is_constant, _fixed_operands(op))):
+            return op, "it takes an operand in float32 only, and this operand is computed"
+    keeps = _inside(kept)
+    for op in _wide_constants(module):
+        value = op.results[0]
+        stays = value in keeps or all(value in set(_fixed_operands(use.operation)) for use in value.uses)
+        beyond = None if stays else beyond_half(op, module.blobs)
+        if beyond is not None:
+            return op, f"it holds {beyond:g}, and float16 ends at {LARGEST:g}"
+    return None
+
+
+def _inside(kept: Collection[Operation]) -> set[SSAValue]:
+    """The values that ops which stay in float32 compute, inside and out, and the constants that only they read."""
+    found: set[SSAValue] = {value for op in kept for value in op.results}
+    for op in kept:
+        for inner in ops_inside(op):
+            found.update(inner.results)
+        for block in (block for region in op.regions for block in region.blocks):
+            found.update(block.args)
+        found.update(v for v in op.operands if is_constant(v) and all(use.operation in kept for use in v.uses))
+    return found
+
+
+def _wide_constants(module: IRModule) -> list[Operation]:
+    return [op for op in ops_inside(module.op) if is_constant(op) and _is_wide(op.results[0])]
+
+
+def _in_half(value: SSAValue) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return tensor(value.type.get_shape(), "f16")
 
 
 def _fixed_operands(op: Operation) -> Iterator[SSAValue]:

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 
 from patcomp.errors import Problem
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, remove_dead_ops, remove_uncalled_graphs
+from patcomp.ir.half import LARGEST
+from patcomp.ir.kept import kept_ops
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
-from patcomp.ir.types import TensorType, shape_of
-from patcomp.ir.xdsl import ops_inside
+from patcomp.ir.types import TensorType, element_name, shape_of
+from patcomp.ir.xdsl import Operation, ops_inside
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.specialize import fix_sizes
-from patcomp.rewrites.target.half import use_half_precision
+from patcomp.rewrites.target.half import obstacle, use_half_precision
+from patcomp.rewrites.target.kept import NAME as KEEP
+from patcomp.rewrites.target.kept import keep_float32
 from patcomp.rewrites.target.prepared_weights import store_prepared_weights
 from patcomp.rewrites.target.transposes import carry_transposes
 from patcomp.targets import Target, check_names
 
-STEPS: Mapping[str, Callable[[IRModule], int]] = {
-    "carry transposes": carry_transposes,
-    "store prepared weights": store_prepared_weights,
-    "store prepared weights once": partial(store_prepared_weights, once=True),
-    "half precision": use_half_precision,
+HALF = "half precision"
+
+STEPS: Mapping[str, Callable[[IRModule, Collection[str]], int]] = {
+    "carry transposes": lambda module, keep: carry_transposes(module),
+    "store prepared weights": lambda module, keep: store_prepared_weights(module),
+    "store prepared weights once": lambda module, keep: store_prepared_weights(module, once=True),
+    HALF: use_half_precision,
 }
-"""The steps by name."""
+"""The steps by name. Each takes the program, and the modules and FX nodes that stay in float32."""
 
 
 def usable_target(target: Target | None, rules: RuleSet, without: Collection[str]) -> Target | None:
@@ -51,18 +56,28 @@ def usable_target(target: Target | None, rules: RuleSet, without: Collection[str
 
 
 def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
-    """Fix sizes of a lowered program, in which composites are regions, and rewrite it for the target, in place.
+    """Fix sizes of a lowered program, in which composites are regions, rewrite it for the target, and let the ops that
+    the user names compute in float32, in place.
 
     Raises:
         ValueError: the target names a rule or a step that does not exist.
+        UnknownNameError: no op comes from a module or FX node that is to stay in float32.
         VerifyError: an op does not support the fixed sizes.
     """
     fix_sizes(module, options.fixed)
-    statistics, target = Statistics(), options.target
-    if target is None:
-        return statistics
+    statistics, called = Statistics(), called_graphs(module)
+    if options.target is not None:
+        _rewrite_for(options.target, module, rules, options, statistics)
+    if options.keep:
+        options.step(statistics, KEEP, keep_float32, module, options.keep)
+    if options.target is not None or options.keep:
+        remove_uncalled_graphs(module, called)
+    return statistics
+
+
+def _rewrite_for(target: Target, module: IRModule, rules: RuleSet, options: Options, statistics: Statistics) -> None:
+    """Apply the rules and the steps of a target."""
     check_names(target, rules, STEPS)
-    called = called_graphs(module)
     chosen = rules.filter(target.takes)
     for graph in module.entry_graphs:
         fold_constants(graph, module)  # in the types of the model, before they are narrower
@@ -71,11 +86,41 @@ def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
         fold_constants(graph, module)
         remove_dead_ops(graph)
     for name in target.steps:
-        options.step(statistics, name, STEPS[name], module)
+        if name == HALF:
+            statistics.warnings += _of_half(module, target, options)
+        options.step(statistics, name, STEPS[name], module, options.keep)
     for graph in module.graphs:
         remove_dead_ops(graph)
-    remove_uncalled_graphs(module, called)
-    return statistics
+
+
+def left_wide(module: IRModule, options: Options) -> tuple[Operation, str] | None:
+    """The op that keeps a program from becoming float16 for its target, and why; None if nothing does.
+
+    Args:
+        module: the program before its composites are outlined.
+        options: those of the conversion.
+    """
+    target = options.target
+    return None if target is None or HALF not in target.steps else obstacle(module, kept_ops(module, options.keep))
+
+
+def _of_half(module: IRModule, target: Target, options: Options) -> Iterator[Problem]:
+    """A warning if a program does not become float16, or if it loses the range of bfloat16."""
+    if (found := left_wide(module, options)) is not None:
+        op, why = found
+        yield problem_at(
+            op,
+            f"the target {target.name} computes float16, and one op leaves the whole program in wider floats: {why}",
+            "change the model, or keep the op in float32: keep=[...], --keep-float32",
+        )
+        return
+    types = (value.type for graph in module.graphs for op in ops_inside(graph) for value in op.results)
+    if any(isinstance(type_, TensorType) and element_name(type_.element_type) == "bf16" for type_ in types):
+        yield Problem(
+            f"the target {target.name} computes float16, so the program is no longer in bfloat16: numbers beyond "
+            f"{LARGEST:g} overflow",
+            advice="verify the program on inputs like those of its use; keep=[...] leaves ops in float32",
+        )
 
 
 def sizes_of_data(module: IRModule, target: Target | None) -> Iterator[Problem]:
