@@ -115,9 +115,7 @@ def test_wrong_numbers_are_not_saved(patcomp: Command, tmp_path: Path, monkeypat
     pytest.importorskip("coreai")
     asked = []
 
-    def wrong(
-        self: AIProgram, model: nn.Module, inputs: Any, *, entrypoint: str = "main", by: str = "output"
-    ) -> Verification:
+    def wrong(self: AIProgram, model: nn.Module, inputs: Any, *, by: str = "output", **options: Any) -> Verification:
         asked.append((isinstance(inputs[0], torch.Tensor), by))
         return Verification((OutputError("relu", "evaluator", 1.0, 1.0, 0.0),))
 

@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,9 +21,9 @@ from patcomp.bundle_folders.json_files import compilation
 from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundles.kind import Component, Conversion, Kind
 from patcomp.compression import CompressionRequest
-from patcomp.emit.asset import Writer
+from patcomp.emit.asset import Asset, Writer
 from patcomp.errors import ConversionWarning, PatcompError, reason_of
-from patcomp.ir.anonymous import make_anonymous
+from patcomp.ir.anonymous import anonymous
 from patcomp.language.exporting import sizes_kept_by_the_caller
 from patcomp.language.sources import Step
 from patcomp.tasks.entries import Entry
@@ -72,6 +72,7 @@ class KindOfComponents(Kind):
                     each.role,
                     partial(_write, each, work.folder, target, request, chosen.verify, step, chosen.writer),
                 )
+                gc.collect()  # the models of a component are large, and have cycles
             with step("writing the other files"):
                 self.write_files(work.folder)
                 name = chosen.name or self.folder.resolve().name
@@ -105,23 +106,35 @@ def _write(
                     exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
                 )
         program = converter.to_coreai(target=target)
-    if verify:
+    is_compressed = request is not None and component.compressed
+    if is_compressed and verify:
         with step(f"verifying {role}"):
             for entry in entries:
-                _verify(program, entry)
+                _verify(program, entry, None, backends=["evaluator"])
     if request is not None and component.compressed:
         with step(f"compressing {role}"):
             program = request.applied(program.compress)
-    make_anonymous(program.module)  # a bundle does not tell where its model was
-    with step(f"writing {component.file}") as shown:
-        program.save_asset(folder / component.file, writer=writer, progress=shown if callable(shown) else None)
-    del program, entries, converter
-    gc.collect()
+
+    def check(asset: Asset) -> None:
+        for entry in entries:
+            if is_compressed:
+                program.verify_compressed(entry.module, _inputs(entry), entrypoint=entry.name, asset=asset).check()
+            else:
+                _verify(program, entry, asset)
+
+    written = replace(program, module=anonymous(program.module))  # a bundle does not tell where its model was
+    with step(f"writing {component.file}" if not verify else f"writing and verifying {component.file}") as shown:
+        progress = shown if callable(shown) else None
+        written.save_asset(folder / component.file, writer=writer, progress=progress, check=check if verify else None)
 
 
-def _verify(program: AIProgram, entry: Entry) -> None:
-    inputs = {name: value.clone() for name, value in entry.inputs.items()}
-    verification = program.verify_against(entry.module, tuple(inputs.values()), entrypoint=entry.name).check()
+def _inputs(entry: Entry) -> tuple[Any, ...]:
+    return tuple(value.clone() for value in entry.inputs.values())
+
+
+def _verify(program: AIProgram, entry: Entry, asset: Asset | None, **options: Any) -> None:
+    options |= {"entrypoint": entry.name, "asset": asset}
+    verification = program.verify_against(entry.module, _inputs(entry), **options).check()
     for each in verification.of_partial_sums:
         warnings.warn(each, ConversionWarning, stacklevel=2)
 

@@ -467,16 +467,17 @@ class AIProgram(Questions):
     def verify_compressed(
         self, model: Callable[..., Any], inputs: Any, *, entrypoint: str = "main", asset: Asset | None = None
     ) -> Verification:
-        """Compare this program on each backend with the weights that it stores, and these weights with the model.
+        """Compare this program with the weights that it stores, and these weights with the model.
 
-        No tolerance tells the loss of compression from a wrong program. So the program on each backend must agree with
-        the program on the evaluator, with the very weights that are stored, at the usual tolerances; and
-        `Verification.loss` has what these weights cost each output, against the model. An output of which less than
-        half is left (root mean square) does not pass. Verify the program before its compression, too.
+        No tolerance tells the loss of compression from a wrong program. So the program on the runtime (or on the
+        evaluator, where coreai-core is not installed) must agree with the program on the evaluator, with the very
+        weights that are stored, at the usual tolerances; and `Verification.loss` has what these weights cost each
+        output, against the model. An output of which less than half is left (root mean square) does not pass. Verify
+        the program before its compression, too.
 
         Args:
             model, inputs, entrypoint: as for `verify_against`.
-            asset: the program as it was saved, which both backends then run.
+            asset: the program as it was saved, which is then run in its place.
 
         Raises:
             As `verify_against`.

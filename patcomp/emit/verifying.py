@@ -99,7 +99,7 @@ def verify_compressed(
     def run_on(backend: str, machine: Machine | None = None) -> Run:
         return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
 
-    backends = ("evaluator", "runtime") if has_toolchain() and has_device(program.module) else ("evaluator",)
+    backends = ("runtime",) if has_toolchain() and has_device(program.module) else ("evaluator",)
     return verify_compressed(
         program.module,
         expectation,

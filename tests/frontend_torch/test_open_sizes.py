@@ -1,0 +1,94 @@
+"""`patcomp.export` gives the open sizes that it is asked for, also for an example of size 0 or 1, or refuses."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+import patcomp
+from patcomp import ConversionWarning, ExportError, TorchConverter
+
+BATCH = Dim("batch", min=1, max=8)
+
+
+class Pairs(nn.Module):
+    """Takes a dict with a list, and a size that derives from another."""
+
+    def forward(self, x: Tensor, more: dict[str, Any]) -> Tensor:
+        y, z = more["pair"]
+        return x + y.reshape(2, -1).sum(0) + z.sum()
+
+
+class Decides(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if x.sum() > -1e9 else x
+
+
+class Fixes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(3, 4)
+
+
+def exported(model: nn.Module, args: tuple[Any, ...], shapes: Any) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)
+        return patcomp.export(model.eval(), args, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_batch_of_one_is_open(size: int, by_name: bool) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(size, 4)
+    program = exported(model, (x,), {"input": {0: BATCH}} if by_name else ({0: BATCH},))
+    ((example,), _) = program.example_inputs
+    assert example is x
+    converted = TorchConverter().add_exported_program(program).to_coreai()
+    for batch in (1, 2, 8):
+        assert converted.verify_against(model, (torch.randn(batch, 4),), backends=["evaluator"]).passed
+
+
+def test_an_empty_example_is_open() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(0, 4)
+    program = exported(model, (x,), ({0: Dim("rows", min=0, max=8)},))
+    converted = TorchConverter().add_exported_program(program).to_coreai()
+    for rows in (0, 1, 5):
+        assert converted.run(torch.ones(rows, 4)).shape == (rows, 3)
+
+
+def test_derived_sizes_follow() -> None:
+    model = Pairs()
+    inputs = torch.randn(1), {"pair": [torch.randn(2), torch.randn(5)]}
+    shapes = ({0: BATCH}, {"pair": [{0: 2 * BATCH}, None]})
+    with pytest.raises(Exception, match="specialized"):
+        torch.export.export(model, inputs, dynamic_shapes=shapes)
+    converted = TorchConverter().add_exported_program(exported(model, inputs, shapes)).to_coreai()
+    for batch in (1, 4):
+        given = torch.randn(batch), {"pair": [torch.randn(2 * batch), torch.randn(5)]}
+        assert converted.verify_against(model, given, backends=["evaluator"]).passed
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "dim", "message"),
+    [
+        (Decides(), torch.randn(1), BATCH, r"leaves batch open \(dimension 0 of x\).*fixes it to the 1 of the example"),
+        (Fixes(), torch.randn(3, 4), BATCH, r"leaves batch open .* and the model fixes it to the 3 of the example"),
+        (nn.Linear(3, 3), torch.randn(1, 3), Dim("one", min=0, max=1), r"give an example with 2 or more"),
+        (nn.Linear(3, 3), torch.randn(1, 3), Dim.DYNAMIC, r"cannot be exported"),
+    ],
+    ids=["a decision", "a fixed size", "a range without 2", "no range"],
+)  # fmt: skip
+def test_what_cannot_be_open_is_refused(model: nn.Module, x: Tensor, dim: Any, message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        exported(model, (x,), ({0: dim},))
+
+
+def test_sizes_that_need_not_be_open_may_be_fixed() -> None:
+    for dim in (Dim.AUTO, Dim.STATIC, None):
+        program = exported(nn.Linear(3, 3), (torch.randn(1, 3),), ({0: dim},))
+        assert program.range_constraints == {}
+    assert exported(Decides(), (torch.randn(3),), ({0: Dim.AUTO},)).example_inputs is not None
