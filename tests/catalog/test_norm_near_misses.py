@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from patcomp import TorchConverter
 from tests.catalog.norms import Form, arguments, assert_equal, check, convert, export, uniform
 from tests.catalog.recovering import Calling
 
@@ -173,3 +174,22 @@ def test_groups_that_are_not_of_channels_are_no_group_norm(name: str) -> None:
 def test_batch_norm_of_a_batch_is_no_instance_norm() -> None:
     program = convert(export(nn.BatchNorm2d(6, track_running_stats=False), (uniform(_IMAGE, torch.float32),)))
     assert program.composites == {}
+
+
+def test_a_norm_that_is_rounded_to_another_type_between_is_none() -> None:
+    """The normalised value of float16 is rounded to bfloat16 before the weights."""
+
+    class Rounded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 8).bfloat16())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = x.float()
+            normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+            return (normal.bfloat16() * self.weight).half()
+
+    model, x = Rounded(), torch.linspace(-2, 3, 16).reshape(2, 8).half()
+    program = TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai()
+    assert "(%x, " not in program.text().partition("invoke @rms_norm")[2]  # of the float32 value alone, at most
+    assert torch.equal(program.run(x), model(x))

@@ -10,10 +10,13 @@ import torch
 
 from patcomp.evaluate import evaluate
 from patcomp.ir import coreai
+from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
-from patcomp.ir.module import IRModule
+from patcomp.ir.module import IRModule, create_graph
+from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
+from patcomp.ir.xdsl import Block
 from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
@@ -340,3 +343,16 @@ def test_constant_indices_are_counted_from_the_front_unless_outside(index: list[
     found = constant_values(gather.operands[1])
     assert found is not None
     assert found.ravel().tolist() == wanted
+
+
+def test_a_reshape_of_no_elements_stays() -> None:
+    """Of a tensor without elements, the number of elements does not tell the open size."""
+    block = Block(arg_types=[tensor((None, 0), "f32"), tensor((2,), "si32")])
+    module = IRModule()
+    with Builder(block):
+        x, shape = Value(block.args[0]), Value(block.args[1])
+        coreai.output(coreai.reshape(x, shape, result_type=tensor((None, 0), "f32")))
+    module.op.body.block.add_op(create_graph("main", block))
+    optimize(module, default_rules().stage("optimize"), Options())
+    inputs = {"0": torch.ones(3, 0), "1": torch.tensor([5, 0], dtype=torch.int32)}
+    assert evaluate(module, inputs)["0"].shape == (5, 0)

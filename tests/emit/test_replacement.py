@@ -203,3 +203,26 @@ def test_interrupted_at_every_step(tmp_path: Path, how: str, what: str) -> None:
         assert content(target) == {"newer"}
         assert not working.exists()
     assert seen == ({"old", "new"} if what == "replace" else {"new"})
+
+
+def test_an_asset_that_the_user_removed_stays_removed(target: Path) -> None:
+    """A save was done, and its clean-up was interrupted: only the old asset is left in the working folder."""
+    save(target, "new")
+    working = target.with_name(f".{target.name}.saving")
+    save(working / "old.aimodel", "old")
+    for path in target.iterdir():
+        path.unlink()
+    target.rmdir()
+    recover(target)
+    assert not target.exists()
+    assert not working.exists()
+
+
+def test_a_save_that_was_interrupted_before_its_last_step_is_undone(target: Path) -> None:
+    """The old asset is in the working folder, and so is the new one, which did not take its place."""
+    working = target.with_name(f".{target.name}.saving")
+    save(working / "old.aimodel", "old")
+    save(working / "new.aimodel", "new")
+    recover(target)
+    assert content(target) == {"old"}
+    assert not working.exists()

@@ -14,6 +14,7 @@ from patcomp.emit.native import Native
 from patcomp.emit.signature import Fixed
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir import IRModule
+from patcomp.ir.extents import MASK
 from tests.frontend_torch.models import Function, assert_same, export
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -230,3 +231,27 @@ def test_a_buffer_that_does_not_fit_into_memory_is_refused() -> None:
         UnsupportedError, match=r"the buffer 'count' of 1099511627776 elements does not fit into memory"
     ):
         TorchConverter().add_exported_program(exported).to_coreai()
+
+
+@pytest.mark.parametrize(
+    ("example", "is_mask"),
+    [
+        (torch.tensor([[1, 0], [1, 1]]), True),
+        (torch.zeros(2, 2, dtype=torch.int64), True),
+        (torch.tensor([[[0, 1]], [[1, 0]]]), True),
+        (torch.tensor([[1, 2], [0, 1]]), False),
+        (torch.tensor([[1, 0], [1, 1]], dtype=torch.int32), False),
+        (torch.tensor([1, 0]), False),
+        (torch.tensor([[1.0, 0.0], [1.0, 1.0]]), False),
+        (torch.zeros(2, 0, dtype=torch.int64), False),
+    ],
+)
+def test_which_examples_are_masks(example: torch.Tensor, is_mask: bool) -> None:
+    """Rows of zeros and ones of 64 bits, which narrowing and guards read as masks."""
+
+    class Twice(nn.Module):
+        def forward(self, mask: torch.Tensor) -> torch.Tensor:
+            return mask + mask
+
+    imported = TorchConverter().add_exported_program(torch.export.export(Twice(), (example,))).imported()
+    assert (MASK in imported.text()) is is_mask

@@ -177,3 +177,20 @@ def test_dynamic_sizes_stay_right(rows: int) -> None:
     staged = converter(model, torch.randn(3, 8), dynamic_shapes={"input": {0: torch.export.Dim("rows", max=64)}})
     program = staged.to_coreai(target=target)
     program.verify_against(model, (torch.randn(rows, 8),), backends=["evaluator"]).check()
+
+
+class ResizesAndAdds(nn.Module):
+    """The scales of the resize, which stay in float32, are equal to what is added."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        resized = nn.functional.interpolate(x, scale_factor=(2.0, 2.0), mode="bilinear")
+        return resized + torch.tensor([1.0, 1.0, 2.0, 2.0])
+
+
+def test_a_constant_that_stays_wide_for_one_reader_is_narrow_for_others() -> None:
+    model, x = ResizesAndAdds(), torch.rand(1, 3, 2, 2)
+    program = TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai(
+        target=NEURAL_ENGINE.without("carry transposes", "store prepared weights once")
+    )  # fmt: skip
+    assert "xf16>" in str(program)
+    assert program.verify_against(model, (x,)).passed

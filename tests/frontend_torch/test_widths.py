@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -82,3 +84,23 @@ def test_error_converts_what_fits() -> None:
 def test_another_choice_is_refused() -> None:
     with pytest.raises(ValueError, match="int64 must be one of 'narrow', 'keep', 'error', got 'wide'"):
         TorchConverter(int64="wide")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fits"), [([math.inf, -math.inf, math.nan, 1.0], True), ([math.inf, 1e300], False), ([-1e300], False)]
+)
+def test_infinite_constants_of_64_bits_are_narrowed(numbers: list[float], fits: bool) -> None:
+    """Infinity stays infinity; a number that becomes infinite is refused."""
+
+    class Adds(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tensor(numbers, dtype=torch.float64)
+
+    x = torch.zeros(1, dtype=torch.float64)
+    converter = TorchConverter().add_exported_program(torch.export.export(Adds(), (x,)))
+    if fits:
+        given = converter.to_coreai().run(x.float())
+        assert torch.equal(given.nan_to_num(7.0), torch.tensor(numbers).nan_to_num(7.0))
+    else:
+        with pytest.raises(UnsupportedError, match="a 64-bit float constant overflows 32 bits"):
+            converter.to_coreai()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -20,12 +22,13 @@ from patcomp.ir.cleanup import (
     remove_dead_ops,
     remove_uncalled_graphs,
 )
+from patcomp.ir.composite import composite
 from patcomp.ir.dialect import OPS, create_op
 from patcomp.ir.module import IRModule, callee, create_graph, graph_name
 from patcomp.ir.region import PATCOMP
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Block, Operation, ops_inside
+from patcomp.ir.xdsl import Block, Operation, is_inside, ops_inside
 from patcomp.rewrites import Options
 from patcomp.rewrites.optimize import optimize
 from patterns_catalog import default_rules
@@ -203,3 +206,23 @@ def test_private_graphs_go_with_their_last_call():
             op.erase()
     assert remove_uncalled_graphs(module, before) == 2
     assert [graph_name(graph) for graph in module.graphs] == ["unordered", "main"]  # which was never called
+
+
+def test_an_isolated_body_keeps_ops_of_its_own() -> None:
+    """A constant outside a composite is equal to one inside, whose body cannot use values from outside."""
+
+    @composite("plus", inputs=("input",))
+    def plus(c: Any, x: Value) -> Value:
+        return c.broadcasting_add(x, c.constant([1.0, 2.0, 3.0]))
+
+    block, module = Block(arg_types=[tensor((3,), "f32")]), IRModule()
+    with Builder(block):
+        x, outside = Value(block.args[0]), coreai.constant([1.0, 2.0, 3.0])
+        coreai.output(coreai.broadcasting_mul(plus(x), outside))
+    graph = create_graph("main", block)
+    module.op.body.block.add_op(graph)
+    merge_equal_ops(graph)
+    (region,) = [op for op in ops_inside(graph) if op.name == "patcomp.region"]
+    inside = ops_inside(region)
+    assert "coreai.constant" in [op.name for op in inside]
+    assert all(is_inside(operand, region) for op in inside for operand in op.operands)

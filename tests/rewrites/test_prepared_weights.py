@@ -29,3 +29,24 @@ def test_the_order_of_a_transpose_is_no_weight() -> None:
     assert "tensor<512x520xf32>" in text
     assert "transpose %p_inner" not in text
     assert "transpose %p_table" in text
+
+
+class ReadTwice(nn.Module):
+    """A transposed weight that one product reads as it is, and another one scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, 16))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        turned = self.weight.t()
+        return x @ turned, x @ (turned * 2.0)
+
+
+def test_both_forms_of_a_weight_are_stored() -> None:
+    inputs, model = (torch.randn(3, 16),), ReadTwice().eval()
+    program = TorchConverter().add_exported_program(torch.export.export(model, inputs)).to_coreai(target="cpu")
+    assert "transpose" not in str(program)
+    assert str(program).count("batch_matmul") == 2
+    assert "broadcasting_mul" not in str(program)
+    assert program.verify_against(model, inputs, backends=["evaluator"]).passed
