@@ -148,3 +148,12 @@ def test_an_asset_of_fixed_sizes_is_verified_with_its_model(patcomp: Command) ->
     assert patcomp("verify", "nets.py:opened", "--fix", "length=5").code == 0
     done = patcomp("verify", "a.aimodel", "--fix", "length=7")
     assert (done.code, done.err.startswith("error: --fix goes with a model, and a.aimodel is an asset")) == (2, True)
+
+
+def test_an_asset_alone_is_verified_in_float32(patcomp: Command) -> None:
+    """Without a model, the program itself in float32 judges."""
+    pytest.importorskip("coreai")
+    assert patcomp("convert", "nets.py:overflows", "--half", "-o", "a.aimodel").code == 0
+    done = patcomp("verify", "a.aimodel")
+    assert done.code == 3
+    assert "half precision first overflows in coreai.decomposable.broadcasting_mul" in done.out

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from patcomp.emit.dims import Dims
     from patcomp.emit.native import Native
     from patcomp.emit.signature import EntrySignature, ModelCall
-    from patcomp.evaluate import Machine, Verification
+    from patcomp.evaluate import Expectation, Machine, Verification
     from patcomp.evaluate.expectation import Run
 
 _ASSETS = (Subject.ASSET, Subject.BUNDLE)
@@ -156,7 +156,19 @@ def _on_both(
     expectation = Expectation.of_program(asset.module, values, asset.new_state(function) | empty, function)
     run, evaluate = _on_runtime(native, path, function), _on_evaluator(asset, function)
     verification = expectation.verification({"runtime": run}, tolerance, evaluate)
+    verification = _with_overflow(verification, expectation, asset, function)
     return replace(verification, reference="the reference evaluator")
+
+
+def _with_overflow(result: Verification, expectation: Expectation, asset: Asset, function: str) -> Verification:
+    """The result with the op of an asset that half precision makes NaN or infinite, if there is one."""
+    from patcomp.emit.evaluated import in_types_of
+    from patcomp.evaluate import first_overflow
+
+    if not any(error.overflows for error in result.errors):
+        return result
+    given = in_types_of(asset.module, expectation.given, expectation.states, function)
+    return replace(result, overflow=first_overflow(asset.module, *given, function))
 
 
 def _on_runtime(native: Native, path: Path, function: str) -> Run:
@@ -241,7 +253,7 @@ def _compared(
     from patcomp.compression import compressed_weights
     from patcomp.emit.asset import Asset
     from patcomp.emit.evaluated import in_types_of
-    from patcomp.evaluate import Expectation, drawn, first_overflow, verify_compressed
+    from patcomp.evaluate import Expectation, drawn, verify_compressed
 
     call, dims = _call(source, path, signature, options)
     dims = dims.given(_fixed(signature, dims, sizes, path, source))
@@ -254,9 +266,7 @@ def _compared(
     inputs = source.inputs_of(signature, dims)
     expectation = Expectation.of(source.model, inputs, signature, draw, source.float32_model)
     result = expectation.verification({"runtime": run}, tolerance, evaluate)
-    if any(error.overflows for error in result.errors):
-        given = in_types_of(saved.module, expectation.given, expectation.states, function)
-        return replace(result, overflow=first_overflow(saved.module, *given, function))
+    result = _with_overflow(result, expectation, saved, function)
     if result or tolerance is not None or not any(compressed_weights(saved.module)):
         return result
     given = in_types_of(saved.module, expectation.given, expectation.states, function)
