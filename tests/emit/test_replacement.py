@@ -226,3 +226,16 @@ def test_a_save_that_was_interrupted_before_its_last_step_is_undone(target: Path
     recover(target)
     assert content(target) == {"old"}
     assert not working.exists()
+
+
+def test_leftovers_do_not_come_in_the_place_of_what_the_user_put_there(target: Path) -> None:
+    working = target.with_name(f".{target.name}.saving")
+    save(working / "old.aimodel", "old")
+    save(working / "new.aimodel", "new")
+    save(target.with_name("mine.aimodel"), "mine")
+    target.with_name("mine.aimodel").rename(target)
+    recover(target)
+    assert content(target) == {"mine"}
+    save(target, "three")
+    assert content(target) == {"three"}
+    assert not working.exists()

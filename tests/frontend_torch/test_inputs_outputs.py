@@ -244,6 +244,7 @@ def test_a_buffer_that_does_not_fit_into_memory_is_refused() -> None:
         (torch.tensor([1, 0]), False),
         (torch.tensor([[1.0, 0.0], [1.0, 1.0]]), False),
         (torch.zeros(2, 0, dtype=torch.int64), False),
+        (torch.zeros(2, 2, dtype=torch.int64, device="meta"), False),
     ],
 )
 def test_which_examples_are_masks(example: torch.Tensor, is_mask: bool) -> None:
