@@ -66,6 +66,8 @@ class CompressionReport:
     """The large weights that no scheme stores."""
     alternatives: Sequence[Alternative] = ()
     """What was measured beside it, the program before first."""
+    notes: Sequence[str] = ()
+    """What was asked for and not done, and why."""
 
     @property
     def before(self) -> int:
@@ -90,6 +92,7 @@ class CompressionReport:
             "after": self.after,
             "others": [asdict(weight) for weight in self.others],
             "alternatives": [asdict(each) for each in self.alternatives],
+            "notes": list(self.notes),
             "output_psnr": {name: _plain(psnr) for name, psnr in self.output_psnr.items()},
         }
 
@@ -104,7 +107,7 @@ class CompressionReport:
     def _lines(self) -> list[str]:
         """What is said below the table."""
         outputs = (f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items())
-        return [*outputs, *self._rounding(), *map(str, self.others)]
+        return [*outputs, *self._rounding(), *self.notes, *map(str, self.others)]
 
     def _rounding(self) -> Iterator[str]:
         """How many weights were rounded by examples, if any were, and what reads the others."""

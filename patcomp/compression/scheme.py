@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Self
@@ -32,6 +32,14 @@ class Layout:
     @property
     def channels(self) -> int:
         return self.kept[-1]
+
+    def before(self, axes: Mapping[int, int]) -> Layout:
+        """This layout on the value before a transpose, or an op that adds axes of size 1.
+
+        Args:
+            axes: for axes of the result, the axis of the operand; not for those that were added.
+        """
+        return Layout(tuple(axes[axis] for axis in self.kept if axis in axes), axes[self.summed])
 
     def matrices(self, weight: np.ndarray) -> np.ndarray:
         """A weight without other axes as matrices, of shape (matrices, outputs, inputs)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from patcomp.compression import (
     weights_of,
     within,
 )
+from patcomp.errors import ConversionWarning
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
@@ -25,9 +27,11 @@ from patcomp.rewrites import StageReport
 if TYPE_CHECKING:
     from patcomp.compression.scheme import Scheme, Stored
     from patcomp.compression.weights import Weight
+    from patcomp.emit.calibration import Calibration
     from patcomp.emit.program import AIProgram
 
 STAGE = "compress"
+_SPOILED = "rounding by the examples makes an output worse; all weights are rounded to the nearest instead ({})"
 _MOST = 30
 """The exponent of 10 for the error of an output that should be zero, or finite."""
 
@@ -59,6 +63,8 @@ class Plan:
     """The stored forms of weights that the examples rounded, by key."""
     seconds: float
     """How long it took to make the plan."""
+    notes: Sequence[str] = ()
+    """What the examples were not used for, and why."""
 
     @classmethod
     def of(
@@ -84,8 +90,13 @@ class Plan:
             def scheme_of(weight: Weight) -> Scheme | None:
                 return schemes[weight.name]
 
-        rounded = {} if examples is None or not calibrate else examples.rounded(scheme_of)
-        return cls(program, config, scheme_of, examples, rounded, time.perf_counter() - started)
+        if examples is None or not calibrate:
+            return cls(program, config, scheme_of, examples, {}, time.perf_counter() - started)
+        found = examples.rounded(scheme_of)
+        notes = [_SPOILED.format("; ".join(found.spoiled))] if found.spoiled else []
+        for note in notes:
+            warnings.warn(note, ConversionWarning, stacklevel=4)
+        return cls(program, config, scheme_of, examples, found.stored, time.perf_counter() - started, notes)
 
     @property
     def names(self) -> list[str]:
@@ -126,7 +137,8 @@ class Plan:
             kept = {id(blob) for blob in module.blobs}
             gone = [owner for blob in program.module.blobs if id(blob) not in kept for owner in blob.owners]
             history = history.without(gone).followed_by(stage, module)
-        report = CompressionReport([*earlier, *weights], errors, list(other_weights(module, self.config.threshold)))
+        others = list(other_weights(module, self.config.threshold))
+        report = CompressionReport([*earlier, *weights], errors, others, notes=self.notes)
         return replace(program, module=module, history=history, _compression=report)
 
 
@@ -156,7 +168,7 @@ class Examples:
         values = [named_arguments(signature, *call_arguments(each)) for each in several]
         return cls(program, entrypoint, values, [program.run(each, entrypoint=entrypoint) for each in values])
 
-    def rounded(self, scheme_of: Callable[[Weight], Scheme | None]) -> Mapping[str, Stored]:
+    def rounded(self, scheme_of: Callable[[Weight], Scheme | None]) -> Calibration:
         """The weights, rounded by what the examples show."""
         from patcomp.emit.calibration import calibrated
         from patcomp.emit.running import prepared
