@@ -11,7 +11,7 @@ The program with weights that are rounded to the nearest runs beside the two: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -55,11 +55,13 @@ class Calibration:
     """What examples say about the rounding of weights.
 
     Attributes:
-        stored: the stored forms of weights that the examples rounded, by key; empty if an output was better without.
+        stored: the stored forms of the weights that were rounded in the run, by key.
+        by_examples: the keys of those that the examples rounded; none if an output was better without.
         spoiled: what the examples made worse, in a sentence for each output.
     """
 
     stored: Mapping[str, Stored]
+    by_examples: Collection[str] = ()
     spoiled: Sequence[str] = ()
 
 
@@ -88,7 +90,10 @@ def calibrated(
             made = [each for each in seen if each is not None]
             if len(made) == len(seen) and (why := worse(*_thirds(made))):
                 spoiled.append(f"{kind} {name or index}: {why}")
-    return Calibration({} if spoiled else {key: walk.stored[key] for key in walk.by_examples}, spoiled)
+    if spoiled:
+        kept = {key: stored for key, stored in walk.stored.items() if key not in walk.by_examples}
+        return Calibration(kept, spoiled=spoiled)
+    return Calibration(walk.stored, walk.by_examples)
 
 
 def _content(value: Any, kind: str) -> Tensor | None:
