@@ -13,6 +13,7 @@ from patcomp.compression.scheme import Scheme
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
+from patcomp.targets import Target
 
 BUDGET_SCHEMES = (
     "w8",
@@ -50,6 +51,7 @@ def within(
     *,
     bits: float | None = None,
     signal: OutputSignal | None = None,
+    target: Target | None = None,
 ) -> Mapping[str, Scheme | None]:
     """The scheme of each weight such that all weights that can be compressed fit into a budget.
 
@@ -63,6 +65,7 @@ def within(
         config: its names, kinds and threshold say which weights are left alone, or have a scheme of their own.
         bits: bits for each element, instead of the budget.
         signal: measures what the outputs lose, once for each weight; without it, an error counts the same in all.
+        target: chooses among the schemes that it takes.
 
     Raises:
         ValueError: the budget is not a number of bytes or a share, is not smaller than the weights are, or is too
@@ -75,10 +78,11 @@ def within(
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
     if limit >= (present := sum(before.values())):
         raise ValueError(f"the budget is {limit:,} bytes, and the weights have {present:,} already")
+    schemes = [Scheme.parse(name) for name in BUDGET_SCHEMES if target is None or target.stores(name)]
     candidates: dict[str, Sequence[_Candidate]] = {}
     prices: dict[str, float] = {}
     for weight in weights:
-        candidates[weight.name], price = _tried(weight, before[weight.name], config, module, signal)
+        candidates[weight.name], price = _tried(weight, before[weight.name], config, module, schemes, signal)
         if price is not None:
             prices[weight.name] = price
     mean = sum(prices.values()) / max(len(prices), 1) or 1.0
@@ -129,7 +133,12 @@ def _limit(budget: str | int | None, before: int) -> int:
 
 
 def _tried(
-    weight: Weight, size: int, config: CompressionConfig, module: IRModule, signal: OutputSignal | None
+    weight: Weight,
+    size: int,
+    config: CompressionConfig,
+    module: IRModule,
+    schemes: Sequence[Scheme],
+    signal: OutputSignal | None,
 ) -> tuple[Sequence[_Candidate], float | None]:
     """The choices of a weight, from large to small, and the loss of the outputs for its error, if it is measured."""
     own = config.scheme_of(weight)
@@ -137,7 +146,8 @@ def _tried(
         return [_Candidate(None, size, 0.0)], None
     values, is_pinned, price = floats(weight, module.blobs), config.pins(weight), None
     found = []
-    for scheme in [own] if is_pinned else map(Scheme.parse, BUDGET_SCHEMES):
+    fitting = dict.fromkeys(scheme.fitting(weight.shape, weight.layout) for scheme in schemes)
+    for scheme in [own] if is_pinned else fitting:
         stored = stored_as(scheme, weight, values)
         error = relative_error(values, stored, weight.layout)
         found.append(_Candidate(scheme, stored.size, error))

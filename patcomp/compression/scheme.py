@@ -152,6 +152,11 @@ class Scheme(ABC):
         """
         return self.store(weight, layout, round_to)
 
+    def fitting(self, shape: Sequence[int], layout: Layout) -> Scheme:
+        """The scheme that a weight of a shape can have, if this one has blocks, groups or vectors that do not divide
+        it: the same without them."""
+        return self
+
     def for_places(self, count: int) -> Self:
         """The scheme for a weight in which each input stands in several places of a kernel, one after the other."""
         return self

@@ -7,13 +7,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.compression import (
+    BUDGET_SCHEMES,
+    PRESETS,
     Alternative,
     CompressionConfig,
     CompressionReport,
+    CompressionRequest,
     compress_module,
     other_weights,
     weights_of,
@@ -26,10 +28,12 @@ from patcomp.rewrites import StageReport
 
 if TYPE_CHECKING:
     from patcomp.compression.measures import Measure, OutputSignal
+    from patcomp.compression.request import Given
     from patcomp.compression.scheme import Scheme, Stored
     from patcomp.compression.weights import Weight
     from patcomp.emit.examples import Examples
     from patcomp.emit.program import AIProgram
+    from patcomp.targets import Target
 
 STAGE = "compress"
 _SPOILED = "rounding by the examples makes an output worse; all weights are rounded to the nearest instead ({})"
@@ -37,7 +41,7 @@ _SPOILED = "rounding by the examples makes an output worse; all weights are roun
 
 def compress_program(
     program: AIProgram,
-    config: str | Mapping[str, Any] | Path | CompressionConfig,
+    config: Given,
     budget: str | int | None,
     bits_per_weight: float | None,
     inputs: Any,
@@ -46,9 +50,19 @@ def compress_program(
     measure: Measure | None,
 ) -> AIProgram:
     """`AIProgram.compress`."""
-    return Plan.of(
-        program, CompressionConfig.of(config), budget, bits_per_weight, inputs, entrypoint, calibrate, measure
-    ).applied()
+    request = CompressionRequest.of(config, target_of(program))
+    given = [each for each in (budget, request.budget, bits_per_weight, request.bits) if each is not None]
+    if len(given) > 1:
+        raise ValueError(f"give one of a budget and bits_per_weight, not {' and '.join(map(str, given))}")
+    budget, bits = (
+        (budget, bits_per_weight) if request.budget is request.bits is None else (request.budget, request.bits)
+    )
+    return Plan.of(program, request.config, budget, bits, inputs, entrypoint, calibrate, measure).applied()
+
+
+def target_of(program: AIProgram) -> Target | None:
+    """The target that a program was converted for, if a converter made it."""
+    return None if program.history is None else program.history.options.target
 
 
 @dataclass(frozen=True)
@@ -81,15 +95,18 @@ class Plan:
         entrypoint: str = "main",
         calibrate: bool = True,
         measure: Measure | None = None,
+        target: Target | None = None,
     ) -> Plan:
-        """A plan from what `AIProgram.compress` takes."""
+        """A plan from what `AIProgram.compress` takes.
+
+        Args:
+            target: the device that the program is for; by default that of its conversion.
+        """
         if measure not in (None, "outputs", "weights"):
             raise ValueError(f"measure is 'outputs', 'weights' or None, got {measure!r}")
         if measure == "outputs" and inputs is None:
             raise ValueError("measure='outputs' needs inputs=, by which the program runs")
-        if budget is not None and bits_per_weight is not None:
-            raise ValueError("give a budget or bits_per_weight, not both")
-        started = time.perf_counter()
+        started, target = time.perf_counter(), target or target_of(program)
         examples = None
         if inputs is not None:
             from patcomp.emit.examples import Examples
@@ -98,17 +115,21 @@ class Plan:
         scheme_of = config.scheme_of
         signal = None if examples is None or measure == "weights" else examples.signal(always=measure is not None)
         if budget is not None or bits_per_weight is not None:
-            schemes = within(program.module, budget, config, bits=bits_per_weight, signal=signal)
+            schemes = within(program.module, budget, config, bits=bits_per_weight, signal=signal, target=target)
 
             def scheme_of(weight: Weight) -> Scheme | None:
                 return schemes[weight.name]
 
+        weights = list(weights_of(program.module))
+        notes = list(config.misfits(weights))
+        if target is not None:
+            _check_stored(target, weights, scheme_of)
         if examples is None or not calibrate:
-            return cls(program, config, scheme_of, examples, {}, (), time.perf_counter() - started, signal=signal)
+            return cls(program, config, scheme_of, examples, {}, (), time.perf_counter() - started, notes, signal)
         found = examples.rounded(scheme_of)
-        notes = [_SPOILED.format("; ".join(found.spoiled))] if found.spoiled else []
-        for note in notes:
-            warnings.warn(note, ConversionWarning, stacklevel=4)
+        if found.spoiled:
+            notes.append(_SPOILED.format("; ".join(found.spoiled)))
+            warnings.warn(notes[-1], ConversionWarning, stacklevel=4)
         seconds = time.perf_counter() - started
         return cls(program, config, scheme_of, examples, found.stored, found.by_examples, seconds, notes, signal)
 
@@ -157,6 +178,22 @@ class Plan:
         measure: Measure = "weights" if self.signal is None else "outputs"
         report = CompressionReport([*earlier, *weights], errors, others, notes=self.notes, measure=measure)
         return replace(program, module=module, history=history, _compression=report)
+
+
+def _check_stored(target: Target, weights: Sequence[Weight], scheme_of: Callable[[Weight], Scheme | None]) -> None:
+    """Check that a target takes the stored forms of all weights.
+
+    Raises:
+        ValueError: it does not.
+    """
+    schemes = {weight.name: scheme.name for weight in weights if (scheme := scheme_of(weight)) is not None}
+    if refused := [f"{name}: {scheme}" for name, scheme in schemes.items() if not target.stores(scheme)]:
+        taken = ", ".join(name for name in dict.fromkeys((*PRESETS, *BUDGET_SCHEMES)) if target.stores(name))
+        shown = ", ".join(refused[:3]) + ", ..." * (len(refused) > 3)
+        raise ValueError(
+            f"the target {target} does not take weights that are stored so: {shown}; it takes {taken}, and '4bit', "
+            f"which is {target.four_bits} for it"
+        )
 
 
 def with_alternatives(program: AIProgram, alternatives: Sequence[Alternative]) -> AIProgram:

@@ -29,7 +29,8 @@ from patcomp.ir.verify import verify
 from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
-    from patcomp.compression import CompressionConfig, CompressionReport, Measure
+    from patcomp.compression import CompressionReport, Measure
+    from patcomp.compression.request import Given
     from patcomp.evaluate import Verification
     from patcomp.ir.coreai_op import CoreaiOp
     from patcomp.questions.audit import Audit
@@ -305,7 +306,7 @@ class AIProgram(Questions):
 
     def compress(
         self,
-        config: str | Mapping[str, Any] | Path | CompressionConfig = "w8",
+        config: Given = "w8",
         *,
         budget: str | int | None = None,
         bits_per_weight: float | None = None,
@@ -324,7 +325,8 @@ class AIProgram(Questions):
         describes each weight, and its last stage is `compress`.
 
         Args:
-            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
+            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md);
+                `"4bit"`, which means what suits the target of the conversion; a budget (`"4.5bits"`, `"60%"`);
                 a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
                 of a TOML file with such a mapping. Names take precedence over kinds, and kinds over the scheme of all.
             budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
@@ -342,7 +344,7 @@ class AIProgram(Questions):
 
         Raises:
             ValueError: a scheme, kind or name does not exist, a weight has NaN or infinities, the budget cannot be met,
-                no weight is left to compress, or `measure` does not fit.
+                the target does not take a scheme, no weight is left to compress, or `measure` does not fit.
         """
         from patcomp.emit.compressed import compress_program
 
