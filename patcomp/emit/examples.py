@@ -15,7 +15,8 @@ from patcomp.compression.measures import OutputSignal
 from patcomp.compression.scheme import Scheme, Stored
 from patcomp.emit.calibration import Calibration, calibrated
 from patcomp.emit.running import prepared
-from patcomp.evaluate import call_arguments, compare, named_arguments
+from patcomp.evaluate import call_arguments, named_arguments
+from patcomp.evaluate.comparison import psnr_of
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.evaluate.machine import evaluate_graph, operands_of
 from patcomp.evaluate.resumed import Resumed
@@ -77,7 +78,7 @@ class Examples:
         for values, outputs in zip(self.values, self.outputs, strict=True):
             made = replace(self.program, module=module).run(values, entrypoint=self.entrypoint)
             for name, exact in outputs.items():
-                found = compare(name, "evaluator", to_tensor(exact), to_tensor(made[name])).psnr
+                found = psnr_of(to_tensor(exact), to_tensor(made[name]))
                 worst[name] = min(found, worst.get(name, found))
         return worst
 
@@ -105,6 +106,6 @@ class Alone:
                 return None
             for before, after in zip(exact, results, strict=True):
                 if isinstance(before, Tensor):
-                    found = compare("", "evaluator", before, after).psnr
+                    found = psnr_of(before, after)
                     least = found if least is None else min(least, found)
         return least
