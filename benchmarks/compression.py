@@ -61,7 +61,7 @@ def measured(name: str, scheme: str, other_python: str | None = None) -> list[Ro
     assert report is not None
     shown = report if report.output_psnr else program.compress(**choice, inputs=examples).compression
     assert shown is not None
-    weights = [weight.psnr for weight in report.weights if weight.scheme and weight.psnr is not None]
+    weights = [weight.signal for weight in report.weights if weight.scheme and weight.signal is not None]
     with tempfile.TemporaryDirectory() as folder:
         small.save_asset(Path(folder) / "small.aimodel")
         rows = [(

@@ -9,6 +9,7 @@ that come after them, and what an audit looks for. `docs/targets.md` says what e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -38,6 +39,8 @@ class Wants:
     """The primes that strides of convolutions and windows may be products of; empty if any stride is allowed."""
     max_palettized_stride: int | None = None
     """The largest stride of a convolution whose weights are looked up in a table."""
+    stored: str = ".*"
+    """The names of the schemes in which the target takes weights, as a regular expression."""
 
     @property
     def only_half(self) -> bool:
@@ -74,11 +77,19 @@ class Target:
     wants: Wants = field(default_factory=Wants)
     omitted: tuple[str, ...] = ()
     """The names of rules that belong to this target and are left out."""
+    four_bits: str = "w4_block32"
+    """The scheme that `4bit` means."""
+    keeps_tables: bool = False
+    """Whether `4bit` leaves tables of embeddings as they are."""
 
     def takes(self, rule: HasTargets) -> bool:
         """Whether a rule of the stage `target` is one of this target. Its rules are applied together until none
         applies."""
         return (rule.name in self.rules or self.name in rule.targets) and rule.name not in self.omitted
+
+    def stores(self, scheme: str) -> bool:
+        """Whether this target takes weights that are stored in a scheme, by its name."""
+        return re.fullmatch(self.wants.stored, scheme) is not None
 
     def without(self, *names: str) -> Target:
         """This target without some of its rules or steps. A conversion refuses unknown names."""
@@ -154,7 +165,10 @@ NEURAL_ENGINE = Target(
         row_bytes=64,
         stride_factors=frozenset({2, 3}),
         max_palettized_stride=2,
+        stored=r"[wu]8|pal\d(_group\d+)?",
     ),
+    four_bits="pal4_group32",
+    keeps_tables=True,
 )
 """Apple's Neural Engine: float16, static sizes, at most five dimensions, products as 1x1 convolutions."""
 

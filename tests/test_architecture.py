@@ -67,6 +67,7 @@ USES_TORCH = (
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
     "patcomp/emit/calibration.py",
+    "patcomp/emit/examples.py",
     "patcomp/bundles/",
     "patcomp/commands/",
     "patcomp/language/",

@@ -57,7 +57,8 @@ class KindOfComponents(Kind):
         """Write the files beside the assets, such as tokenizers."""
 
     def convert(self, chosen: Conversion) -> None:
-        request = None if chosen.compress is None else CompressionRequest.of(chosen.compress)
+        target = chosen.target or self.device()
+        request = None if chosen.compress is None else CompressionRequest.of(chosen.compress, target)
         step: Step = chosen.progress or (lambda what: nullcontext())
         components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
@@ -67,7 +68,6 @@ class KindOfComponents(Kind):
         is_plain = self.is_known_again and (chosen.target is None or isinstance(chosen.target, str))
         with unfinished(chosen.out, request_of(self.folder, facts) if is_plain else uuid4().hex) as work:
             for each in components:
-                target = chosen.target or self.device()
                 work.once(
                     each.role,
                     partial(_write, each, work.folder, target, request, chosen.verify, step, chosen.writer),

@@ -93,7 +93,8 @@ def compress(
     if budget is not None and bits is not None:
         raise UsageError("give --budget or --bits, not both")
     size = int(budget) if budget is not None and budget.isdigit() else budget
-    request = CompressionRequest.of(config)
+    chosen = target_of(target, None, options.catalog)
+    request = CompressionRequest.of(config, chosen)
     if budget is not None or bits is not None:
         request = replace(request, budget=size, bits=bits, text=budget or f"{bits}bits")
     if schemes and not compare:
@@ -102,12 +103,20 @@ def compress(
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
-        requests = [CompressionRequest.of(each) for each in schemes] if schemes else [request]
-        _compress_bundle(Path(model), output, requests, check, calibrate, html, writer, json)
+        _compress_bundle(
+            Path(model),
+            output,
+            schemes or [config if budget is None and bits is None else request],
+            check,
+            calibrate,
+            html,
+            writer,
+            json,
+        )
         return
     _check_is_no_text(check, calibrate, compare)
     check_outputs(output, None, html, None, force, writer)
-    chosen, sizes = target_of(target, None, options.catalog), sizes_in(fix)
+    sizes = sizes_in(fix)
     with working(f"exporting {model}", True):
         sources = load_sources(model, "compress", options)
         source = sources[0]
@@ -144,7 +153,7 @@ def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -
 def _compress_bundle(
     bundle: Path,
     output: Path | None,
-    requests: Sequence[CompressionRequest],
+    requests: Sequence[str | CompressionRequest],
     check: str | None,
     calibrate: str | None,
     html: Path | None,

@@ -174,7 +174,7 @@ def convert(
         output = _default_output(model)
     check_outputs(output, text, html, dump_stages, force, writer)
     chosen, sizes = target_of(target, without, options.catalog), sizes_in(fix)
-    smaller = None if compress is None else CompressionRequest.of(compress)
+    smaller = None if compress is None else CompressionRequest.of(compress, chosen)
     with working(f"exporting {model}", not quiet):
         sources = load_sources(model, "convert", options, notes=not quiet)
         for source in sources if verify or keep_float32 == ["auto"] else ():

@@ -4,8 +4,9 @@
 """
 
 from patcomp.compression.budget import BUDGET_SCHEMES, within
-from patcomp.compression.compress import compress_module, psnr
+from patcomp.compression.compress import compress_module
 from patcomp.compression.config import CompressionConfig
+from patcomp.compression.measures import Measure
 from patcomp.compression.report import Alternative, CompressionReport, WeightReport
 from patcomp.compression.request import CompressionRequest
 from patcomp.compression.scheme import PRESETS, Scheme
@@ -19,6 +20,7 @@ __all__ = [
     "CompressionConfig",
     "CompressionReport",
     "CompressionRequest",
+    "Measure",
     "OtherWeight",
     "Scheme",
     "Weight",
@@ -26,7 +28,6 @@ __all__ = [
     "compress_module",
     "compressed_weights",
     "other_weights",
-    "psnr",
     "weights_of",
     "within",
 ]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from patcomp.compression.compress import dtype_of, floats, squared_error, squared_length, stored_as
+from patcomp.compression.compress import floats, stored_as
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.scheme import Scheme, Stored
+from patcomp.compression.measures import OutputSignal, loss_of, relative_error
+from patcomp.compression.scheme import Scheme
 from patcomp.compression.weights import Weight, weights_of
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import storage_bytes
+from patcomp.targets import Target
 
 BUDGET_SCHEMES = (
     "w8",
@@ -37,9 +36,6 @@ _PROBE = Scheme.parse("pal4")
 _LEAST_SHARE = 0.1
 """How much a weight counts at least, of the mean: examples may not reach all experts or rows of a lookup."""
 
-OutputLoss = Callable[[IRModule], float]
-"""Runs a changed program on example inputs, and says how much signal its outputs lost."""
-
 
 @dataclass(frozen=True)
 class _Candidate:
@@ -54,20 +50,22 @@ def within(
     config: CompressionConfig,
     *,
     bits: float | None = None,
-    output_loss: OutputLoss | None = None,
+    signal: OutputSignal | None = None,
+    target: Target | None = None,
 ) -> Mapping[str, Scheme | None]:
     """The scheme of each weight such that all weights that can be compressed fit into a budget.
 
     All weights begin with the first scheme. Then the weight is made smaller that loses the least for each byte that it
-    saves, until the budget is met. The loss of a weight is its squared error over its squared length, times the loss of
-    the outputs for such an error, if there are example inputs. The same program gives the same schemes.
+    saves, until the budget is met. The loss of a weight is the relative error of its channels (`measures`), times the
+    loss of the outputs for such an error, if that is measured. The same program gives the same schemes.
 
     Args:
         module: the program.
         budget: bytes, or a share of the bytes before, such as `"60%"`.
         config: its names, kinds and threshold say which weights are left alone, or have a scheme of their own.
         bits: bits for each element, instead of the budget.
-        output_loss: runs the program once for each weight; without it, an error counts the same in all weights.
+        signal: measures what the outputs lose, once for each weight; without it, an error counts the same in all.
+        target: chooses among the schemes that it takes.
 
     Raises:
         ValueError: the budget is not a number of bytes or a share, is not smaller than the weights are, or is too
@@ -80,10 +78,11 @@ def within(
     limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
     if limit >= (present := sum(before.values())):
         raise ValueError(f"the budget is {limit:,} bytes, and the weights have {present:,} already")
+    schemes = [Scheme.parse(name) for name in BUDGET_SCHEMES if target is None or target.stores(name)]
     candidates: dict[str, Sequence[_Candidate]] = {}
     prices: dict[str, float] = {}
     for weight in weights:
-        candidates[weight.name], price = _tried(weight, before[weight.name], config, module, output_loss)
+        candidates[weight.name], price = _tried(weight, before[weight.name], config, module, schemes, signal)
         if price is not None:
             prices[weight.name] = price
     mean = sum(prices.values()) / max(len(prices), 1) or 1.0
@@ -124,11 +123,6 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
                 yield _Move(name, position, now.size - option.size, option.loss - now.loss)
 
 
-def _relative_error(values: np.ndarray, stored: Stored) -> float:
-    """The squared error over the squared length, so that each weight counts as the share of its own signal."""
-    return squared_error(values, stored) / (squared_length(values) or 1.0)
-
-
 def _limit(budget: str | int | None, before: int) -> int:
     if type(budget) is int and budget > 0:
         return budget
@@ -139,21 +133,24 @@ def _limit(budget: str | int | None, before: int) -> int:
 
 
 def _tried(
-    weight: Weight, size: int, config: CompressionConfig, module: IRModule, output_loss: OutputLoss | None
+    weight: Weight,
+    size: int,
+    config: CompressionConfig,
+    module: IRModule,
+    schemes: Sequence[Scheme],
+    signal: OutputSignal | None,
 ) -> tuple[Sequence[_Candidate], float | None]:
-    """The choices of a weight, from large to small, and the loss of the outputs for its error, if there are example
-    inputs."""
+    """The choices of a weight, from large to small, and the loss of the outputs for its error, if it is measured."""
     own = config.scheme_of(weight)
     if own is None:
         return [_Candidate(None, size, 0.0)], None
     values, is_pinned, price = floats(weight, module.blobs), config.pins(weight), None
     found = []
-    for scheme in [own] if is_pinned else map(Scheme.parse, BUDGET_SCHEMES):
+    fitting = dict.fromkeys(scheme.fitting(weight.shape, weight.layout) for scheme in schemes)
+    for scheme in [own] if is_pinned else fitting:
         stored = stored_as(scheme, weight, values)
-        error = _relative_error(values, stored)
+        error = relative_error(values, stored, weight.layout)
         found.append(_Candidate(scheme, stored.size, error))
-        if output_loss is not None and scheme == _PROBE and not is_pinned:
-            changed = copy(module)
-            changed.blobs = module.blobs.with_values(weight.key, stored.floats().astype(dtype_of(weight)))
-            price = output_loss(changed) / error if error else 0.0
+        if signal is not None and scheme == _PROBE and not is_pinned and (lost := signal(weight, stored)) is not None:
+            price = loss_of(lost) / error if error else 0.0
     return sorted(found, key=lambda each: (-each.size, each.loss)), price

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from patcomp.compression.config import CompressionConfig
+from patcomp.compression.measures import OutputSignal, decibels, relative_error
 from patcomp.compression.report import WeightReport
 from patcomp.compression.scheme import Layout, Scheme, Stored
 from patcomp.compression.weights import Weight, weights_of
@@ -24,8 +25,6 @@ from patcomp.ir.value import replace_op
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
-_PART = 1 << 20
-
 Choice = Callable[[Weight], Scheme | None]
 
 
@@ -34,6 +33,8 @@ def compress_module(
     config: CompressionConfig,
     choose: Choice | None = None,
     rounded: Mapping[str, Stored] = MappingProxyType({}),
+    by_examples: Collection[str] = (),
+    signal: OutputSignal | None = None,
 ) -> tuple[IRModule, list[WeightReport]]:
     """A copy of a program with compressed weights, and what became of each weight.
 
@@ -42,6 +43,8 @@ def compress_module(
         config: which scheme each weight gets.
         choose: a function that gives the scheme instead.
         rounded: the stored forms of weights that were rounded before, by key; others are rounded to the nearest.
+        by_examples: the keys of those that examples rounded.
+        signal: measures what is lost at the outputs; without it, reports have what the weights themselves lose.
 
     Raises:
         ValueError: a pattern of the config matches no weight, or a weight has NaN or infinities.
@@ -62,13 +65,10 @@ def compress_module(
         made.blobs.remove(weight.key)
         others = set(made.blobs.keys)
         _replace(weight, stored, scheme, made.blobs)
-        error = psnr(values, stored)
+        measured = signal(weight, stored) if signal else decibels(relative_error(values, stored, weight.layout))
         release([module.blobs[weight.key].data, *(blob.data for blob in made.blobs if blob.key not in others)])
-        reports.append(
-            WeightReport(
-                weight.name, weight.kinds, weight.shape, scheme.name, size, stored.size, error, weight.key in rounded
-            )
-        )
+        named = weight.name, weight.kinds, weight.shape, scheme.name
+        reports.append(WeightReport(*named, size, stored.size, measured, weight.key in by_examples))
     verify(made, runtime=True)
     return made, reports
 
@@ -106,32 +106,6 @@ def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Seque
     if moments:
         return scheme.store_for(values, weight.layout, dtype_of(weight), moments)
     return scheme.store(values, weight.layout, dtype_of(weight))
-
-
-def squared_length(values: np.ndarray) -> float:
-    """The sum of the squares of a weight's values."""
-    return _squared_distance(values, None)
-
-
-def squared_error(exact: np.ndarray, stored: Stored) -> float:
-    """The squared distance of a weight's values and its stored form."""
-    return sum(_squared_distance(exact[place], part) for place, part in stored.parts())
-
-
-def _squared_distance(exact: np.ndarray, made: np.ndarray | None) -> float:
-    """The squared distance of two arrays, or the squared length of one, in parts, because a weight may be large."""
-    total, flat = 0.0, exact.reshape(-1)
-    for start in range(0, flat.size, _PART):
-        part = flat[start : start + _PART].astype(np.float64)
-        total += float(np.sum((part if made is None else part - made.reshape(-1)[start : start + _PART]) ** 2))
-    return total
-
-
-def psnr(exact: np.ndarray, stored: Stored) -> float:
-    """The peak signal-to-noise ratio in dB: the largest magnitude against the root of the mean squared error."""
-    error = squared_error(exact, stored) / max(exact.size, 1)
-    peak = max(abs(float(exact.max(initial=0))), abs(float(exact.min(initial=0))))
-    return math.inf if error == 0 else -math.inf if peak == 0 else 10 * math.log10(peak**2 / error)
 
 
 def _replace(weight: Weight, stored: Stored, scheme: Scheme, blobs: BlobStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +13,8 @@ from patcomp.compression.scheme import Scheme
 from patcomp.compression.weights import KINDS, Weight
 from patcomp.errors import near_names
 
+_SHOWN = 3
+"""How many weights a sentence names."""
 _KEYS = ("scheme", "kinds", "names", "threshold")
 
 
@@ -68,7 +70,22 @@ class CompressionConfig:
         )
 
     def scheme_of(self, weight: Weight) -> Scheme | None:
-        """The scheme of a weight; None if it is left alone."""
+        """The scheme of a weight, as far as its shape allows; None if it is left alone."""
+        wanted = self._wanted(weight)
+        return None if wanted is None else wanted.fitting(weight.shape, weight.layout)
+
+    def misfits(self, weights: Iterable[Weight]) -> Iterator[str]:
+        """A sentence for each scheme whose blocks, groups or vectors do not divide some weights."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for weight in weights:
+            wanted, scheme = self._wanted(weight), self.scheme_of(weight)
+            if wanted is not None and scheme is not None and scheme != wanted:
+                found.setdefault((wanted.name, scheme.name), []).append(weight.name)
+        for (wanted_name, name), names in found.items():
+            which = ", ".join(names[:_SHOWN]) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+            yield f"{wanted_name} does not divide the channels of {which}: stored as {name}"
+
+    def _wanted(self, weight: Weight) -> Scheme | None:
         matching = [pattern for pattern in self.names if fnmatchcase(weight.name, pattern)]
         if matching:
             return self.names[matching[-1]]

@@ -7,11 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from patcomp.compression.measures import Measure
 from patcomp.compression.weights import OtherWeight
 from patcomp.ir.tables import text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_SIGNALS: Mapping[Measure, str] = {
+    "outputs": "signal: of the outputs for the examples, if this weight alone is compressed",
+    "weights": "signal: of the weight's own channels, which need not be that of the outputs",
+}
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,8 @@ class WeightReport:
         scheme: the scheme's name; empty if it was left alone.
         before: bytes before.
         after: bytes after, with scales, palettes and masks.
-        psnr: the peak signal-to-noise ratio of the weight in dB; infinite if it is unchanged, None if it was compressed
-            before the conversion, so that its floats are not known.
+        signal: how much of the signal is left, in dB, by the report's measure; infinite if nothing is lost, None if it
+            is not known: the weight was compressed before the conversion, or the examples do not read it.
         by_examples: whether it was rounded so that outputs stay on example inputs; otherwise each number alone.
     """
 
@@ -36,7 +42,7 @@ class WeightReport:
     scheme: str
     before: int
     after: int
-    psnr: float | None
+    signal: float | None
     by_examples: bool = False
 
 
@@ -66,6 +72,11 @@ class CompressionReport:
     """The large weights that no scheme stores."""
     alternatives: Sequence[Alternative] = ()
     """What was measured beside it, the program before first."""
+    notes: Sequence[str] = ()
+    """What was asked for and not done, and why."""
+    measure: Measure = "weights"
+    """What `signal` is of a weight: the least PSNR of an output if this weight alone is compressed, against the program
+    before (`"outputs"`); or the squared length of the weight's channels over their squared error (`"weights"`)."""
 
     @property
     def before(self) -> int:
@@ -85,11 +96,13 @@ class CompressionReport:
     def as_dict(self) -> dict[str, Any]:
         """The report as data for JSON; numbers that JSON lacks are texts, `"inf"`."""
         return {
-            "weights": [{**asdict(weight), "psnr": _plain(weight.psnr)} for weight in self.weights],
+            "weights": [{**asdict(weight), "signal": _plain(weight.signal)} for weight in self.weights],
+            "measure": self.measure,
             "before": self.before,
             "after": self.after,
             "others": [asdict(weight) for weight in self.others],
             "alternatives": [asdict(each) for each in self.alternatives],
+            "notes": list(self.notes),
             "output_psnr": {name: _plain(psnr) for name, psnr in self.output_psnr.items()},
         }
 
@@ -104,7 +117,8 @@ class CompressionReport:
     def _lines(self) -> list[str]:
         """What is said below the table."""
         outputs = (f"output {name}: {psnr:.1f} dB" for name, psnr in self.output_psnr.items())
-        return [*outputs, *self._rounding(), *map(str, self.others)]
+        measure = [_SIGNALS[self.measure]] if any(weight.signal is not None for weight in self.weights) else []
+        return [*measure, *outputs, *self._rounding(), *self.notes, *map(str, self.others)]
 
     def _rounding(self) -> Iterator[str]:
         """How many weights were rounded by examples, if any were, and what reads the others."""
@@ -119,7 +133,7 @@ class CompressionReport:
         from rich.table import Table
 
         table = Table("weight", "read by", "shape", "scheme", title="weights", title_justify="left")
-        for column in ("bytes", "becomes", "PSNR, dB"):
+        for column in ("bytes", "becomes", "signal, dB"):
             table.add_column(column, justify="right")
         for row in self._rows():
             table.add_row(*row)
@@ -128,11 +142,15 @@ class CompressionReport:
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for weight in self.weights:
             shape = "x".join(map(str, weight.shape))
-            numbers = f"{weight.before:,}", f"{weight.after:,}", "-" if weight.psnr is None else f"{weight.psnr:.1f}"
+            numbers = (
+                f"{weight.before:,}",
+                f"{weight.after:,}",
+                "-" if weight.signal is None else f"{weight.signal:.1f}",
+            )
             yield weight.name, ", ".join(weight.kinds), shape, weight.scheme or "-", *numbers
         share = f"{self.after / self.before:.1%}" if self.before else "-"
         yield "all", "", "", "", f"{self.before:,}", f"{self.after:,}", share
 
 
-def _plain(psnr: float | None) -> float | str | None:
-    return psnr if psnr is None or math.isfinite(psnr) else str(psnr)
+def _plain(signal: float | None) -> float | str | None:
+    return signal if signal is None or math.isfinite(signal) else str(signal)

@@ -6,23 +6,31 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.scheme import Scheme
+from patcomp.compression.schemes.integers import Integers
+from patcomp.targets import Target, chosen_target
 
+_FOUR_BITS = "4bit"
 NAMED: Mapping[str, Mapping[str, Any]] = {
-    "4bit": {"scheme": "w4_block32"},
+    _FOUR_BITS: {"scheme": "w4_block32"},
     "8bit": {"scheme": "w8"},
     "4bit_weight_palettized_group8": {"scheme": "pal4_group8", "kinds": {"gather": None}},
     "4bit_weight_palettized_group32": {"scheme": "pal4_group32", "kinds": {"gather": None}},
 }
-"""The configs that people call by these names; the last two are those of Apple's exporter for the Neural Engine."""
+"""The configs that people call by these names; the last two are those of Apple's exporter for the Neural Engine. What
+`4bit` means depends on the target."""
 
 _HEAD = Scheme.parse("w8")
-"""The scheme of a language model's head in `4bit`, because rounding it loses more than rounding other weights."""
+"""The scheme of a language model's head where `4bit` means integers, because rounding the head loses more than rounding
+other weights."""
 
 _BITS, _SHARE = re.compile(r"(\d+(?:\.\d+)?)bits"), re.compile(r"\d+(?:\.\d+)?%")
+
+Given: TypeAlias = "str | Path | Mapping[str, Any] | CompressionConfig | CompressionRequest"
+"""What a request is made from."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,12 @@ class CompressionRequest:
         return self.budget is not None or self.bits is not None
 
     @classmethod
-    def of(cls, given: str | Path | Mapping[str, Any] | CompressionConfig | CompressionRequest) -> CompressionRequest:
+    def of(cls, given: Given, target: Target | str | None = None) -> CompressionRequest:
         """A request from `"4bit"`, `"8bit"`, a budget (`"4.5bits"`, `"30%"`), the name of a scheme, or a config.
+
+        Args:
+            given: the request.
+            target: the device that the program is for, by which `4bit` is understood; by default integers.
 
         Raises:
             ValueError: it is none of them; the message lists them.
@@ -58,6 +70,9 @@ class CompressionRequest:
         if isinstance(given, CompressionRequest):
             return given
         text = str(given) if isinstance(given, str | Path) else "mixed"
+        if text == _FOUR_BITS and (device := chosen_target(target)) is not None:
+            kinds = {"gather": None} if device.keeps_tables else {}
+            return cls(text, CompressionConfig.of({"scheme": device.four_bits, "kinds": kinds}))
         if text in NAMED:
             return cls(text, CompressionConfig.of(NAMED[text]))
         if match := _BITS.fullmatch(text):
@@ -71,7 +86,7 @@ class CompressionRequest:
 
     def with_head(self, names: Sequence[str]) -> CompressionRequest:
         """This request for a language model whose head has these weights."""
-        if self.text != "4bit":
+        if self.text != _FOUR_BITS or not isinstance(self.config.scheme, Integers):
             return self
         return replace(self, config=replace(self.config, names=dict.fromkeys(names, _HEAD)))
 

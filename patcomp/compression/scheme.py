@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Self
@@ -32,6 +32,14 @@ class Layout:
     @property
     def channels(self) -> int:
         return self.kept[-1]
+
+    def before(self, axes: Mapping[int, int]) -> Layout:
+        """This layout on the value before a transpose, or an op that adds axes of size 1.
+
+        Args:
+            axes: for axes of the result, the axis of the operand; not for those that were added.
+        """
+        return Layout(tuple(axes[axis] for axis in self.kept if axis in axes), axes[self.summed])
 
     def matrices(self, weight: np.ndarray) -> np.ndarray:
         """A weight without other axes as matrices, of shape (matrices, outputs, inputs)."""
@@ -143,6 +151,11 @@ class Scheme(ABC):
             moments: for each of the weight's matrices, the second moments of its inputs, of shape (inputs, inputs).
         """
         return self.store(weight, layout, round_to)
+
+    def fitting(self, shape: Sequence[int], layout: Layout) -> Scheme:
+        """The scheme that a weight of a shape can have, if this one has blocks, groups or vectors that do not divide
+        it: the same without them."""
+        return self
 
     def for_places(self, count: int) -> Self:
         """The scheme for a weight in which each input stands in several places of a kernel, one after the other."""

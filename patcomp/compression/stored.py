@@ -33,7 +33,7 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
         seen.add(key)
         result = op.results[0]
         shape = Value(result).static_shape
-        kinds = dict.fromkeys(found.kind for use in result.uses if (found := readers.reader(use)) is not None)
+        kinds = dict.fromkeys(found.kind for use in result.uses for found in readers.readers(use))
         after = sum(_bytes(part.results[0]) for part in constants)
         yield WeightReport(weight_name(key), tuple(kinds), shape, name_of(op), _bytes(result), after, None)
 

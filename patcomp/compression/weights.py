@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,27 +25,47 @@ _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 
 @dataclass(frozen=True)
+class Reader:
+    """An op that reads a weight: its kind, of `KINDS`, and the layout in which it reads."""
+
+    kind: str
+    layout: Layout
+    op: Operation
+
+
+@dataclass(frozen=True)
 class Weight:
     """A weight with the constants that name it, one in each graph that reads it.
 
     Attributes:
         key: the weight's key in the program.
         constants: the ops.
-        kinds: what reads it, of `KINDS`.
-        layout: which axes count its channels.
-        readers: the ops that read it, through transposes and calls.
+        readers: what reads it, through transposes and calls.
     """
 
     key: str
     constants: tuple[Operation, ...]
-    kinds: tuple[str, ...]
-    layout: Layout
-    readers: tuple[Operation, ...]
+    readers: tuple[Reader, ...]
 
     @property
     def name(self) -> str:
         """The weight's name in the model."""
         return weight_name(self.key)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What reads it, of `KINDS`."""
+        return tuple(dict.fromkeys(reader.kind for reader in self.readers))
+
+    @property
+    def layout(self) -> Layout:
+        """Which axes count its channels: those of the first reader; the weight is right for the others, too."""
+        return self.readers[0].layout
+
+    @property
+    def has_one_layout(self) -> bool:
+        """Whether all readers sum over the same axis, so that its channels are the same for all of them."""
+        return all(reader.layout == self.layout for reader in self.readers)
 
     @property
     def type(self) -> TensorType[Any]:
@@ -72,12 +92,8 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
     """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
     known = Readers.of(module)
     for key, constants in _matrices(module).items():
-        readers = [known.reader(use) for op in constants for use in op.results[0].uses]
-        if readers and None not in readers:
-            found = [reader for reader in readers if reader is not None]
-            kinds, ops = tuple(dict.fromkeys(each.kind for each in found)), [op for each in found for op in each.ops]
-            # readers may prefer other channels; the weight is right with the channels of the first reader, too
-            yield Weight(key, tuple(constants), kinds, found[0].layout, tuple(ops))
+        if readers := known.common(use for op in constants for use in op.results[0].uses):
+            yield Weight(key, tuple(constants), readers)
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,7 @@ def other_weights(module: IRModule, threshold: int) -> Iterator[OtherWeight]:
         uses = [use for op in constants for use in op.results[0].uses]
         if any(reads_stored(use.operation) for use in uses):
             continue  # scales and tables of a compressed weight
-        readers = tuple(dict.fromkeys(use.operation.name for use in uses if known.reader(use) is None))
+        readers = tuple(dict.fromkeys(use.operation.name for use in uses if not known.readers(use)))
         type_ = constants[0].results[0].type
         if readers and math.prod(shape := static_shape(type_)) >= threshold:
             assert isinstance(type_, TensorType)
@@ -122,15 +138,6 @@ def _matrices(module: IRModule) -> dict[str, list[Operation]]:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """What reads a weight: the kind, the layout that it wants, and the ops; through calls there may be several."""
-
-    kind: str
-    layout: Layout
-    ops: tuple[Operation, ...]
-
-
-@dataclass(frozen=True)
 class Readers:
     """What reads weights, through transposes and calls."""
 
@@ -144,34 +151,30 @@ class Readers:
         experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
-    def reader(self, use: Use) -> Reader | None:
-        """What reads a weight; None if its operand is not a weight."""
+    def readers(self, use: Use) -> tuple[Reader, ...]:
+        """What reads a weight by a use, through transposes and calls; nothing if an op is none of `KINDS`."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := axes_before(op)) is not None:
-            found = self._common(op.results[0])
-            if found is None or not {*found.layout.kept, found.layout.summed} <= axes.keys():
-                return None
-            layout = Layout(tuple(axes[axis] for axis in found.layout.kept), axes[found.layout.summed])
-            return replace(found, layout=layout)
+            found = self.common(op.results[0].uses)
+            if not all({reader.layout.channels, reader.layout.summed} <= axes.keys() for reader in found):
+                return ()
+            return tuple(replace(reader, layout=reader.layout.before(axes)) for reader in found)
         if op.name == "coreai.invoke" and callee(op) not in self.experts:  # an externalized module with its weights
-            return self._common(self.graphs[callee(op)].regions[0].block.args[use.index])
+            return self.common(self.graphs[callee(op)].regions[0].block.args[use.index].uses)
         if op.name in PRODUCTS and use.index in (0, 1):
-            return Reader("matmul", _matrix(rank, use.index), (op,))
+            return (Reader("matmul", _matrix(rank, use.index), op),)
         if op.name in _CONVOLUTIONS and use.index == 1:
-            return Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), (op,))
+            return (Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)
         if op.name in _LOOKUPS and use.index == 0:
-            return Reader("gather", Layout((0,), rank - 1), (op,))
+            return (Reader("gather", Layout((0,), rank - 1), op),)
         if op.name == "coreai.invoke" and use.index in (0, 1) and rank > 2:
-            return Reader("gather_mm", _matrix(rank, use.index), (op,))
-        return None
+            return (Reader("gather_mm", _matrix(rank, use.index), op),)
+        return ()
 
-    def _common(self, value: SSAValue) -> Reader | None:
-        """The first reader of a value with the ops of all, if it has readers and all of them are known."""
-        found = [self.reader(use) for use in value.uses]
-        known = [reader for reader in found if reader is not None]
-        if not known or len(known) < len(found):
-            return None
-        return replace(known[0], ops=tuple(op for reader in known for op in reader.ops))
+    def common(self, uses: Iterable[Use]) -> tuple[Reader, ...]:
+        """What reads a weight by several uses; nothing if an op is none of `KINDS`."""
+        found = [self.readers(use) for use in uses]
+        return tuple(reader for each in found for reader in each) if all(found) else ()
 
 
 def _matrix(rank: int, index: int) -> Layout:

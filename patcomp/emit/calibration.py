@@ -4,14 +4,19 @@ The program and the rounded program run on the examples at the same time, op by 
 by a weight, the inputs of all examples are there, in both programs: the weight is fitted and rounded by them, and the
 rounded program goes on with what is stored. So each weight sees what the rounding of all weights before it has done,
 and only the inputs of one product are kept at a time.
+
+A weight has one set of channels, and so only weights whose readers all sum over the same axis are rounded in this way.
+The program with weights that are rounded to the nearest runs beside the two: what the examples spoil is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from patcomp.compression.compress import floats, stored_as
 from patcomp.compression.gptq import fitted
@@ -27,18 +32,37 @@ from patcomp.evaluate.lockstep import (
     weight_tensor,
     windows,
 )
-from patcomp.evaluate.machine import Step
+from patcomp.evaluate.machine import Handle, Step
 from patcomp.evaluate.registry import integers
+from patcomp.evaluate.two_roundings import worse
 from patcomp.ir.axes import axes_before
 from patcomp.ir.constants import is_constant, weight_key
-from patcomp.ir.module import IRModule, callee
+from patcomp.ir.module import IRModule, callee, names_of
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
 
+_Of = TypeVar("_Of")
+_PROGRAMS = 3
+"""The program, the one that examples round, and the one that is rounded to the nearest."""
 _WINDOWS = ("coreai.conv2d", "coreai.conv3d")
 _WAITING = (("matmul",), ("gather_mm",))
 """Kinds of weights that are rounded at their product."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What examples say about the rounding of weights.
+
+    Attributes:
+        stored: the stored forms of the weights that were rounded in the run, by key.
+        by_examples: the keys of those that the examples rounded; none if an output was better without.
+        spoiled: what the examples made worse, in a sentence for each output.
+    """
+
+    stored: Mapping[str, Stored]
+    by_examples: Collection[str] = ()
+    spoiled: Sequence[str] = ()
 
 
 def calibrated(
@@ -46,8 +70,8 @@ def calibrated(
     entry: str,
     scheme_of: Callable[[Weight], Scheme | None],
     examples: Sequence[Callable[[], Sequence[Any]]],
-) -> Mapping[str, Stored]:
-    """The stored forms of the weights that products of a graph read, by their keys, as far as a scheme goes by inputs.
+) -> Calibration:
+    """The stored forms of the weights that products of a graph read, as far as a scheme goes by inputs.
 
     Args:
         module: the program.
@@ -56,30 +80,57 @@ def calibrated(
         examples: each gives the operands of the graph for one example, new ones at every call, because a run writes to
             states.
     """
-    walk = _Walk(module, scheme_of)
-    walk.run_graph(module.graph(entry), [example() for _ in range(2) for example in examples])
-    return {key: walk.stored[key] for key in walk.by_examples}
+    walk, graph = _Walk(module, scheme_of), module.graph(entry)
+    given = [example() for _ in range(_PROGRAMS) for example in examples]
+    results = walk.run_graph(graph, given)
+    spoiled = []
+    for kind, attributes, values in (("output", "res_attrs", results), ("state", "arg_attrs", given)):
+        for index, name in enumerate(names_of(graph, attributes) if walk.by_examples else ()):
+            seen = [_content(each[index], kind) for each in values]
+            made = [each for each in seen if each is not None]
+            if len(made) == len(seen) and (why := worse(*_thirds(made))):
+                spoiled.append(f"{kind} {name or index}: {why}")
+    if spoiled:
+        kept = {key: stored for key, stored in walk.stored.items() if key not in walk.by_examples}
+        return Calibration(kept, spoiled=spoiled)
+    return Calibration(walk.stored, walk.by_examples)
+
+
+def _content(value: Any, kind: str) -> Tensor | None:
+    """The tensor that a program leaves in an output or a state; none for tokens and inputs."""
+    if kind == "state":
+        return value.tensor if isinstance(value, Handle) else None
+    return value if isinstance(value, Tensor) else None
+
+
+def _thirds(frames: Sequence[_Of]) -> tuple[Sequence[_Of], Sequence[_Of], Sequence[_Of]]:
+    """What belongs to the program, to the one that examples round, and to the one that is rounded to the nearest."""
+    count = len(frames) // _PROGRAMS
+    return frames[:count], frames[count : 2 * count], frames[2 * count :]
 
 
 class _Walk(Lockstep):
-    """The first half of the frames are the program's, and the second half the rounded program's."""
+    """The frames of three programs, one after the other (`_thirds`)."""
 
     def __init__(self, module: IRModule, scheme_of: Callable[[Weight], Scheme | None]):
         super().__init__(module)
         self.scheme_of = scheme_of
         self.weights = {weight.key: weight for weight in weights_of(module)}
         self.stored: dict[str, Stored] = {}
+        self.nearest: dict[str, Stored] = {}
+        """The other stored form of weights that several products read."""
         self.by_examples: list[str] = []
         self.named: dict[SSAValue, Weight] = {}
         """The weights that wait for their product, by the values that are views of them."""
-        self.choices: dict[SSAValue, Choices] = {}
-        """Of values that are views of chosen matrices, which they are."""
+        self.choices: dict[SSAValue, Sequence[Tensor]] = {}
+        """Of values that are views of chosen matrices, which they are, in each frame."""
 
     def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
-        op, half = step.op, len(operands) // 2
+        op = step.op
         if is_constant(op):
             results = super().run(step, operands, frames)
-            return [*results[:half], *self._constants(op, results[half:])]
+            exact, *changed = _thirds(results)
+            return [*exact, *self._constants(op, [*changed[0], *changed[1]])]
         if op.operands and (axes_before(op) is not None or _keeps_matrices(op)):
             self._name(op.results[0], op.operands[0])
         elif op.name == "coreai.invoke":
@@ -88,14 +139,13 @@ class _Walk(Lockstep):
         elif op.name == "coreai.gather_nd":
             self._name(op.results[0], op.operands[0])
             if op.results[0] in self.named:
-                chosen = [given[1].long().reshape(-1) for given in operands]
-                self.choices[op.results[0]] = Choices(chosen[:half], chosen[half:])
+                self.choices[op.results[0]] = [given[1].long().reshape(-1) for given in operands]
         elif op.name in PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
                     self._round(self.named[operand], index, operands, self.choices.get(operand))
         elif op.name in _WINDOWS and op.operands[1] in self.named:
-            self._round_convolution(op, self.named[op.operands[1]], operands)
+            self._round_convolution(self.named[op.operands[1]], operands)
         return super().run(step, operands, frames)
 
     def _name(self, value: SSAValue, of: SSAValue) -> None:
@@ -107,67 +157,87 @@ class _Walk(Lockstep):
             self.choices[value] = self.choices[of]
 
     def _constants(self, op: Operation, results: list[list[Any]]) -> list[list[Any]]:
-        """The results of a constant in the rounded program; those of a weight that waits are still the floats."""
+        """The results of a constant in the rounded programs; those of a weight that waits are still the floats."""
         weight = self.weights.get(weight_key(op.results[0]) or "")
-        scheme = None if weight is None else self.scheme_of(weight)
-        if weight is None or scheme is None:
+        if weight is None or self.scheme_of(weight) is None:
             return results
-        if weight.kinds in _WAITING and not any(_is_inside_control_flow(reader) for reader in weight.readers):
+        if _waits(weight):
             self.named[op.results[0]] = weight
             return results
-        if weight.kinds == ("conv",) and (views := _windowed(weight)):
-            self.named.update(dict.fromkeys(views, weight))
-            return results
         if weight.key not in self.stored:
-            self.stored[weight.key] = stored_as(scheme, weight, floats(weight, self.module.blobs))
+            self.stored[weight.key] = self._plain(weight)
         made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
         return [[made] for _ in results]
 
-    def _round(self, weight: Weight, index: int, operands: Sequence[list[Any]], choices: Choices | None) -> None:
-        """Give the rounded program the stored form of a weight, which is made for its first product."""
-        half = len(operands) // 2
+    def _scheme(self, weight: Weight) -> Scheme:
         scheme = self.scheme_of(weight)
         assert scheme is not None
-        if weight.key not in self.stored:
-            if scheme.goes_by_inputs:
-                self.by_examples.append(weight.key)
-            exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
-            matrices = weight.layout.matrices(exact)
-            moments, crossed = second_moments(operands[:half], operands[half:], index, len(matrices), choices)
-            better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
-            self.stored[weight.key] = stored_as(
-                scheme, weight, weight.layout.weight(np.stack(better), exact.shape), moments
-            )
-        self._use(weight, index, operands, choices)
+        return scheme
 
-    def _round_convolution(self, op: Operation, weight: Weight, operands: Sequence[list[Any]]) -> None:
-        """The same for a convolution, whose inputs are its windows; a grouped one goes number by number."""
-        half = len(operands) // 2
-        stride, dilation, groups = (integers(values) for values in operands[0][2:5])
-        scheme = self.scheme_of(weight)
-        assert scheme is not None
-        shape = operands[0][1].shape  # of one dimension, a weight gets another axis
-        by_inputs = scheme.goes_by_inputs and groups == [1]
-        if weight.key not in self.stored and not by_inputs:
-            self.stored[weight.key] = stored_as(scheme, weight, floats(weight, self.module.blobs))
+    def _plain(self, weight: Weight) -> Stored:
+        """The stored form of a weight that is rounded to the nearest."""
+        if weight.key in self.nearest:
+            return self.nearest[weight.key]
+        made = stored_as(self._scheme(weight), weight, floats(weight, self.module.blobs))
+        if len(weight.readers) > 1:
+            self.nearest[weight.key] = made
+        return made
+
+    def _round(
+        self, weight: Weight, index: int, operands: Sequence[list[Any]], chosen: Sequence[Tensor] | None
+    ) -> None:
+        """Give the rounded programs the stored forms of a weight, which are made for its first product."""
+        exact, found, plain = _thirds(operands)
+        if weight.key not in self.stored and not self._scheme(weight).goes_by_inputs:
+            self.stored[weight.key] = self._plain(weight)
         elif weight.key not in self.stored:
             self.by_examples.append(weight.key)
-            exact = floats(weight, self.module.blobs).astype(np.float32, copy=False)
-            seen = [windows(given[0].float(), shape[2:], stride, dilation) for given in operands]
-            moments, crossed = moments_of(seen[:half], seen[half:])
-            better = fitted(exact.reshape(len(exact), -1), moments[0], crossed[0])
-            self.stored[weight.key] = stored_as(scheme, weight, better.reshape(exact.shape), moments)
-        made = weight_tensor(self.stored[weight.key].floats(), operands[0][1])
-        for given in operands[half:]:
-            given[1] = made.reshape(shape)
+            values = floats(weight, self.module.blobs).astype(np.float32, copy=False)
+            matrices = weight.layout.matrices(values)
+            choices = None if chosen is None else Choices(*_thirds(chosen)[:2])
+            moments, crossed = second_moments(exact, found, index, len(matrices), choices)
+            better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
+            self.stored[weight.key] = stored_as(
+                self._scheme(weight), weight, weight.layout.weight(np.stack(better), values.shape), moments
+            )
+        own = (None, None, None) if chosen is None else _thirds(chosen)
+        for stored, given, read in ((self.stored[weight.key], found, own[1]), (self._plain(weight), plain, own[2])):
+            _use(weight.layout.matrices(stored.floats()), index, given, read)
 
-    def _use(self, weight: Weight, index: int, operands: Sequence[list[Any]], choices: Choices | None) -> None:
-        """Let the rounded program multiply by what is stored."""
-        half = len(operands) // 2
-        rounded = weight.layout.matrices(self.stored[weight.key].floats())
-        for number, given in enumerate(operands[half:]):
-            read = rounded if choices is None else rounded[choices.changed[number].numpy()]
-            given[index] = weight_operand(read, given[index], index)
+    def _round_convolution(self, weight: Weight, operands: Sequence[list[Any]]) -> None:
+        """The same for a convolution, whose inputs are its windows; a grouped one is rounded to the nearest."""
+        exact, found, plain = _thirds(operands)
+        stride, dilation, groups = (integers(values) for values in operands[0][2:5])
+        shape = operands[0][1].shape  # of one dimension, a weight gets another axis
+        by_inputs = self._scheme(weight).goes_by_inputs and groups == [1]
+        if weight.key not in self.stored and not by_inputs:
+            self.stored[weight.key] = self._plain(weight)
+        elif weight.key not in self.stored:
+            self.by_examples.append(weight.key)
+            values = floats(weight, self.module.blobs).astype(np.float32, copy=False)
+            own, made = ([windows(each[0].float(), shape[2:], stride, dilation) for each in given]
+                         for given in (exact, found))  # fmt: skip
+            moments, crossed = moments_of(own, made)
+            better = fitted(values.reshape(len(values), -1), moments[0], crossed[0])
+            self.stored[weight.key] = stored_as(self._scheme(weight), weight, better.reshape(values.shape), moments)
+        for stored, given in ((self.stored[weight.key], found), (self._plain(weight), plain)):
+            rounded = weight_tensor(stored.floats(), operands[0][1]).reshape(shape)
+            for each in given:
+                each[1] = rounded
+
+
+def _use(matrices: np.ndarray, index: int, operands: Sequence[list[Any]], chosen: Sequence[Tensor] | None) -> None:
+    """Let a rounded program multiply by what is stored, in all examples."""
+    for number, given in enumerate(operands):
+        read = matrices if chosen is None else matrices[chosen[number].numpy()]
+        given[index] = weight_operand(read, given[index], index)
+
+
+def _waits(weight: Weight) -> bool:
+    """Whether a weight is rounded at its product, and not number by number."""
+    if not weight.has_one_layout or any(_is_inside_control_flow(reader.op) for reader in weight.readers):
+        return False
+    return weight.kinds in _WAITING or (weight.kinds == ("conv",) and _is_read_in_order(weight))
 
 
 def _keeps_matrices(op: Operation) -> bool:
@@ -178,22 +248,17 @@ def _keeps_matrices(op: Operation) -> bool:
     return before == after and None not in before
 
 
-def _windowed(weight: Weight) -> list[SSAValue]:
-    """The values by which convolutions read a weight, if nothing else does, and nothing moves its elements; transposed
-    convolutions read it in another way."""
-    found: list[SSAValue] = []
-    for constant in weight.constants:
-        value = constant.results[0]
-        for use in value.uses:
-            is_view = use.operation.has_trait(Reshape)
-            read = use.operation.results[0] if is_view else value
-            readers = list(read.uses) if is_view else [use]
-            if not all(each.operation.name in _WINDOWS and each.index == 1 for each in readers):
-                return []
-            if any(_is_inside_control_flow(each.operation) for each in readers):
-                return []
-            found.append(read)
-    return found
+def _is_read_in_order(weight: Weight) -> bool:
+    """Whether only convolutions read a weight, and nothing moves its elements before; transposed convolutions read it
+    in another way."""
+    uses = [use for constant in weight.constants for use in constant.results[0].uses]
+    while uses:
+        use = uses.pop()
+        if use.operation.has_trait(Reshape):
+            uses.extend(use.operation.results[0].uses)
+        elif use.operation.name not in _WINDOWS:
+            return False
+    return True
 
 
 def _is_inside_control_flow(op: Operation) -> bool:

@@ -3,48 +3,66 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.compression import (
+    BUDGET_SCHEMES,
+    PRESETS,
     Alternative,
     CompressionConfig,
     CompressionReport,
+    CompressionRequest,
     compress_module,
     other_weights,
     weights_of,
     within,
 )
+from patcomp.errors import ConversionWarning
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
 
 if TYPE_CHECKING:
+    from patcomp.compression.measures import Measure, OutputSignal
+    from patcomp.compression.request import Given
     from patcomp.compression.scheme import Scheme, Stored
     from patcomp.compression.weights import Weight
+    from patcomp.emit.examples import Examples
     from patcomp.emit.program import AIProgram
+    from patcomp.targets import Target
 
 STAGE = "compress"
-_MOST = 30
-"""The exponent of 10 for the error of an output that should be zero, or finite."""
+_SPOILED = "rounding by the examples makes an output worse; all weights are rounded to the nearest instead ({})"
 
 
 def compress_program(
     program: AIProgram,
-    config: str | Mapping[str, Any] | Path | CompressionConfig,
+    config: Given,
     budget: str | int | None,
     bits_per_weight: float | None,
     inputs: Any,
     entrypoint: str,
     calibrate: bool,
+    measure: Measure | None,
 ) -> AIProgram:
     """`AIProgram.compress`."""
-    return Plan.of(
-        program, CompressionConfig.of(config), budget, bits_per_weight, inputs, entrypoint, calibrate
-    ).applied()
+    request = CompressionRequest.of(config, target_of(program))
+    given = [each for each in (budget, request.budget, bits_per_weight, request.bits) if each is not None]
+    if len(given) > 1:
+        raise ValueError(f"give one of a budget and bits_per_weight, not {' and '.join(map(str, given))}")
+    budget, bits = (
+        (budget, bits_per_weight) if request.budget is request.bits is None else (request.budget, request.bits)
+    )
+    return Plan.of(program, request.config, budget, bits, inputs, entrypoint, calibrate, measure).applied()
+
+
+def target_of(program: AIProgram) -> Target | None:
+    """The target that a program was converted for, if a converter made it."""
+    return None if program.history is None else program.history.options.target
 
 
 @dataclass(frozen=True)
@@ -56,9 +74,15 @@ class Plan:
     scheme_of: Callable[[Weight], Scheme | None]
     examples: Examples | None
     rounded: Mapping[str, Stored]
-    """The stored forms of weights that the examples rounded, by key."""
+    """The stored forms of weights that are rounded already, by key."""
+    by_examples: Collection[str]
+    """The keys of those that the examples rounded."""
     seconds: float
     """How long it took to make the plan."""
+    notes: Sequence[str] = ()
+    """What the examples were not used for, and why."""
+    signal: OutputSignal | None = None
+    """Measures what the outputs lose by a weight alone; None if the weights themselves are measured."""
 
     @classmethod
     def of(
@@ -70,22 +94,44 @@ class Plan:
         inputs: Any = None,
         entrypoint: str = "main",
         calibrate: bool = True,
+        measure: Measure | None = None,
+        target: Target | None = None,
     ) -> Plan:
-        """A plan from what `AIProgram.compress` takes."""
-        if budget is not None and bits_per_weight is not None:
-            raise ValueError("give a budget or bits_per_weight, not both")
-        started = time.perf_counter()
-        examples = None if inputs is None else Examples.of(program, inputs, entrypoint)
+        """A plan from what `AIProgram.compress` takes.
+
+        Args:
+            target: the device that the program is for; by default that of its conversion.
+        """
+        if measure not in (None, "outputs", "weights"):
+            raise ValueError(f"measure is 'outputs', 'weights' or None, got {measure!r}")
+        if measure == "outputs" and inputs is None:
+            raise ValueError("measure='outputs' needs inputs=, by which the program runs")
+        started, target = time.perf_counter(), target or target_of(program)
+        examples = None
+        if inputs is not None:
+            from patcomp.emit.examples import Examples
+
+            examples = Examples.of(program, inputs, entrypoint)
         scheme_of = config.scheme_of
+        signal = None if examples is None or measure == "weights" else examples.signal(always=measure is not None)
         if budget is not None or bits_per_weight is not None:
-            loss = None if examples is None else examples.lost
-            schemes = within(program.module, budget, config, bits=bits_per_weight, output_loss=loss)
+            schemes = within(program.module, budget, config, bits=bits_per_weight, signal=signal, target=target)
 
             def scheme_of(weight: Weight) -> Scheme | None:
                 return schemes[weight.name]
 
-        rounded = {} if examples is None or not calibrate else examples.rounded(scheme_of)
-        return cls(program, config, scheme_of, examples, rounded, time.perf_counter() - started)
+        weights = list(weights_of(program.module))
+        notes = list(config.misfits(weights))
+        if target is not None:
+            _check_stored(target, weights, scheme_of)
+        if examples is None or not calibrate:
+            return cls(program, config, scheme_of, examples, {}, (), time.perf_counter() - started, notes, signal)
+        found = examples.rounded(scheme_of)
+        if found.spoiled:
+            notes.append(_SPOILED.format("; ".join(found.spoiled)))
+            warnings.warn(notes[-1], ConversionWarning, stacklevel=4)
+        seconds = time.perf_counter() - started
+        return cls(program, config, scheme_of, examples, found.stored, found.by_examples, seconds, notes, signal)
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +153,9 @@ class Plan:
             ValueError: no weight is compressed.
         """
         program, started = self.program, time.perf_counter() - self.seconds
-        module, weights = compress_module(program.module, self.config, self.scheme_of, self.rounded)
+        module, weights = compress_module(
+            program.module, self.config, self.scheme_of, self.rounded, self.by_examples, self.signal
+        )
         known = program.compression
         earlier = [] if known is None else [weight for weight in known.weights if weight.scheme]
         if not any(weight.scheme for weight in weights):
@@ -126,63 +174,29 @@ class Plan:
             kept = {id(blob) for blob in module.blobs}
             gone = [owner for blob in program.module.blobs if id(blob) not in kept for owner in blob.owners]
             history = history.without(gone).followed_by(stage, module)
-        report = CompressionReport([*earlier, *weights], errors, list(other_weights(module, self.config.threshold)))
+        others = list(other_weights(module, self.config.threshold))
+        measure: Measure = "weights" if self.signal is None else "outputs"
+        report = CompressionReport([*earlier, *weights], errors, others, notes=self.notes, measure=measure)
         return replace(program, module=module, history=history, _compression=report)
+
+
+def _check_stored(target: Target, weights: Sequence[Weight], scheme_of: Callable[[Weight], Scheme | None]) -> None:
+    """Check that a target takes the stored forms of all weights.
+
+    Raises:
+        ValueError: it does not.
+    """
+    schemes = {weight.name: scheme.name for weight in weights if (scheme := scheme_of(weight)) is not None}
+    if refused := [f"{name}: {scheme}" for name, scheme in schemes.items() if not target.stores(scheme)]:
+        taken = ", ".join(name for name in dict.fromkeys((*PRESETS, *BUDGET_SCHEMES)) if target.stores(name))
+        shown = ", ".join(refused[:3]) + ", ..." * (len(refused) > 3)
+        raise ValueError(
+            f"the target {target} does not take weights that are stored so: {shown}; it takes {taken}, and '4bit', "
+            f"which is {target.four_bits} for it"
+        )
 
 
 def with_alternatives(program: AIProgram, alternatives: Sequence[Alternative]) -> AIProgram:
     """A compressed program whose report has other ways to compress it, too."""
     assert program.compression is not None
     return replace(program, _compression=replace(program.compression, alternatives=alternatives))
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Example inputs of an entry point, and the program's outputs for each."""
-
-    program: AIProgram
-    entrypoint: str
-    values: Sequence[Mapping[str, Any]]
-    outputs: Sequence[Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> Examples:
-        """Examples from one or a list of them, as `AIProgram.compress` takes them."""
-        from patcomp.evaluate import call_arguments, named_arguments
-
-        is_list = isinstance(inputs, list) and all(isinstance(each, tuple | dict) for each in inputs)
-        several = inputs if is_list else [inputs]
-        signature = program.signature(entrypoint)
-        values = [named_arguments(signature, *call_arguments(each)) for each in several]
-        return cls(program, entrypoint, values, [program.run(each, entrypoint=entrypoint) for each in values])
-
-    def rounded(self, scheme_of: Callable[[Weight], Scheme | None]) -> Mapping[str, Stored]:
-        """The weights, rounded by what the examples show."""
-        from patcomp.emit.calibration import calibrated
-        from patcomp.emit.running import prepared
-        from patcomp.evaluate.machine import operands_of
-
-        graph = self.program.module.graph(self.entrypoint)
-
-        def operands(values: Mapping[str, Any]) -> Callable[[], Sequence[Any]]:
-            return lambda: operands_of(graph, *prepared(self.program, values, self.entrypoint, {}))
-
-        return calibrated(self.program.module, self.entrypoint, scheme_of, [operands(each) for each in self.values])
-
-    def psnr(self, module: IRModule) -> dict[str, float]:
-        """How far each output of a changed program is from the program's own, in dB, on the evaluator; of several
-        examples, the worst."""
-        from patcomp.evaluate import compare
-        from patcomp.evaluate.element_types import to_tensor
-
-        worst: dict[str, float] = {}
-        for values, outputs in zip(self.values, self.outputs, strict=True):
-            made = replace(self.program, module=module).run(values, entrypoint=self.entrypoint)
-            for name, exact in outputs.items():
-                found = compare(name, "evaluator", to_tensor(exact), to_tensor(made[name])).psnr
-                worst[name] = min(found, worst.get(name, found))
-        return worst
-
-    def lost(self, module: IRModule) -> float:
-        """The squared errors of the outputs over their squared peaks."""
-        return sum(10 ** min(-psnr / 10, _MOST) for psnr in self.psnr(module).values())

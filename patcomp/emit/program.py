@@ -29,7 +29,8 @@ from patcomp.ir.verify import verify
 from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
-    from patcomp.compression import CompressionConfig, CompressionReport
+    from patcomp.compression import CompressionReport, Measure
+    from patcomp.compression.request import Given
     from patcomp.evaluate import Verification
     from patcomp.ir.coreai_op import CoreaiOp
     from patcomp.questions.audit import Audit
@@ -309,12 +310,13 @@ class AIProgram(Questions):
 
     def compress(
         self,
-        config: str | Mapping[str, Any] | Path | CompressionConfig = "w8",
+        config: Given = "w8",
         *,
         budget: str | int | None = None,
         bits_per_weight: float | None = None,
         inputs: Any = None,
         calibrate: bool = True,
+        measure: Measure | None = None,
         entrypoint: str = "main",
     ) -> AIProgram:
         """A program with smaller weights; this program does not change.
@@ -327,25 +329,30 @@ class AIProgram(Questions):
         describes each weight, and its last stage is `compress`.
 
         Args:
-            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md),
+            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md);
+                `"4bit"`, which means what suits the target of the conversion; a budget (`"4.5bits"`, `"60%"`);
                 a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
                 of a TOML file with such a mapping. Names take precedence over kinds, and kinds over the scheme of all.
             budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
                 then chosen, except those that the config gives to kinds or names.
             bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
             inputs: example inputs, as in `run`, or a list of several, each a tuple or a mapping, which should be like
-                those that the program will see. The report then has the lowest PSNR of each output, and a budget weighs
-                errors by the loss of the outputs, which runs the program once for each weight.
-            calibrate: whether the inputs also determine how weights of products are rounded.
+                those that the program will see. The report then has the lowest PSNR of each output.
+            calibrate: whether the inputs also determine how weights of products are rounded. If an output then becomes
+                worse than without them, beyond chance, all weights are rounded to the nearest; a warning and
+                `compression.notes` say so.
+            measure: what the report and a budget go by: `"outputs"`, what the outputs lose if a weight alone is
+                compressed, which runs the part of the program behind each weight; or `"weights"`, what the channels of
+                the weight lose. By default outputs, if there are inputs and the program is not very large.
             entrypoint: the graph that runs with the inputs.
 
         Raises:
             ValueError: a scheme, kind or name does not exist, a weight has NaN or infinities, the budget cannot be met,
-                or no weight is left to compress.
+                the target does not take a scheme, no weight is left to compress, or `measure` does not fit.
         """
         from patcomp.emit.compressed import compress_program
 
-        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate)
+        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
         """A program for fixed sizes; it shares the weights with this program, which does not change.

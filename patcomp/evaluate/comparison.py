@@ -191,16 +191,22 @@ def _error(
     }
     if difference.numel() == 0:
         return OutputError(name, backend, 0.0, 0.0, math.inf, **common)
-    worst, scale, error = float(difference.max()), _scale(reference), float((difference**2).mean())
-    psnr = (
-        math.inf
-        if error == 0
-        else 20 * math.log10(max(scale, 1e-300)) - 10 * math.log10(error)
-        if math.isfinite(error)
-        else -math.inf
-    )
+    worst, scale, psnr = float(difference.max()), _scale(reference), _psnr(difference, reference)
     relative = worst / scale if scale else worst
     return OutputError(name, backend, worst, relative, psnr, median_rel=_median_error(difference, reference), **common)
+
+
+def psnr_of(reference: Tensor, given: Tensor) -> float:
+    """The peak signal-to-noise ratio of an output in dB; infinite if it is exact."""
+    return _psnr(_difference(reference, given), reference)
+
+
+def _psnr(difference: Tensor, reference: Tensor) -> float:
+    error = float((difference**2).mean()) if difference.numel() else 0.0
+    if error == 0:
+        return math.inf
+    scale = max(_scale(reference), 1e-300)
+    return 20 * math.log10(scale) - 10 * math.log10(error) if math.isfinite(error) else -math.inf
 
 
 def _median_error(difference: Tensor, reference: Tensor) -> float:

@@ -103,9 +103,10 @@ def convert_language_model(
         allow_unexpected: the same for weights of a folder that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the checkpoint's folder.
         quantize_embeddings: whether the table of embeddings of the Neural Engine's form is of int8, with one scale.
-        compress: how small the weights become: `"4bit"` (integers in blocks of 32, the head in 8 bits), `"8bit"`, the
-            name of another scheme, a config, or a budget, `"4.5bits"` or `"30%"` (docs/compression.md). None leaves
-            them as they are. The program is compared with the model before its weights are compressed.
+        compress: how small the weights become: `"4bit"` (for the GPU integers in blocks of 32, the head in 8 bits; for
+            the Neural Engine palettes of 32 channels, and the table of embeddings as it is), `"8bit"`, the name of
+            another scheme, a config, or a budget, `"4.5bits"` or `"30%"` (docs/compression.md). None leaves them as
+            they are. The program is compared with the model before its weights are compressed.
         calibrate: the path of a text, or token ids, like what the model will read: weights are then rounded so that the
             outputs of products stay (GPTQ), which halves the rise of the loss or better. At most 16 parts of 512 tokens
             are read, spread over the text.
@@ -156,7 +157,7 @@ def convert_language_model(
     wide = names_of(float32)
     if wide and (dtype == "float32" or target == "neural_engine"):
         raise LanguageModelError("float32= goes with dtype='float16' or 'bfloat16', and with target='gpu'")
-    compression = None if compress is None else CompressionRequest.of(compress)
+    compression = None if compress is None else CompressionRequest.of(compress, target)
     word = None if compression is None else compression.text
     if calibrate is not None and (compression is None or target == "neural_engine"):
         raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")

@@ -24,7 +24,9 @@ from patcomp.language.bundle import Bundle
 from patcomp.language.contract import TABLE_FILE
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quality import QualityReport, measured, plan_of
+from patcomp.language.static_run import sizes_of
 from patcomp.language.text_loss import Text
+from patcomp.targets import GPU, NEURAL_ENGINE, Target
 
 
 def compressed(
@@ -34,16 +36,22 @@ def compressed(
 
     Args:
         program: the program, which is not changed.
-        request: how small the weights become; `4bit` leaves the head in 8 bits.
+        request: how small the weights become; `4bit` leaves the head in 8 bits, where it means integers.
         vocabulary: the number of tokens, by which the head is known.
         calibration: a text by which weights are rounded.
     """
     return applied(plan_for(program, request, vocabulary, calibration))
 
 
-def plan_for(program: AIProgram, request: CompressionRequest, vocabulary: int, calibration: Text | None = None) -> Plan:
-    """How `compressed` compresses a program."""
-    return plan_of(program, _with_head(program, request, vocabulary), calibration)
+def plan_for(
+    program: AIProgram,
+    request: CompressionRequest,
+    vocabulary: int,
+    calibration: Text | None = None,
+    target: Target | None = None,
+) -> Plan:
+    """How `compressed` compresses a program; the target is by default that of its conversion."""
+    return plan_of(program, _with_head(program, request, vocabulary), calibration, target)
 
 
 def applied(plan: Plan) -> AIProgram:
@@ -75,10 +83,11 @@ def compress_bundle(
             the text is too short, or the bundle does not take it.
         ValueError: `compress` is no scheme, config or budget, or no weight can be compressed.
     """
-    place, request, opened = Path(out), CompressionRequest.of(compress), _Opened.of(bundle)
+    place, opened = Path(out), _Opened.of(bundle)
+    request = CompressionRequest.of(compress, opened.target)
     _check_free(place)
     calibration = None if calibrate is None else opened.text(calibrate)
-    made = compressed(opened.program, request, opened.vocabulary, calibration)
+    made = applied(plan_for(opened.program, request, opened.vocabulary, calibration, opened.target))
     return opened.written(made, request, place, writer)
 
 
@@ -110,14 +119,15 @@ def measure_compression(
     Raises:
         LanguageModelError, ValueError: as `compress_bundle`.
     """
-    requests, opened = [CompressionRequest.of(each) for each in compress], _Opened.of(bundle)
+    opened = _Opened.of(bundle)
+    requests = [CompressionRequest.of(each, opened.target) for each in compress]
     if out is not None:
         _check_free(Path(out))
     calibration = None if calibrate is None else opened.text(calibrate)
     program = opened.program
 
     def plan(request: CompressionRequest) -> Callable[[], Plan]:
-        return lambda: plan_for(program, request, opened.vocabulary, calibration)
+        return lambda: plan_for(program, request, opened.vocabulary, calibration, opened.target)
 
     plans = {request.text: plan(request) for request in requests}
     report, made = measured(program, opened.text(text), plans, by_layer=by_layer, started=progress)
@@ -153,6 +163,11 @@ class _Opened:
             )
         asset = load(bundle.asset)
         return cls(bundle, AIProgram(asset.module, initial_state=asset.initial_state), described)
+
+    @property
+    def target(self) -> Target:
+        """The device that the bundle is for: only the Neural Engine's form has functions of fixed sizes."""
+        return NEURAL_ENGINE if sizes_of(self.program.entrypoints) else GPU
 
     @property
     def vocabulary(self) -> int:

@@ -12,6 +12,7 @@ from patcomp.compression import Alternative, CompressionRequest
 from patcomp.emit.compressed import Plan, with_alternatives
 from patcomp.ir.tables import text_of
 from patcomp.language.text_loss import Reading, Text
+from patcomp.targets import Target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,17 +82,20 @@ class QualityReport:
         return made
 
 
-def plan_of(program: AIProgram, request: CompressionRequest, calibration: Text | None) -> Plan:
+def plan_of(
+    program: AIProgram, request: CompressionRequest, calibration: Text | None, target: Target | None = None
+) -> Plan:
     """How a program is compressed.
 
     Args:
         program: the program.
         request: what is asked for.
         calibration: a text by which weights are rounded, and a budget chooses schemes.
+        target: the device that the program is for; by default that of its conversion.
     """
     examples = None if calibration is None else calibration.examples(program)
     entrypoint = "main" if calibration is None else calibration.entrypoint
-    return Plan.of(program, request.config, request.budget, request.bits, examples, entrypoint)
+    return Plan.of(program, request.config, request.budget, request.bits, examples, entrypoint, target=target)
 
 
 def measured(

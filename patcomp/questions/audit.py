@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from patcomp.compression.scheme import name_of, reads_stored
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.half import beyond_half
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.types import BIT_WIDTHS, HandleType, TensorType, element_name, shape_of
 from patcomp.ir.weights import stored_weights
-from patcomp.ir.xdsl import Operation, SSAValue, ops_inside
+from patcomp.ir.xdsl import Operation, SSAValue, maker_of, ops_inside
 from patcomp.patterns import RuleSet
 from patcomp.questions.regions import INDICES, Regions
 from patcomp.targets import Target
@@ -146,11 +147,35 @@ def _places(ops: Collection[Operation]) -> tuple[str, ...]:
 _Problem = tuple[str, Operation, tuple[str, ...], bool]
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """The weights of a program in few bits: the values that stand for them, and the ops that make floats."""
+
+    parts: frozenset[SSAValue]
+    unpacked: tuple[Operation, ...]
+
+    @classmethod
+    def of(cls, module: IRModule) -> _Stored:
+        """Of weights whose data are constants; what computed integers stand for is no weight."""
+        parts, unpacked = set[SSAValue](), []
+        for op in ops_inside(module.op):
+            if reads_stored(op) and (op.operands[0] in parts or _is_constant(op.operands[0])):
+                parts.update(value for value in op.operands if value in parts or _is_constant(value))
+                if any(reads_stored(use.operation) for use in op.results[0].uses):
+                    parts.add(op.results[0])
+                else:
+                    unpacked.append(op)
+        return cls(frozenset(parts), tuple(unpacked))
+
+
 def _problems(
     module: IRModule, target: Target, mending: Mapping[str, tuple[str, ...]], composites: Mapping[str, str]
 ) -> Iterator[_Problem]:
     """Each problem: what it is, its op, the rules that rewrite such ops, and whether it is advice."""
-    wants = target.wants
+    wants, stored = target.wants, _Stored.of(module)
+    for op in stored.unpacked:
+        if not target.stores(name := name_of(op)):
+            yield f"weights stored as {name}", op, (), False
     for graph in module.graphs:
         for argument in graph.regions[0].block.args:
             for what, mended_by, advice in _of_value(argument, target):
@@ -165,6 +190,8 @@ def _problems(
             for what in _of_strides(op, target):
                 yield what, op, (), True
             for result in op.results:
+                if result in stored.parts:
+                    continue
                 for what, mended_by, advice in _of_value(result, target):
                     yield what, op, mended_by, advice
     for graph in module.entry_graphs:
@@ -173,6 +200,10 @@ def _problems(
         for value in (*block.args, *block.last_op.operands):
             if (size := _row_bytes(value, wants.min_width)) % wants.row_bytes:
                 yield f"an input or output with rows of {size} bytes, not of {wants.row_bytes}", graph, (), True
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return (maker := maker_of(value)) is not None and is_constant(maker)
 
 
 def _row_bytes(value: SSAValue, least: int) -> int:

@@ -42,11 +42,13 @@ function overview() {
 function compression(report) {
   if (!report) return [];
   const rows = report.weights.map((each) => [each.name, each.scheme || "-", size(each.before), size(each.after),
-    each.psnr === null ? "-" : digits(each.psnr), each.kinds.join(", "), each.shape.join("x")]);
+    each.signal === null ? "-" : digits(each.signal), each.kinds.join(", "), each.shape.join("x")]);
   const tried = report.alternatives;
   return [element("h3", {}, [`Compressed: ${size(report.before)} become ${size(report.after)}`]),
     ...(tried.length ? [paragraph("The rise of the loss on the text, by the size of the weights:"), plot(tried)] : []),
-    table(["weight", "scheme", "#size", "#becomes", "#PSNR, dB", "read by", "shape"], rows),
+    table(["weight", "scheme", "#size", "#becomes", "#signal, dB", "read by", "shape"], rows),
+    paragraph(report.measure === "outputs" ? "Signal: of the outputs for the examples, if this weight alone is compressed."
+      : "Signal: of the weight's own channels, which need not be that of the outputs."),
     ...Object.entries(report.output_psnr).map(([name, psnr]) =>
       paragraph(`Output ${name}: ${digits(psnr)} dB against the program before.`))];
 }

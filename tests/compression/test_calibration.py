@@ -260,7 +260,7 @@ def test_modules_of_one_graph_are_rounded_by_their_own_inputs() -> None:
     small, wanted = (each.compress("w2_block32", inputs=(x,)).compression for each in (outlined, plain))
     assert small is not None
     assert wanted is not None
-    assert [each.psnr for each in small.weights] == pytest.approx([each.psnr for each in wanted.weights], abs=0.1)
+    assert [each.signal for each in small.weights] == pytest.approx([each.signal for each in wanted.weights], abs=0.1)
 
 
 class Experts(nn.Module):
@@ -319,9 +319,9 @@ def test_weights_of_loops_are_rounded_to_the_nearest() -> None:
 
     x = inputs_of_low_rank(32, 64)
     program = converted(Loop(), x)
-    near, small = program.compress("w4"), program.compress("w4", inputs=(x,))
+    near, small = program.compress("w4"), program.compress("w4", inputs=(x,), measure="weights")
     weights = [
-        {each.name: each.psnr for each in made.compression.weights} for made in (near, small) if made.compression
+        {each.name: each.signal for each in made.compression.weights} for made in (near, small) if made.compression
     ]
     inside, behind = (next(name for name in weights[0] if part in name) for part in ("inside", "behind"))
     assert weights[0][inside] == weights[1][inside]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.compression import psnr
+from patcomp.compression.measures import relative_error
 from patcomp.compression.scheme import Layout, Scheme
 from patcomp.evaluate.stored_weights import blockwise_shift_scale, lut_to_dense
 from patcomp.ir import parts
@@ -23,11 +23,11 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_of_a_weight(name: str, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float16)
     whole = Scheme.parse(name).store(weight, layout, np.dtype("f2"))
-    floats, quality = whole.floats(), psnr(weight, whole)
+    floats, quality = whole.floats(), relative_error(weight, whole, layout)
     monkeypatch.setattr(parts, "_PART", 500)
     cut = Scheme.parse(name).store(weight, layout, np.dtype("f2"))
     assert np.array_equal(cut.floats(), floats)
-    assert psnr(weight, cut) == pytest.approx(quality)
+    assert relative_error(weight, cut, layout) == pytest.approx(quality)
 
 
 @pytest.mark.usefixtures("in_small_parts")

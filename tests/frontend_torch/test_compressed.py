@@ -158,7 +158,7 @@ def test_a_compressed_weight_keeps_its_bits(scheme: str, native: Native, tmp_pat
     assert program.compression is not None
     (reported,) = program.compression.weights
     assert (reported.scheme, reported.kinds, reported.shape) == (NAMES[scheme], ("matmul",), (ROWS, COLUMNS))
-    assert reported.psnr is None
+    assert reported.signal is None
     program.save_asset(tmp_path / "small.aimodel")
     size = sum(file.stat().st_size for file in (tmp_path / "small.aimodel").rglob("*") if file.is_file())
     others = sum(value.numel() for value in buffers.values() if value.is_floating_point() and value.dim() > 1) * 4

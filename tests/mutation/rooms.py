@@ -47,9 +47,18 @@ ROOMS = {
     "questions": Room(
         ("patcomp/questions/*.py",),
         (
-            "tests/test_audit*.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
+            "tests/test_audit*.py", "tests/compression/test_targets.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
             f"{_TORCH}/test_questions.py",
         ),
+    ),
+    "compression": Room(
+        (
+            *(f"patcomp/compression/{name}.py" for name in ("budget", "config", "measures", "report", "request")),
+            *(f"patcomp/emit/{name}.py" for name in ("calibration", "examples")),
+            *(f"patcomp/evaluate/{name}.py" for name in ("resumed", "two_roundings")),
+        ),
+        ("tests/compression/test_*.py",),
+        left_out=("test_the_program_computes_with_the_stored_weights",),
     ),
     "patterns": Room(("patcomp/patterns/*.py",), ("tests/patterns/test_[!s]*.py", "tests/patterns/test_selftest.py")),
     "writes": Room(

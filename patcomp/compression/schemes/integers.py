@@ -126,6 +126,9 @@ class Integers(Scheme):
         scales = self._scales(weight.reshape(parts).transpose(together).reshape([*shape, -1]), round_to)
         return self._integers(weight, _spread(scales, weight.shape)), scales
 
+    def fitting(self, shape: Sequence[int], layout: Layout) -> Integers:
+        return Integers(f"w{self.bits}", self.bits) if self.block and shape[layout.summed] % self.block else self
+
     def for_places(self, count: int) -> Self:
         return replace(self, block=self.block * count)
 

@@ -127,6 +127,10 @@ class Palette(Scheme):
         blocks = [groups if dim == axis else 1 for dim in range(weight.ndim)]
         return Indices(values, np.stack(tables).reshape([*blocks, -1, 1]), axis, self.bits)
 
+    def fitting(self, shape: Sequence[int], layout: Layout) -> Palette:
+        fits = not shape[layout.channels] % (self.group or self.vector)
+        return self if fits else Palette(f"pal{self.bits}", self.bits)
+
     @property
     def goes_by_inputs(self) -> bool:
         return self.vector == 1

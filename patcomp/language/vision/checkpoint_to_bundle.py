@@ -133,7 +133,7 @@ def convert_vision_language_model(
         check_weight_files(source, config)
     elif allowed.missing or allowed.unexpected:
         raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
-    request = None if compress is None else CompressionRequest.of(compress)
+    request = None if compress is None else CompressionRequest.of(compress, "gpu")
     settings = _settings(image_processor, source)
     words = chosen_tokenizer(tokenizer, source, trust_remote_code=False)
     options = {
