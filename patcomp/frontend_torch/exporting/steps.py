@@ -25,7 +25,7 @@ from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import draft_export, open_layouts, quiet
+from patcomp.pytorch import callers_defaults, draft_export, open_layouts, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 
@@ -86,7 +86,7 @@ def export(
         [_strictly] if strict else [_plainly, _with_constants, _strictly, *([_as_a_draft] if draft else [])]
     )
     failures: list[BaseException] = []
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, callers_defaults():
         registered(call[:2])
         for step in steps:
             try:
