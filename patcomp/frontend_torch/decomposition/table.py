@@ -40,6 +40,16 @@ PRESERVED = (
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
+REPLACED = (
+    "aten._weight_norm_interface",
+    "aten.celu",
+    "aten.elu",
+    "aten.isin.Tensor_Tensor",
+    "aten.multilabel_margin_loss_forward",
+    "aten.threshold",
+)
+"""Ops whose decompositions by PyTorch compute other numbers than the ops; those of the catalog take their places."""
+
 PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
 """The same of libraries, which may be absent."""
 
@@ -48,7 +58,8 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
     Use it as `exported.run_decompositions(get_decomp_table())`. It adds a decomposition of `aten.copy`, because PyTorch
-    loses the element type and shape of a buffer when a value of another type or shape is copied into it.
+    loses the element type and shape of a buffer when a value of another type or shape is copied into it. Some of
+    PyTorch's decompositions compute other numbers than the ops (docs/export.md lists them); the table has others.
     """
     table = torch.export.default_decompositions()
     for name in PRESERVED:
@@ -56,7 +67,15 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     for op in _of_libraries():
         table.pop(op, None)
     table[torch.ops.aten.copy.default] = _copy
+    table.update(_replaced())
     return table  # type: ignore[return-value]
+
+
+def _replaced() -> dict[OpOverload, Callable[..., Any]]:
+    from patterns_catalog import default_decompositions  # an import needs them only for ops without a rule
+
+    rules = default_decompositions().decompositions()
+    return {overload_of(name): rules[name].function for name in REPLACED}  # type: ignore[misc]
 
 
 def _of_libraries() -> list[OpOverload]:
