@@ -163,7 +163,13 @@ def _outside(entry_point: str) -> Any:
         return ENTRY_POINTS[entry_point](Path(folder))
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+OFTEN = ("autocast", "FakeTensorMode", "default dtype", "default device", "precision", "function mode", "dispatch mode")
+"""The settings under which CI runs all entry points."""
+
+
+@pytest.mark.parametrize(
+    "setting", [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in SETTINGS]
+)
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 def test_results_do_not_depend_on_settings(
     entry_point: str, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,10 +45,16 @@ REPLACED = (
     "aten.celu",
     "aten.elu",
     "aten.isin.Tensor_Tensor",
+    "aten.mish_backward",
+    "aten.mse_loss_backward",
     "aten.multilabel_margin_loss_forward",
     "aten.threshold",
+    "aten.threshold_backward",
 )
 """Ops whose decompositions by PyTorch compute other numbers than the ops; those of the catalog take their places."""
+
+REFUSED = ("aten.logit_backward", "aten.smooth_l1_loss_backward")
+"""Ops whose decompositions by PyTorch compute other numbers, and for which the catalog has none."""
 
 PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
 """The same of libraries, which may be absent."""
@@ -62,7 +68,7 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     PyTorch's decompositions compute other numbers than the ops (docs/export.md lists them); the table has others.
     """
     table = torch.export.default_decompositions()
-    for name in PRESERVED:
+    for name in (*PRESERVED, *REFUSED):
         table.pop(overload_of(name), None)  # to read the table would take long: it looks for operators of all libraries
     for op in _of_libraries():
         table.pop(op, None)
@@ -106,7 +112,7 @@ def current_table() -> Table:
 @lru_cache(maxsize=1)
 def _table_of(registered: Registrations) -> Table:
     functions = python_decompositions()
-    for name in PRESERVED:
+    for name in (*PRESERVED, *REFUSED):
         functions.pop(overload_of(name), None)
     functions[torch.ops.aten.copy.default] = _copy
     for op in set(registered.custom_composites).difference(_of_libraries()):
