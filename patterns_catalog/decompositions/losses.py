@@ -104,3 +104,27 @@ def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tupl
     elif self.dim() < 2:
         losses = losses.squeeze(0)
     return losses, is_target.to(self.dtype).reshape(target.shape)
+
+
+@decomposition("aten.multi_margin_loss", examples=[
+    example("3x4xf32", "3xsi64[0,3]"), example("4xf32", "si64[0,3]", 2, 0.5, "4xf32[0,1]", 0),
+    example(torch.tensor([[torch.nan, 1.0, 0.5]]), "1xsi64[1,2]", 1, 1.0, None, 2),
+])  # fmt: skip
+def multi_margin_loss(
+    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """max(0, margin - x[target] + x[other]) ** p / classes, summed over the other classes of a sample.
+
+    NaN adds nothing, as in eager PyTorch, unlike in its decomposition.
+    """
+    x, place = torch.atleast_2d(self), target.reshape(-1, 1)
+    classes = x.size(1)
+    apart = margin - x.gather(1, place) + x
+    terms = apart if p == 1 else apart * apart
+    if weight is not None:
+        terms = terms * weight[place]
+    others = torch.arange(classes, device=target.device) != place
+    losses = torch.where((apart > 0) & others, terms, 0).sum(1) / classes
+    if reduction:
+        return losses.mean() if reduction == 1 else losses.sum()
+    return losses.reshape(target.shape)
