@@ -40,10 +40,12 @@ PRESERVED = (
 )
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
+PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
+"""The same of libraries, which may be absent."""
+
 REPLACED = (
     "aten._weight_norm_interface",
     "aten.celu",
-    "aten.elu",
     "aten.isin.Tensor_Tensor",
     "aten.mish_backward",
     "aten.mse_loss_backward",
@@ -56,16 +58,13 @@ REPLACED = (
 REFUSED = ("aten.logit_backward", "aten.smooth_l1_loss_backward")
 """Ops whose decompositions by PyTorch compute other numbers, and for which the catalog has none."""
 
-PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
-"""The same of libraries, which may be absent."""
-
 
 def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
     Use it as `exported.run_decompositions(get_decomp_table())`. It adds a decomposition of `aten.copy`, because PyTorch
-    loses the element type and shape of a buffer when a value of another type or shape is copied into it. Some of
-    PyTorch's decompositions compute other numbers than the ops (docs/export.md lists them); the table has others.
+    loses the element type and shape of a buffer when a value of another type or shape is copied into it. It replaces or
+    leaves out those of PyTorch's that compute other numbers than their ops; docs/conversion-workflows.md lists them.
     """
     table = torch.export.default_decompositions()
     for name in (*PRESERVED, *REFUSED):
