@@ -7,11 +7,13 @@ import inspect
 import logging
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -45,7 +47,9 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
+from torch.utils import _device as torch_device
 from torch.utils import _pytree as pytree
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_traces
 from torch.utils._pytree import tree_map, tree_map_only
@@ -76,7 +80,9 @@ __all__ = [
     "asking",
     "base_name",
     "bound_sympy",
+    "callers_defaults",
     "can_decompose",
+    "default_settings",
     "draft_export",
     "draft_report",
     "elementwise_dtypes",
@@ -353,21 +359,149 @@ def all_schemas() -> list[Any]:
     return torch._C._jit_get_all_schemas()
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of the process that decompositions, or the numbers of operators, depend on."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], object]
+    default: Any
+
+
+def _precisions() -> Iterator[_Setting]:
+    """In which type oneDNN multiplies float32 numbers."""
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):  # PyTorch 2.8
+        yield _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
+        return
+
+    def get(op: str) -> str:
+        found: str = torch._C._get_fp32_precision_getter("mkldnn", op)
+        return "ieee" if found == "none" else found
+
+    for op in ("matmul", "conv", "rnn"):
+        yield _Setting(partial(get, op), partial(torch._C._set_fp32_precision_setter, "mkldnn", op), "ieee")
+
+
+_DEFAULT_DTYPE = _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32)
+_SETTINGS = (
+    _DEFAULT_DTYPE,
+    _Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0),
+    *_precisions(),
+    _Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
+    _Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, True),
+    _Setting(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, True),
+    _Setting(torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math, True),
+    _Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, True),
+)
+
+
 def has_default_settings() -> bool:
-    """Whether this thread has PyTorch's default settings, as far as a decomposition may read them."""
+    """Whether this thread has PyTorch's default settings, as far as decompositions and numbers depend on them."""
+    return _has_no_modes() and all(each.get() == each.default for each in _SETTINGS)
+
+
+def _has_no_modes() -> bool:
     return (
-        torch.get_default_dtype() is torch.float32
-        and not torch.are_deterministic_algorithms_enabled()
-        and not torch.is_inference_mode_enabled()
+        not torch.is_inference_mode_enabled()
         and not torch._C._is_any_autocast_enabled()
         and not torch._C._len_torch_function_stack()  # of modes, such as that of torch.set_default_device
         and not torch._C._len_torch_dispatch_stack()
-        and torch._C._get_mkldnn_enabled()
-        and torch._C._get_flash_sdp_enabled()
-        and torch._C._get_mem_efficient_sdp_enabled()
-        and torch._C._get_math_sdp_enabled()
-        and torch._C._get_cudnn_sdp_enabled()
     )
+
+
+@contextmanager
+def default_settings() -> Iterator[None]:
+    """PyTorch's default settings, whatever the caller has chosen: what patcomp computes does not depend on them.
+
+    These are autocast, inference mode, the modes of `torch.overrides` and `torch.utils._python_dispatch` (such as
+    `FakeTensorMode`), the default device and `_SETTINGS`. Those of the process are the default for all threads as long
+    as any thread is in a block.
+    """
+    with _without_modes(), _DEFAULTS:
+        yield
+
+
+@contextmanager
+def callers_defaults() -> Iterator[None]:
+    """The default dtype and device that the caller has chosen, inside of `default_settings` too, to run a model.
+
+    A model makes tensors of the default dtype and device. Autocast and modes around the call are not part of the model.
+    """
+    device = _device.get() or _default_device()
+    with _without_modes(), _DEFAULTS.suspended(), nullcontext() if device is None else torch.device(device):
+        yield
+
+
+_device: ContextVar[torch.device | None] = ContextVar("_device", default=None)
+"""The default device of the caller, inside of `default_settings`."""
+
+
+def _default_device() -> torch.device | None:
+    """The default device; None if the user has chosen none."""
+    stack = range(torch._C._len_torch_function_stack())
+    modes = (torch._C._get_function_stack_at(index) for index in stack)
+    return next((mode.device for mode in modes if isinstance(mode, DeviceContext)), None)
+
+
+@contextmanager
+def _without_modes() -> Iterator[None]:
+    if _has_no_modes():
+        yield
+        return
+    token = _device.set(_device.get() or _default_device())
+    modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    current, torch_device.CURRENT_DEVICE = torch_device.CURRENT_DEVICE, None
+    grad = torch.is_grad_enabled()
+    try:
+        with (
+            outside_of_traces(), torch._C._DisableAutocast(), torch.inference_mode(False),
+            torch.set_grad_enabled(grad),  # the line before enables it
+        ):  # fmt: skip
+            yield
+    finally:
+        torch_device.CURRENT_DEVICE = current
+        for mode in reversed(modes):
+            torch._C._push_on_torch_function_stack(mode)
+        _device.reset(token)
+
+
+class _Defaults:
+    """A context with the defaults of the process. The first block that is entered stores the user's settings, and the
+    last one that is left restores them."""
+
+    def __init__(self) -> None:
+        self._turn, self._blocks = threading.Lock(), 0
+        self._changed: list[tuple[_Setting, Any]] = []
+
+    def __enter__(self) -> None:
+        with self._turn:
+            self._blocks += 1
+            if self._blocks == 1:
+                found = [(each, each.get()) for each in _SETTINGS]
+                self._changed = [(each, value) for each, value in found if value != each.default]
+                for each, _ in self._changed:
+                    each.set(each.default)
+
+    def __exit__(self, *error: object) -> None:
+        with self._turn:
+            self._blocks -= 1
+            if not self._blocks:
+                for each, value in self._changed:
+                    each.set(value)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """The user's default dtype inside of a block."""
+        inside = torch.get_default_dtype()
+        chosen = [value for each, value in self._changed if self._blocks and each is _DEFAULT_DTYPE]
+        torch.set_default_dtype(*chosen or [inside])
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(inside)
+
+
+_DEFAULTS = _Defaults()
 
 
 @dataclass(frozen=True, eq=False)

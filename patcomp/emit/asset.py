@@ -25,6 +25,7 @@ from patcomp.emit.hand_over import HandOver, hand_over_text
 from patcomp.emit.loaded import LoadedModel, checked
 from patcomp.emit.metadata import creation_date, described, set_creation_date
 from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
+from patcomp.emit.settings import default_settings
 from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
 from patcomp.emit.written import module_of, written_in_python
 from patcomp.errors import AssetError as AssetError
@@ -187,18 +188,19 @@ class Asset:
         for name, value in given.items():
             if not getattr(value, "is_contiguous", lambda: True)():  # of a tensor, only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
-        start = self.new_state(entrypoint) if function.desc.state_names else {}
-        values, contents = checked(function, inputs, {**start, **given}, entrypoint)
-        buffers = {name: tools.NDArray(as_array(value).copy()) for name, value in contents.items()}
-        arrays = {name: tools.NDArray(as_array(value)) for name, value in values.items()}
-        outputs = self._loaded.call(function, arrays, buffers)
-        if state is not None:
-            for name, buffer in buffers.items():
-                old, new = given.get(name), buffer.numpy()
-                if isinstance(old, np.generic) or getattr(old, "shape", None) != new.shape:
-                    state[name] = np.array(new)  # the given array, if any, has another shape
-                else:
-                    np.copyto(as_array(old), new)
+        with default_settings():
+            start = self.new_state(entrypoint) if function.desc.state_names else {}
+            values, contents = checked(function, inputs, {**start, **given}, entrypoint)
+            buffers = {name: tools.NDArray(as_array(value).copy()) for name, value in contents.items()}
+            arrays = {name: tools.NDArray(as_array(value)) for name, value in values.items()}
+            outputs = self._loaded.call(function, arrays, buffers)
+            if state is not None:
+                for name, buffer in buffers.items():
+                    old, new = given.get(name), buffer.numpy()
+                    if isinstance(old, np.generic) or getattr(old, "shape", None) != new.shape:
+                        state[name] = np.array(new)  # the given array, if any, has another shape
+                    else:
+                        np.copyto(as_array(old), new)
         return outputs
 
     def evaluate(
@@ -220,7 +222,8 @@ class Asset:
         """
         from patcomp.emit.evaluated import evaluated
 
-        return evaluated(self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint)
+        with default_settings():
+            return evaluated(self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint)
 
     @property
     def function_names(self) -> list[str]:

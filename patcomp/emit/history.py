@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from patcomp.emit.replacement import check_writable
+from patcomp.emit.settings import default_settings
 from patcomp.emit.stages import Stages
 from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
@@ -102,7 +103,8 @@ class History(ABC):
 
     def specialize(self, module: IRModule, entrypoint: str, variants: Mapping[str, Sizes]) -> IRModule:
         """A module in which variants replace an entry point."""
-        return specialize(module, entrypoint, variants, self.rules, self.options)
+        with default_settings():
+            return specialize(module, entrypoint, variants, self.rules, self.options)
 
     def html(self, program: Any, **options: Any) -> str:
         """The HTML report of a program with this history."""
@@ -138,9 +140,10 @@ class History(ABC):
         Raises:
             LookupError: the conversion depends on weights that are gone.
         """
-        compilation = run_pipeline(
-            self.imported(), self.rules, self.options, after_stage=after_stage, only_before=only_before
-        )
+        with default_settings():
+            compilation = run_pipeline(
+                self.imported(), self.rules, self.options, after_stage=after_stage, only_before=only_before
+            )
         for now, then in zip(compilation.reports, self.reports if self.later else (), strict=False):
             if (now.ops_after, now.statistics.fired) != (then.ops_after, then.statistics.fired):
                 raise LookupError(

@@ -20,6 +20,7 @@ from patcomp.emit.history import History, Questions, known
 from patcomp.emit.interface import entry_signature
 from patcomp.emit.metadata import entries_of
 from patcomp.emit.notebook import html_summary
+from patcomp.emit.settings import default_settings
 from patcomp.emit.signature import EntrySignature, ModelCall
 from patcomp.emit.summary import Summary, weight_sizes
 from patcomp.emit.variants import static_variants
@@ -119,8 +120,10 @@ class AIProgram(Questions):
         """
         chosen = chosen_target(target)
         assert chosen is not None
-        overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=chosen.wants.only_half)
-        return known(self.history).audit(self.module, chosen, overflows)
+        half = chosen.wants.only_half
+        with default_settings():
+            overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
+            return known(self.history).audit(self.module, chosen, overflows)
 
     def _graph(self, entrypoint: str) -> CoreaiOp:
         """The graph of an entry point.
@@ -160,7 +163,8 @@ class AIProgram(Questions):
             KeyError: there is no such entry point.
         """
         self._graph(entrypoint)
-        return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
+        with default_settings():
+            return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
 
     @property
     def compression(self) -> CompressionReport | None:
@@ -252,20 +256,21 @@ class AIProgram(Questions):
             AssetError: coreai-core refused the program.
             UnsupportedError: the program has something that only coreai-core writes.
         """
-        initial = self.initial_state.items()
-        state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-        facts = {**self.versions, **entries_of(self.draws, self.dims)}
-        return save_asset(
-            self.module,
-            path,
-            metadata=metadata,
-            facts=facts,
-            state=state,
-            force=force,
-            writer=writer,
-            progress=progress,
-            check=check,
-        )
+        with default_settings():
+            initial = self.initial_state.items()
+            state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
+            facts = {**self.versions, **entries_of(self.draws, self.dims)}
+            return save_asset(
+                self.module,
+                path,
+                metadata=metadata,
+                facts=facts,
+                state=state,
+                force=force,
+                writer=writer,
+                progress=progress,
+                check=check,
+            )
 
     def run(
         self,
@@ -306,7 +311,8 @@ class AIProgram(Questions):
             MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
             TypeError: a state cannot be written to.
         """
-        return running.call(self, arguments, keywords, entrypoint, state, backend, seed)
+        with default_settings():
+            return running.call(self, arguments, keywords, entrypoint, state, backend, seed)
 
     def compress(
         self,
@@ -352,7 +358,8 @@ class AIProgram(Questions):
         """
         from patcomp.emit.compressed import compress_program
 
-        return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
+        with default_settings():
+            return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
         """A program for fixed sizes; it shares the weights with this program, which does not change.
@@ -469,7 +476,10 @@ class AIProgram(Questions):
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        return verifying.verify(self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset)
+        with default_settings():
+            return verifying.verify(
+                self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
+            )
 
     def verify_compressed(
         self, model: Callable[..., Any], inputs: Any, *, entrypoint: str = "main", asset: Asset | None = None
@@ -489,7 +499,8 @@ class AIProgram(Questions):
         Raises:
             As `verify_against`.
         """
-        return verifying.verify_compressed(self, model, inputs, entrypoint, asset)
+        with default_settings():
+            return verifying.verify_compressed(self, model, inputs, entrypoint, asset)
 
     def needs_float32(self, inputs: Any, *, entrypoint: str = "main") -> tuple[str, ...]:
         """The FX nodes whose ops must stay in float32 for finite outputs, in a program of half precision.
@@ -516,4 +527,5 @@ class AIProgram(Questions):
             KeyError: there is no such entry point.
             LookupError: a converter did not make the program.
         """
-        return running.needs_float32(self, inputs, entrypoint)
+        with default_settings():
+            return running.needs_float32(self, inputs, entrypoint)

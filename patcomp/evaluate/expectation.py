@@ -25,7 +25,7 @@ from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.twin import HALF, IN_FLOAT32, Twin, Wider, twins_of, twins_of_program
 from patcomp.evaluate.verification import OutputError, Verification
 from patcomp.ir.module import IRModule
-from patcomp.pytorch import pytree
+from patcomp.pytorch import callers_defaults, pytree
 
 Run = Callable[[Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a program on inputs and states by name; it puts the new content into the states."""
@@ -231,7 +231,7 @@ def _run_model(
     if wider is not None and isinstance(model, nn.Module):
         weights = (*model.named_parameters(), *model.named_buffers())
         new = {name: wide for name, value in weights if (wide := wider.widened(value)) is not value} | new
-    with torch.no_grad(), wider or nullcontext(), drawing(drawn) if drawn else nullcontext():
+    with callers_defaults(), torch.no_grad(), wider or nullcontext(), drawing(drawn) if drawn else nullcontext():
         result = functional_call(model, new, args, kwargs) if new else model(*args, **kwargs)  # type: ignore[arg-type]
     leaves = pytree.tree_leaves(result)
     varies = [isinstance(leaf, Tensor) for leaf in leaves]

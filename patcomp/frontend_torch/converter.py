@@ -33,6 +33,7 @@ from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of
+from patcomp.pytorch import default_settings
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.target import usable_target
 from patcomp.targets import TARGETS, Target, chosen_target
@@ -325,7 +326,8 @@ class TorchConverter:
         options = Options(composites, assumed, chosen, fixed_sizes, tuple(keep), self.widths)
         if problems := [problem for item in staged for problem in item.problems]:
             raise UnsupportedError(headline(problems), problems)
-        initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
+        with default_settings():
+            initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
         if dumps is not None:
@@ -340,7 +342,7 @@ class TorchConverter:
             catalogs=self._catalogs,
             installed_catalogs=self._installed_catalogs,
         )
-        with progress_bar(verbose) as advance:
+        with default_settings(), progress_bar(verbose) as advance:
             compilation = history.run(dumps, advance)
         module = compilation.module
         if not history.places:
@@ -351,7 +353,8 @@ class TorchConverter:
             module.kernels |= kernel.functions
         for each in compilation.diagnostics:
             warnings.warn(str(each), ConversionWarning, stacklevel=2)
-        return history.program(compilation, initial, dims, time.perf_counter() - started)
+        with default_settings():
+            return history.program(compilation, initial, dims, time.perf_counter() - started)
 
     def calls(self) -> dict[str, ModelCall]:
         """How the model of each staged program is called, by entry point."""
@@ -368,7 +371,9 @@ class TorchConverter:
             UnsupportedError: ops cannot be imported; the message lists all of them.
         """
         staged = list(map(self._staging.prepared, self._staging))
-        return TorchHistory(rules=self.rules, options=Options(), staged=staged, lowerings=self.lowerings).imported()
+        history = TorchHistory(rules=self.rules, options=Options(), staged=staged, lowerings=self.lowerings)
+        with default_settings():
+            return history.imported()
 
     def clear(self, *, entrypoints: Sequence[str] | None = None) -> None:
         """Remove all staged programs, or only the named entry points.

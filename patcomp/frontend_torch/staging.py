@@ -25,6 +25,7 @@ from patcomp.frontend_torch.interface.names import check_entrypoint, names_for
 from patcomp.frontend_torch.interface.signature import program_signature
 from patcomp.frontend_torch.interface.value_checks import value_checks
 from patcomp.patterns import RuleSet
+from patcomp.pytorch import default_settings
 
 
 class ProgramTypeError(PatcompError, TypeError, AttributeError):
@@ -63,7 +64,7 @@ class Request:
             UnsupportedError: ops, inputs or outputs of the program cannot be converted; the message lists all of them.
             ValueError: there are too many or too few names, or a name is repeated or empty.
         """
-        with preparing(self.program):
+        with default_settings(), preparing(self.program):
             return self._prepared(rules, lowerings, random_inputs)
 
     def _prepared(self, rules: RuleSet, lowerings: Lowerings, random_inputs: bool) -> Staged:

@@ -75,3 +75,56 @@ def _losses(logits: Tensor, target: Tensor, weights: Tensor, ignore_index: int) 
     counted = target != ignore_index
     place = torch.where(counted, target, 0).unsqueeze(1)
     return torch.where(counted, -logits.log_softmax(1).gather(1, place).squeeze(1) * weights, 0)
+
+
+@decomposition(
+    "aten.multilabel_margin_loss_forward",
+    examples=[
+        example("2x4xf32", torch.tensor([[3, 0, -1, 1], [-1, 2, 0, 0]]), 1),
+        example("4xf32", torch.tensor([2, 2, 0, 1]), 0),
+        example("3x2xf32", torch.tensor([[1, -1], [0, 1], [-1, -1]]), 2),
+    ],
+)
+def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """max(0, 1 - x[target] + x[other]) / classes, summed over the targets of a sample and all classes that are none.
+
+    The targets of a sample are those before its first negative one; PyTorch's decomposition also adds the terms of the
+    targets after it. NaN adds nothing, as in eager PyTorch.
+    """
+    x, targets = torch.atleast_2d(self), torch.atleast_2d(target)
+    classes = x.size(1)
+    counts = (targets < 0).to(torch.int32).cumsum(1) == 0
+    chosen = (targets.unsqueeze(2) == torch.arange(classes, device=target.device)) & counts.unsqueeze(2)
+    is_target = chosen.any(1)
+    margin = 1 - x.gather(1, torch.where(counts, targets, 0)).unsqueeze(2) + x.unsqueeze(1)
+    margin = torch.where((margin > 0) & counts.unsqueeze(2) & ~is_target.unsqueeze(1), margin, 0)
+    losses = margin.sum((1, 2)) / classes
+    if reduction:
+        losses = losses.mean() if reduction == 1 else losses.sum()
+    elif self.dim() < 2:
+        losses = losses.squeeze(0)
+    return losses, is_target.to(self.dtype).reshape(target.shape)
+
+
+@decomposition("aten.multi_margin_loss", examples=[
+    example("3x4xf32", "3xsi64[0,3]"), example("4xf32", "si64[0,3]", 2, 0.5, "4xf32[0,1]", 0),
+    example(torch.tensor([[torch.nan, 1.0, 0.5]]), "1xsi64[1,2]", 1, 1.0, None, 2),
+])  # fmt: skip
+def multi_margin_loss(
+    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """max(0, margin - x[target] + x[other]) ** p / classes, summed over the other classes of a sample.
+
+    NaN adds nothing, as in eager PyTorch, unlike in its decomposition.
+    """
+    x, place = torch.atleast_2d(self), target.reshape(-1, 1)
+    classes = x.size(1)
+    apart = margin - x.gather(1, place) + x
+    terms = apart if p == 1 else apart * apart
+    if weight is not None:
+        terms = terms * weight[place]
+    others = torch.arange(classes, device=target.device) != place
+    losses = torch.where((apart > 0) & others, terms, 0).sum(1) / classes
+    if reduction:
+        return losses.mean() if reduction == 1 else losses.sum()
+    return losses.reshape(target.shape)

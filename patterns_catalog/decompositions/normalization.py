@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from patcomp.patterns import decomposition, example
+from patcomp.patterns import Rejected, decomposition, example
 
 
 @decomposition(
@@ -22,3 +22,20 @@ def batch_norm(
     if training:
         return aten.native_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)[0]
     return aten._native_batch_norm_legit_no_training(input, weight, bias, running_mean, running_var, momentum, eps)[0]
+
+
+@decomposition("aten._weight_norm_interface", examples=[
+    example("3xf32", "3xf32"), example("4x2x3xf32", "4x1x1xf32"), example("2x3xf32", "1x3xf32", 1),
+])  # fmt: skip
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """v * g / norm(v), with a norm for each index along a dimension.
+
+    PyTorch's decomposition takes the norm of all of a vector, because it reduces no dimension of it.
+    """
+    kept = [size if axis == dim else 1 for axis, size in enumerate(v.shape)]
+    if list(g.shape) != kept:
+        raise Rejected(f"g must have the shape {kept}, a number for each index along dimension {dim} of v")
+    wide = torch.float32 if v.dtype == torch.bfloat16 else v.dtype
+    others = [axis for axis in range(v.dim()) if axis != dim]
+    norm = v.to(wide).abs() if not others else v.norm(2, others, keepdim=True, dtype=wide)
+    return v * (g / norm.to(g.dtype)), norm

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
+from patterns_catalog.decompositions.promotion import in_one_type
 
 _RISING = torch.tensor([-1.5, -0.5, -0.5, 0.0, 0.25, 1.0, 2.0])
 
@@ -63,6 +64,30 @@ def bucketize(
     "the search of values in boundaries"
     found = _insertion_points(boundaries, self, right)
     return found.to(torch.int32) if out_int32 else found
+
+
+@decomposition("aten.isin.Tensor_Tensor", examples=[
+    example("2x3xsi32[0,5]", "3xsi32[0,5]"), example("5xf32[0,1]", torch.tensor([torch.nan, 0.5] * 10), invert=True),
+    example(torch.tensor([torch.inf, torch.nan, 1.0]), torch.tensor([torch.nan, torch.inf, 2.0] * 8)),
+    example("4xsi64[0,40]", "30xsi32[0,40]"), example("si32", "si32", assume_unique=True), example("3xf32", "0xf32"),
+])  # fmt: skip
+def isin(
+    elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:  # fmt: skip
+    """Whether each element is among others; many others are sorted and searched.
+
+    PyTorch's decomposition searches NaN, too, which hides infinities.
+    """
+    elements, others = in_one_type(elements, test_elements.reshape(-1))
+    count, size = others.numel(), elements.numel()
+    if isinstance(count, int) and isinstance(size, int) and count < 10 * max(size, 1) ** 0.145:
+        found = (elements.unsqueeze(-1) == others).any(-1)
+    else:
+        ordered = others.sort().values  # NaN is the last
+        keys = torch.where(ordered.isnan(), torch.inf, ordered) if ordered.is_floating_point() else ordered
+        place = torch.searchsorted(keys, elements.contiguous()).clamp(max=count - 1)
+        found = ordered[place] == elements
+    return ~found if invert else found
 
 
 def _range_of(x: Tensor, given: Sequence[float] | None) -> tuple[Tensor, Tensor]:

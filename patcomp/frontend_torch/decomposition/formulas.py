@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from patcomp.evaluate.eager import registered_overload
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.decomposition.table import Table, current_table
+from patcomp.frontend_torch.decomposition.table import REFUSED, Table, current_table
 from patcomp.ir import aten
 from patcomp.patterns import Rule, RuleSet
 from patcomp.pytorch import OpOverload, global_decomposition_table
@@ -47,7 +47,8 @@ class Formulas:
     @cached_property
     def _all(self) -> dict[Any, Any]:
         # these often end in ops outside of ATen, so they are used only if the usual table does not help
-        rest = dict(global_decomposition_table["post_autograd"])
+        refused = set(map(registered_overload, REFUSED))
+        rest = {op: it for op, it in global_decomposition_table["post_autograd"].items() if op not in refused}
         usual, for_complex = self._parts
         return _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
 

@@ -43,20 +43,44 @@ PRESERVED = (
 PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
 """The same of libraries, which may be absent."""
 
+REPLACED = (
+    "aten._weight_norm_interface",
+    "aten.celu",
+    "aten.isin.Tensor_Tensor",
+    "aten.mish_backward",
+    "aten.mse_loss_backward",
+    "aten.multilabel_margin_loss_forward",
+    "aten.threshold",
+    "aten.threshold_backward",
+)
+"""Ops whose decompositions by PyTorch compute other numbers than the ops; those of the catalog take their places."""
+
+REFUSED = ("aten.logit_backward", "aten.smooth_l1_loss_backward")
+"""Ops whose decompositions by PyTorch compute other numbers, and for which the catalog has none."""
+
 
 def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
     """PyTorch's default decompositions minus the ops that patcomp converts whole, fresh on every call.
 
     Use it as `exported.run_decompositions(get_decomp_table())`. It adds a decomposition of `aten.copy`, because PyTorch
-    loses the element type and shape of a buffer when a value of another type or shape is copied into it.
+    loses the element type and shape of a buffer when a value of another type or shape is copied into it. It replaces or
+    leaves out those of PyTorch's that compute other numbers than their ops; docs/conversion-workflows.md lists them.
     """
     table = torch.export.default_decompositions()
-    for name in PRESERVED:
+    for name in (*PRESERVED, *REFUSED):
         table.pop(overload_of(name), None)  # to read the table would take long: it looks for operators of all libraries
     for op in _of_libraries():
         table.pop(op, None)
     table[torch.ops.aten.copy.default] = _copy
+    table.update(_replaced())
     return table  # type: ignore[return-value]
+
+
+def _replaced() -> dict[OpOverload, Callable[..., Any]]:
+    from patterns_catalog import default_decompositions  # an import needs them only for ops without a rule
+
+    rules = default_decompositions().decompositions()
+    return {overload_of(name): rules[name].function for name in REPLACED}  # type: ignore[misc]
 
 
 def _of_libraries() -> list[OpOverload]:
@@ -87,7 +111,7 @@ def current_table() -> Table:
 @lru_cache(maxsize=1)
 def _table_of(registered: Registrations) -> Table:
     functions = python_decompositions()
-    for name in PRESERVED:
+    for name in (*PRESERVED, *REFUSED):
         functions.pop(overload_of(name), None)
     functions[torch.ops.aten.copy.default] = _copy
     for op in set(registered.custom_composites).difference(_of_libraries()):

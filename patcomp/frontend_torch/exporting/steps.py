@@ -26,7 +26,7 @@ from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_examp
 from patcomp.frontend_torch.exporting.packed import PackedSequences
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import draft_export, open_layouts, quiet
+from patcomp.pytorch import callers_defaults, draft_export, open_layouts, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 
@@ -90,7 +90,7 @@ def export(
     further = [_with_constants, _strictly, *([_as_a_draft] if draft else [])]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, callers_defaults():
         registered(call[:2])
         for step in steps:
             try:
