@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.eager import call_of, eager_arguments
 from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import is_constant
 from patcomp.ir.types import TensorType, element_name, is_static, static_shape
 from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.run.flat import Node
 from patcomp.proof.run.values import Program
-from patcomp.proof.run.worlds import LOOKUPS, OPAQUE, RunWorld, lookup_of_op
+from patcomp.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, lookup_of_op
 from patcomp.proof.scalars import MARKS
 from patcomp.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
 from patcomp.proof.worlds import Kind
@@ -161,12 +163,18 @@ class _Comparison:
                     reason = str(error)
                     continue
                 if used is not None:
-                    return Finding(level.kind, used, drawn)
+                    return Finding(level.kind, used, drawn, reason if drawn else "")
                 reason = "the symbols differ"
         return Finding(None, reason=reason)
 
     def _convolves(self) -> bool:
         return any("conv" in node.op.name for node in (*self.old_part.nodes, *self.new_part.nodes))
+
+    def _has(self, element: str) -> bool:
+        """Whether a value of the parts has an element type."""
+        parts = (self.before, self.old_part), (self.after, self.new_part), (self.before, self.deeper)
+        types = [program.flat.types[value] for program, part in parts for node in part.nodes for value in node.results]
+        return any(isinstance(type_, TensorType) and element_name(type_.element_type) == element for type_ in types)
 
     def _has_integers(self) -> bool:
         types = [self._type(each) for each in self.deeper.leaves]
@@ -183,10 +191,11 @@ class _Comparison:
         """The lemmas that equal symbols need; None if the symbols differ."""
         used: set[str] = set()
         for number in range(WORLDS):
-            meanings = OPAQUE if level.opaque else LOOKUPS
+            meanings = OPAQUE if level.opaque else LOOKED_INTO
             world = RunWorld(
-                level.kind, number, allowed=allowed, lemmas=used, lifts_constants=level.lifted, meanings=meanings
-            )
+                level.kind, number, allowed=allowed, lemmas=used, lifts_constants=level.lifted, meanings=meanings,
+                of_64_bits=self._has("f64"),
+            )  # fmt: skip
             if not self._is_same(world, drawn):
                 return None
         for lemma in sorted(used):
@@ -202,13 +211,16 @@ class _Comparison:
         given = _run(self.after, self.new_part.nodes, dict(known), world).get(self.new)
         expected = known[self.before.of[self.old]] if expected is None else expected
         given = known[self.after.of[self.new]] if given is None else given
-        return same_codes(expected, given, world)
+        return _are_same(expected, given, world)
 
     def _symbols(self, each: int, world: RunWorld, drawn: bool) -> Any:
         type_ = self._type(each)
         dtype = TORCH_DTYPES[element_name(type_.element_type)]
         value = self.before.members.get(each)
         number = self.numbers.get(value) if value is not None else None
+        if value in self.before.fixed and isinstance(number, Tensor):
+            is_symbol = world.lifts_constants and number.dtype in FLOATS
+            return Symbols(world.numbers(number), number.dtype, world) if is_symbol else number
         if is_static(type_):
             shape = torch.Size(static_shape(type_))
         elif isinstance(number, Tensor):
@@ -226,6 +238,16 @@ class _Comparison:
         if isinstance(number, Tensor):
             return number
         raise UnreachedError(f"there are no numbers for a value of type {type_}")
+
+
+def _are_same(expected: Any, given: Any, world: RunWorld) -> bool:
+    """Whether two results are the same; numbers that no symbol is in are compared to the bit in a world of bits."""
+    both = expected, given
+    if world.kind is Kind.BITS and all(isinstance(x, Tensor) and not isinstance(x, Symbols) for x in both):
+        if expected.is_floating_point() and given.is_floating_point() and expected.shape == given.shape:
+            signs = expected.signbit() == given.signbit()
+            return bool((((expected == given) & signs) | (expected.isnan() & given.isnan())).all())
+    return same_codes(expected, given, world)
 
 
 def _typed(value: Any, type_: Any, world: RunWorld) -> Any:
@@ -272,9 +294,16 @@ def _run(program: Program, nodes: list[Node], known: dict[int, Any], world: RunW
 
 def _results(program: Program, node: Node, made: Mapping[int, Any], world: RunWorld) -> list[Any]:
     operands = [made[value] for value in node.operands]
-    found = lookup_of_op(node.op.name, world, operands, node.op.properties)
+    found = lookup_of_op(node.op.name, world, operands)
     if found is not None:
         return [found]
+    if isinstance(node.op, AtenOp) and any(isinstance(operand, Symbols) for operand in operands):
+        own = world.meanings.get(node.op.name.split(".")[1])
+        if own is not None:  # also of an op that PyTorch decomposes before symbols see it
+            values = {value: made[number] for value, number in zip(node.read, node.operands, strict=True)}
+            args, kwargs = call_of(node.op.name, eager_arguments(node.op, values))
+            results = own(world, *args, **kwargs)
+            return list(results) if isinstance(results, tuple) else [results]
     results = program.run(node, made)
     if world.lifts_constants and is_constant(node.op) and results[0].dtype in FLOATS:
         return [Symbols(world.numbers(results[0]), results[0].dtype, world)]

@@ -97,6 +97,8 @@ class StageComparison:
                 return False
             self.unproved.append(_unproved(name, node, found.reason))
         else:
+            import os
+            if os.environ.get("PV") and (found.drawn or found.kind is not Kind.BITS): print(self.stage, name, node and node.op.name, found)
             self.findings.append(found)
         self.after.join(value, self.before.of[old])
         return True

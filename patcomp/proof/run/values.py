@@ -17,15 +17,17 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.eager import overload_of
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine, decode_constant
 from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
 from patcomp.frontend_torch.verification.unlowered import implementation
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import erase_locations
 from patcomp.ir.text import to_text
 from patcomp.ir.types import element_name
-from patcomp.ir.xdsl import Attribute, DenseResourceAttr, TensorType
+from patcomp.ir.xdsl import Attribute, DenseResourceAttr, Operation, TensorType
 from patcomp.proof.run.flat import Flat, Node
 
 
@@ -62,6 +64,8 @@ class Program:
     members: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.fixed: set[int] = set()
+        """The values that are computed from constants alone."""
         self.machine = Machine(self.flat.module, partial(implementation, self.flat.module))
         self._constants: dict[Attribute, Any] = {}
         for name, value in self.flat.inputs.items():
@@ -81,6 +85,8 @@ class Program:
     def classify(self, node: Node) -> None:
         """Give the results of an op their classes; those of its operands are known."""
         op = node.op
+        if self.fixed.issuperset(node.operands) and not _draws(op):
+            self.fixed.update(node.results)
         if is_constant(op):
             self.put(node.results[0], self.classes.of(self._constant_key(op.properties["value"])))
             return
@@ -148,6 +154,11 @@ class Program:
                 except EvaluationError:
                     continue
         return made
+
+
+def _draws(op: Operation) -> bool:
+    """Whether an op of PyTorch draws random numbers."""
+    return isinstance(op, AtenOp) and torch.Tag.nondeterministic_seeded in overload_of(op.name).tags
 
 
 def _text_of(op: Any) -> list[str]:

@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from patcomp.evaluate.eager import overload_of
 from patcomp.proof import orders, pools, reductions
+from patcomp.proof.run.formulas import FORMULAS
 from patcomp.proof.scalars import computed, dtype_of
 from patcomp.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of
 from patcomp.proof.worlds import SIGN, Kind, P, World
+from patcomp.pytorch import pytree, tree_map_only
 
 _ = orders, pools, reductions  # imported for the meanings that they register
 
@@ -30,14 +34,23 @@ _FEW = 64
 """The most different elements of a constant that are taken for decimals and roots, and whose order is known."""
 
 
+@dataclass
 class RunWorld(World):
     """A world for parts of networks."""
+
+    of_64_bits: bool = False
+    """Whether there are floats of 64 bits. Otherwise PyTorch's kernels round a Python number to 32 bits."""
+
+    def number_of(self, value: float) -> int:
+        if self.kind is Kind.BITS and not self.of_64_bits:
+            value = float(np.float32(value))
+        return super().number_of(value)
 
     def numbers(self, values: Tensor) -> Tensor:
         flat = values.reshape(-1).to(torch.float64)
         different, places = torch.unique(flat.view(torch.int64), return_inverse=True)
         if len(different) <= _FEW:
-            made = torch.tensor([self.number_of(value) for value in different.view(torch.float64).tolist()] or [0])
+            made = torch.tensor([super(RunWorld, self).number_of(value) for value in different.view(torch.float64).tolist()] or [0])
             codes = made[places] if len(places) else torch.zeros(0, dtype=torch.int64)
         elif not bool(flat.isfinite().all()):
             raise UnreachedError("a large constant with infinities or NaN")
@@ -68,36 +81,66 @@ def _fractions(values: Tensor) -> Tensor:
     return whole * powers[torch.from_numpy(exponent.astype(np.int64)) - 53 - low] % P
 
 
-# ---- convolutions --------------------------------------------------------------------------------------
+# ---- ops that are not looked into ----------------------------------------------------------------------
+
+
+def opaque(world: World, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The results of an op of PyTorch as a function of all its operands, of which nothing else is known."""
+    content = hashlib.blake2b(repr((op, [*map(_shown, args)], {k: _shown(v) for k, v in kwargs.items()})).encode())
+    for value in pytree.tree_leaves((args, kwargs)):
+        if isinstance(value, Tensor):
+            codes = codes_of(value, world) if isinstance(value, Symbols) or value.dtype in FLOATS else value
+            content.update(codes.contiguous().numpy().tobytes())
+    known = content.hexdigest()
+
+    def plain(value: Tensor) -> Tensor:
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+
+    def symbolic(position: int, made: Tensor) -> Any:
+        if made.dtype not in FLOATS:
+            raise UnreachedError(f"{op} gives {made.dtype}")
+        places = torch.arange(made.numel()).reshape(made.shape)
+        return computed(world, world.oracle((op, position, known), places), made.dtype)
+
+    results = overload_of(op)(*tree_map_only(Tensor, plain, list(args)), **tree_map_only(Tensor, plain, dict(kwargs)))
+    if isinstance(results, Tensor):
+        return symbolic(0, results)
+    return tuple(symbolic(position, made) for position, made in enumerate(results))
+
+
+def _shown(value: Any) -> str:
+    leaves, tree = pytree.tree_flatten(value)
+    return repr(([f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x) for x in leaves], str(tree)))
 
 
 def _opaque_convolution(
     world: World, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
-    """A convolution as one function of its operands. Over the reals, padding is zeros around the input, and the bias is
-    added to the result."""
-    a, w, rank = codes_of(x, world), codes_of(weight, world), x.dim() - 2
+    """A convolution that is not looked into. Over the reals, padding is zeros around the input, and the bias is added to
+    the result."""
+    rank = x.dim() - 2
     stride, padding, dilation, output_padding = (
         [*each] * rank if len(each) == 1 else [*each] for each in (stride, padding, dilation, output_padding)
     )
-    if world.kind is Kind.REALS and not transposed:
-        a = torch.nn.functional.pad(a, [size for each in reversed(padding) for size in (each, each)])
-        padding = [0] * rank
-    shape = torch.ops.aten.convolution(
-        a.to("meta", torch.float32), w.to("meta", torch.float32), None, stride, padding, dilation, transposed,
-        output_padding, groups,
-    ).shape  # fmt: skip
-    parts = [a, w, *([codes_of(bias, world)] if bias is not None and world.kind is Kind.BITS else [])]
-    content = hashlib.blake2b()
-    for part in parts:
-        content.update(repr(tuple(part.shape)).encode() + part.contiguous().numpy().tobytes())
-    options = (*stride, *padding, *dilation, transposed, *(output_padding if transposed else ()), groups)
-    places = torch.arange(math.prod(shape)).reshape(shape)
-    made = computed(world, world.oracle(("convolution", options, content.hexdigest()), places), dtype_of(x, weight))
-    if bias is None or world.kind is Kind.BITS:
-        return made
-    return MEANINGS["add"](world, made, bias.reshape(-1, *[1] * rank))
+    if world.kind is Kind.BITS:
+        given = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+        return opaque(world, "aten.convolution", given, {})
+    if not transposed:
+        zeros = torch.nn.functional.pad(codes_of(x, world), [p for each in reversed(padding) for p in (each, each)])
+        x, padding = Symbols(zeros, x.dtype, world), [0] * rank
+    given = (x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    made = opaque(world, "aten.convolution", given, {})
+    return made if bias is None else MEANINGS["add"](world, made, bias.reshape(-1, *[1] * rank))
+
+
+def _formula(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The meaning of an op by its formula over the reals. The kernel's rounding is not looked into."""
+
+    def compute(world: World, *args: Any, **kwargs: Any) -> Any:
+        return opaque(world, op, args, kwargs) if world.kind is Kind.BITS else function(world, *args, **kwargs)
+
+    return compute
 
 
 # ---- pools -----------------------------------------------------------------------------------------
@@ -147,7 +190,7 @@ def _embedding(world: World, weight: Any, indices: Any, *rest: Any) -> Any:
     return Symbols(codes_of(weight, world)[indices], weight.dtype, world)
 
 
-def lookup_of_op(name: str, world: World, operands: list[Any], attributes: Any) -> Any | None:
+def lookup_of_op(name: str, world: World, operands: list[Any]) -> Any | None:
     """The result of a gather of Core AI by symbolic indices; None for other ops.
 
     Raises:
@@ -161,7 +204,11 @@ def lookup_of_op(name: str, world: World, operands: list[Any], attributes: Any) 
     return None
 
 
-Meanings = Mapping[str, Callable[..., Any]]
+LOOKED_INTO: Mapping[str, Callable[..., Any]] = {
+    "embedding": _embedding, "max_pool2d_with_indices": _max_pool, "max_pool2d": lambda *a, **k: _max_pool(*a, **k)[0],
+    **{op.split(".")[1]: _formula(op, function) for op, function in FORMULAS.items()},
+}  # fmt: skip
+"""What ops mean in parts of networks, where rules need no meaning or another one."""
 
-LOOKUPS: Meanings = {"embedding": _embedding, "max_pool2d_with_indices": _max_pool}
-OPAQUE: Meanings = {**LOOKUPS, "convolution": _opaque_convolution}
+OPAQUE: Mapping[str, Callable[..., Any]] = {**LOOKED_INTO, "convolution": _opaque_convolution}
+"""The same, with convolutions that are not looked into."""
