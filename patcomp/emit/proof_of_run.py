@@ -41,7 +41,9 @@ class Unproved:
     """Why there is no proof, or the numbers that differ."""
 
     def __str__(self) -> str:
-        place = ", ".join(filter(None, [f"in {self.module}" if self.module else "", self.source and f"at {self.source}"]))
+        place = ", ".join(
+            filter(None, [f"in {self.module}" if self.module else "", self.source and f"at {self.source}"])
+        )
         return f"%{self.value} = {self.op}{f' {place}' if place else ''}{f': {self.reason}' if self.reason else ''}"
 
 

@@ -33,7 +33,9 @@ def prove(program: Any, inputs: Any = None, entrypoint: str | None = None) -> Pr
     entries = [graph_name(graph) for graph in modules["import"].entry_graphs]
     chosen = [entry for entry in entries if entrypoint in (None, entry)]
     if not chosen:
-        raise KeyError(f"no entry point {entrypoint!r} was converted; there are {', '.join(entries)}")
+        raise LookupError(f"no entry point {entrypoint!r} was converted; there are {', '.join(entries)}")
+    if inputs is not None and len(chosen) > 1:
+        raise ValueError(f"inputs are for one entry point; name it with entrypoint=, one of {', '.join(entries)}")
     with torch.no_grad():
         draws = {entry: draws_of(program, modules["import"], entry, inputs) for entry in chosen}
         return ProofOfRun({entry: _stages(modules, entry, draws[entry]) for entry in chosen})

@@ -140,9 +140,7 @@ class _Flattening:
     def _disorder(self, reason: str) -> None:
         self.made.disorder = self.made.disorder or reason
 
-    def block(
-        self, block: Block, arguments: Sequence[int], outer: dict[SSAValue, int], *, is_named: bool
-    ) -> list[int]:
+    def block(self, block: Block, arguments: Sequence[int], outer: dict[SSAValue, int], *, is_named: bool) -> list[int]:
         values = {**outer, **dict(zip(block.args, arguments, strict=True))}
         for op in block.ops:
             operands = [values[operand] for operand in op.operands]
@@ -212,5 +210,3 @@ def constant_of(flat: Flat, value: int) -> Attribute | None:
     """The attribute of a value that is a constant; None for others."""
     node = flat.maker.get(value)
     return node.op.properties["value"] if node is not None and node.op.name == "coreai.constant" else None
-
-

@@ -276,8 +276,8 @@ def _run(program: Program, nodes: list[Node], known: dict[int, Any], world: RunW
     for node in nodes:
         given = {}
         for value in node.operands:
-            given[value] = made[value] if value in made else _typed(
-                known[program.of[value]], program.flat.types[value], world
+            given[value] = (
+                made[value] if value in made else _typed(known[program.of[value]], program.flat.types[value], world)
             )
         try:
             with torch.no_grad():

@@ -48,9 +48,13 @@ class RunWorld(World):
 
     def numbers(self, values: Tensor) -> Tensor:
         flat = values.reshape(-1).to(torch.float64)
-        different, places = torch.unique(flat.view(torch.int64), return_inverse=True)
-        if len(different) <= _FEW:
-            made = torch.tensor([super(RunWorld, self).number_of(value) for value in different.view(torch.float64).tolist()] or [0])
+        few = len(torch.unique(flat[:4096])) <= _FEW
+        bits = flat.view(torch.int64) if few else flat[:0].view(torch.int64)
+        different, places = torch.unique(bits, return_inverse=True)
+        if few and len(different) <= _FEW:
+            made = torch.tensor(
+                [super(RunWorld, self).number_of(value) for value in different.view(torch.float64).tolist()] or [0]
+            )
             codes = made[places] if len(places) else torch.zeros(0, dtype=torch.int64)
         elif not bool(flat.isfinite().all()):
             raise UnreachedError("a large constant with infinities or NaN")
