@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from patcomp.commands.convert import target_of
 from patcomp.commands.models import Model, ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.progress import working
 from patcomp.commands.verification import chosen_sources
-from patcomp.emit.proof_of_run import ProofOfRun
+from patcomp.emit.proof_of_run import ProofOfRun, StageProof
 
 
 @takes_models
@@ -36,12 +37,15 @@ def prove(
     with working(f"converting {model}"):
         sources = load_sources(model, "prove", options)
         program = converted(sources, options, target=target_of(target, None, options.catalog), fixed=sizes_in(fix))
-    stages = {}
+    stages: dict[str, Sequence[StageProof]] = {}
+    sizes: dict[str, str] = {}
     with working(f"proving {model}"):
         for each in chosen_sources(sources, entrypoint):
             inputs = None if each.exported.example_inputs is None else each.inputs_for(program)
-            stages |= program.prove(inputs, entrypoint=each.entry).stages
-    proof = ProofOfRun(stages)
+            made = program.prove(inputs, entrypoint=each.entry)
+            stages |= made.stages
+            sizes |= made.sizes
+    proof = ProofOfRun(stages, sizes)
     if json:
         print_json(proof.to_dict())
     else:

@@ -87,6 +87,8 @@ class ProofOfRun:
 
     stages: dict[str, Sequence[StageProof]] = field(default_factory=dict)
     """The stages of each entry point, in order."""
+    sizes: dict[str, str] = field(default_factory=dict)
+    """For entry points with open sizes, the shapes of the inputs that the proof is about."""
 
     @property
     def all_stages(self) -> list[StageProof]:
@@ -122,15 +124,18 @@ class ProofOfRun:
                 said = each.equality.value + (f" ({each.remark})" if each.remark else "")
                 rows.append((name, str(each.same), str(each.proved), f"{each.seconds:.1f}", said))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join(
+        lines = [
             "  ".join([row[0].ljust(widths[0]), *(row[c].rjust(widths[c]) for c in (1, 2, 3)), row[4]]) for row in rows
-        )
+        ]
+        lines += [f"{entry}: for {sizes}, as sizes are open" for entry, sizes in self.sizes.items()]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {
             "equality": self.equality.value,
             "proved": bool(self),
+            "sizes": self.sizes,
             "stages": {
                 entry: [
                     {

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import while_loop
 
+from patcomp.emit.proof_of_run import Equality
 from patcomp.ir import cleanup
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ops_inside, replace_uses
@@ -22,6 +23,7 @@ from patcomp.rewrites import folding, lower, normalize, optimize, outline, pipel
 from patcomp.rewrites.runtime import branches
 from patcomp.rewrites.target import half, prepared_weights, transposes
 from patcomp.targets import Target
+from tests.proof_of_run.exported import Function
 
 Patch = pytest.MonkeyPatch
 
@@ -36,6 +38,7 @@ class Fault:
         model, inputs: a program that shows it.
         target: the target of the conversion.
         options: further options of the converter.
+        equality: what the proof says of the stage.
         is_refused: whether the program is refused without the fault.
     """
 
@@ -46,23 +49,15 @@ class Fault:
     target: Target | None = None
     options: dict[str, Any] | None = None
     is_refused: bool = False
+    equality: Equality = Equality.WRONG
 
 
 def _float(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
-class _Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
-
-
 def _of(function: Callable[..., Any]) -> Callable[[], nn.Module]:
-    return lambda: _Function(function)
+    return lambda: Function(function)
 
 
 # ---- normalize and recover -----------------------------------------------------------------------------
@@ -92,6 +87,24 @@ def dropped_rounding(patch: Patch) -> None:
     def drop(graph: Any) -> None:
         for op in ops_inside(graph):
             if op.name == "aten.round":
+                replace_uses(op.results[0], op.operands[0])
+
+    patch.setattr(normalize, "run", _after(normalize.run, drop))
+
+
+def dropped_clamp(patch: Patch) -> None:
+    def drop(graph: Any) -> None:
+        for op in ops_inside(graph):
+            if op.name == "aten.clamp":
+                replace_uses(op.results[0], op.operands[0])
+
+    patch.setattr(normalize, "run", _after(normalize.run, drop))
+
+
+def absolute_for_itself(patch: Patch) -> None:
+    def drop(graph: Any) -> None:
+        for op in ops_inside(graph):
+            if op.name == "aten.abs":
                 replace_uses(op.results[0], op.operands[0])
 
     patch.setattr(normalize, "run", _after(normalize.run, drop))
@@ -400,6 +413,12 @@ FAULTS: dict[str, Fault] = {
         Fault("normalize", swap_of_differences, _of(lambda x, y: x - y.sin()), (_float(4, 3), _float(3))),
     "the driver drops a rounding to whole numbers":
         Fault("normalize", dropped_rounding, _of(lambda x: (x * 3).round() + x), (_float(4, 3),)),
+    "the driver drops a clamp that drawn numbers do not reach":
+        Fault("normalize", dropped_clamp, _of(lambda x: x.clamp(-100.0, 100.0).exp()), (_float(4, 3),),
+              equality=Equality.NUMBERS),
+    "the driver drops an absolute value of what is hardly ever negative":
+        Fault("normalize", absolute_for_itself, _of(lambda x: (x + 50).abs().log()), (_float(4, 3),),
+              equality=Equality.NUMBERS),
     "a composite is inlined with other operands":
         Fault("recover", inlined_with_other_operands, _of(_sdpa), _ATTENTION, options={"recover": "none"}),
     "lists of operands are rebuilt in reverse":

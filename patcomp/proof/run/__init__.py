@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from patcomp.emit.history import known
+from patcomp.emit.interface import argument_types
 from patcomp.emit.proof_of_run import Equality, ProofOfRun, StageProof, Unproved
 from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.types import TensorType, is_static
 from patcomp.proof.run.draws import draws_of
 from patcomp.proof.run.flat import NotComparedError, flat
-from patcomp.proof.run.stages import StageComparison
+from patcomp.proof.run.stages import Numbers, StageComparison
 from patcomp.proof.run.values import Classes, Program
 
 
@@ -38,13 +40,22 @@ def prove(program: Any, inputs: Any = None, entrypoint: str | None = None) -> Pr
         raise ValueError(f"inputs are for one entry point; name it with entrypoint=, one of {', '.join(entries)}")
     with torch.no_grad():
         draws = {entry: draws_of(program, modules["import"], entry, inputs) for entry in chosen}
-        return ProofOfRun({entry: _stages(modules, entry, draws[entry]) for entry in chosen})
+        sizes = {entry: text for entry in chosen if (text := _sizes(modules["import"], entry, draws[entry][0]))}
+        return ProofOfRun({entry: _stages(modules, entry, draws[entry]) for entry in chosen}, sizes)
+
+
+def _sizes(imported: IRModule, entry: str, inputs: Mapping[str, Any]) -> str:
+    """The shapes of inputs whose sizes are open."""
+    types = argument_types(imported.graph(entry)).items()
+    is_open = [name for name, type_ in types if isinstance(type_, TensorType) and not is_static(type_)]
+    return ", ".join(f"{name} of shape {tuple(inputs[name].shape)}" for name in is_open)
 
 
 def _stages(modules: Mapping[str, IRModule], entry: str, draws: list[dict[str, Any]]) -> list[StageProof]:
     """The proofs of the stages of an entry point, each of which has the module of its name."""
     classes, made = Classes(), []
     before: Program | None = None
+    numbers_before: Numbers = ()
     for stage, module in modules.items():
         try:
             after = Program(flat(module, entry), classes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, callee, names_of
 from patcomp.ir.region import RegionOp
@@ -95,7 +94,8 @@ class _Flattening:
     def done(self) -> Flat:
         made, graph = self.made, self.made.module.graph(self.made.entry)
         block = graph.regions[0].block
-        arguments, handles = [], {}
+        arguments: list[int] = []
+        handles: dict[str, int] = {}
         for index, (argument, name) in enumerate(zip(block.args, names_of(graph, "arg_attrs"), strict=True)):
             name = name or str(index)
             is_handle = isinstance(argument.type, HandleType)
@@ -125,8 +125,8 @@ class _Flattening:
         """The contents after some tokens: of each state, the one that is not the initial one."""
         found = dict(self.initial)
         for token in tokens:
-            changed = {h: c for h, c in self.after.get(token, {}).items() if c != self.initial.get(h)}
-            found.update(changed)
+            contents = self.after.get(token) or self.initial
+            found.update((handle, content) for handle, content in contents.items() if content != self.initial[handle])
         return found
 
     def _name(self, value: int, name: str | None) -> None:
@@ -141,7 +141,8 @@ class _Flattening:
         self.made.disorder = self.made.disorder or reason
 
     def block(self, block: Block, arguments: Sequence[int], outer: dict[SSAValue, int], *, is_named: bool) -> list[int]:
-        values = {**outer, **dict(zip(block.args, arguments, strict=True))}
+        values = dict(outer)
+        values.update(zip(block.args, arguments, strict=True))
         for op in block.ops:
             operands = [values[operand] for operand in op.operands]
             if op is block.last_op:

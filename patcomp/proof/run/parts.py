@@ -5,6 +5,7 @@ A part of a program are the ops between such values and the one in question. Bot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from patcomp.evaluate.eager import call_of, eager_arguments
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import is_constant
-from patcomp.ir.types import TensorType, element_name, is_static, static_shape
+from patcomp.ir.types import TensorType, element_name, is_static, shape_of, static_shape
 from patcomp.proof.lemmas import LEMMAS
 from patcomp.proof.run.flat import Node
 from patcomp.proof.run.values import Program
@@ -28,6 +29,13 @@ from patcomp.proof.worlds import Kind
 
 WORLDS = 2
 """In how many worlds two parts are run."""
+
+WORLDS_OF_FEW = 6
+"""In how many worlds parts are run that give few elements, or have booleans of few elements: each comparison should be
+true and false."""
+
+FEW = 16
+"""The most elements that are few."""
 
 DEPTHS = (0, 1, 3)
 """How many ops before the values that are known to be equal both parts are extended by, one after the other."""
@@ -152,7 +160,7 @@ class _Comparison:
     numbers: Mapping[int, Any]
 
     def finding(self) -> Finding:
-        reason = ""
+        reason, of_reals = "", ""
         for level in LEVELS:
             if level.kind is Kind.REALS and not level.opaque and not level.lifted and not self._convolves():
                 continue
@@ -161,24 +169,32 @@ class _Comparison:
                     used = self._lemmas(level, level.lemmas, drawn)
                 except UnreachedError as error:
                     reason = str(error)
+                    of_reals = of_reals or (reason if level.kind is Kind.REALS else "")
                     continue
                 if used is not None:
                     return Finding(level.kind, used, drawn, reason if drawn else "")
                 reason = "the symbols differ"
-        return Finding(None, reason=reason)
+                of_reals = of_reals or (reason if level.kind is Kind.REALS else "")
+        return Finding(None, reason=of_reals or reason)
 
     def _convolves(self) -> bool:
         return any("conv" in node.op.name for node in (*self.old_part.nodes, *self.new_part.nodes))
+
+    def _has_few(self) -> bool:
+        """Whether the value in question, or a boolean tensor of the parts, has few elements."""
+        parts = (self.before, self.old_part), (self.after, self.new_part), (self.before, self.deeper)
+        types = [program.flat.types[value] for program, part in parts for node in part.nodes for value in node.results]
+        booleans = [type_ for type_ in (*types, *map(self._type, self.deeper.leaves)) if _element(type_) == "i1"]
+        return any(_count(type_) <= FEW for type_ in (self.after.flat.types[self.new], *booleans))
 
     def _has(self, element: str) -> bool:
         """Whether a value of the parts has an element type."""
         parts = (self.before, self.old_part), (self.after, self.new_part), (self.before, self.deeper)
         types = [program.flat.types[value] for program, part in parts for node in part.nodes for value in node.results]
-        return any(isinstance(type_, TensorType) and element_name(type_.element_type) == element for type_ in types)
+        return any(_element(type_) == element for type_ in types)
 
     def _has_integers(self) -> bool:
-        types = [self._type(each) for each in self.deeper.leaves]
-        return any(element_name(type_.element_type)[0] in "su" for type_ in types)
+        return any(_element(self._type(each))[0] in "su" for each in self.deeper.leaves)
 
     def _type(self, each: int) -> TensorType:
         program = self.before if each in self.before.members else self.after
@@ -190,7 +206,7 @@ class _Comparison:
     def _lemmas(self, level: Level, allowed: tuple[str, ...], drawn: bool) -> frozenset[str] | None:
         """The lemmas that equal symbols need; None if the symbols differ."""
         used: set[str] = set()
-        for number in range(WORLDS):
+        for number in range(WORLDS_OF_FEW if self._has_few() else WORLDS):
             meanings = OPAQUE if level.opaque else LOOKED_INTO
             world = RunWorld(
                 level.kind, number, allowed=allowed, lemmas=used, lifts_constants=level.lifted, meanings=meanings,
@@ -234,19 +250,29 @@ class _Comparison:
         if dtype in INTEGERS and not drawn:
             return Symbols(world.symbols(each, shape), dtype, world)
         if dtype == torch.bool and (world.number or number is None):
-            return world.symbols(each, shape) % 2 == 1
+            drawn_booleans = world.symbols(each, shape) % 2 == 1
+            return {3: torch.zeros_like, 4: torch.ones_like}.get(world.number, torch.clone)(drawn_booleans)
         if isinstance(number, Tensor):
             return number
         raise UnreachedError(f"there are no numbers for a value of type {type_}")
 
 
+def _element(type_: Any) -> str:
+    """The name of the elements of a tensor type; empty for other types."""
+    return element_name(type_.element_type) if isinstance(type_, TensorType) else ""
+
+
+def _count(type_: Any) -> int:
+    """The elements of a tensor type, where open sizes count as 1."""
+    return math.prod(size or 1 for size in shape_of(type_)) if isinstance(type_, TensorType) else 0
+
+
 def _are_same(expected: Any, given: Any, world: RunWorld) -> bool:
     """Whether two results are the same; numbers that no symbol is in are compared to the bit in a world of bits."""
-    both = expected, given
-    if world.kind is Kind.BITS and all(isinstance(x, Tensor) and not isinstance(x, Symbols) for x in both):
-        if expected.is_floating_point() and given.is_floating_point() and expected.shape == given.shape:
-            signs = expected.signbit() == given.signbit()
-            return bool((((expected == given) & signs) | (expected.isnan() & given.isnan())).all())
+    plain = not isinstance(expected, Symbols) and not isinstance(given, Symbols) and expected.shape == given.shape
+    if world.kind is Kind.BITS and plain and expected.is_floating_point() and given.is_floating_point():
+        signs = expected.signbit() == given.signbit()
+        return bool((((expected == given) & signs) | (expected.isnan() & given.isnan())).all())
     return same_codes(expected, given, world)
 
 

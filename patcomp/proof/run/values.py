@@ -65,7 +65,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.fixed: set[int] = set()
-        """The values that are computed from constants alone."""
+        """The values that are computed from constants and from sizes alone."""
         self.machine = Machine(self.flat.module, partial(implementation, self.flat.module))
         self._constants: dict[Attribute, Any] = {}
         for name, value in self.flat.inputs.items():
@@ -85,7 +85,8 @@ class Program:
     def classify(self, node: Node) -> None:
         """Give the results of an op their classes; those of its operands are known."""
         op = node.op
-        if self.fixed.issuperset(node.operands) and not _draws(op):
+        is_size = op.name in ("aten.sym_size.int", "coreai.get_shape")
+        if is_size or (self.fixed.issuperset(node.operands) and not _draws(op)):
             self.fixed.update(node.results)
         if is_constant(op):
             self.put(node.results[0], self.classes.of(self._constant_key(op.properties["value"])))
@@ -97,7 +98,7 @@ class Program:
             id(self.flat.module.custom.get(op)),
             tuple(result.type for result in op.results),
             tuple(self.of[value] for value in node.operands),
-            tuple(_text_of(op)) if op.regions else (),
+            _text_of(op) if op.regions else "",
         )
         for index, result in enumerate(node.results):
             self.put(result, self.classes.of((key, index)))
@@ -161,8 +162,8 @@ def _draws(op: Operation) -> bool:
     return isinstance(op, AtenOp) and torch.Tag.nondeterministic_seeded in overload_of(op.name).tags
 
 
-def _text_of(op: Any) -> list[str]:
-    """The text of the regions of an op, without names and locations; values from outside have the order of their use."""
+def _text_of(op: Operation) -> str:
+    """The text of an op with its regions, without names and locations."""
     copy = op.clone()
     erase_locations(copy)
-    return [to_text(copy, generic=True, names=False)]
+    return to_text(copy, generic=True, names=False)

@@ -1,11 +1,13 @@
 """The worlds in which parts of networks are run: large constants are fast, and some ops are not looked into.
 
-They differ from the worlds of rules (`proof.worlds`) in three points:
+They differ from the worlds of rules (`proof.worlds`) in four points:
 
 - The code of a constant is computed for all elements at once. In a world of reals it is the number itself, a fraction
   of a power of two; only constants of few different elements are taken for decimals and roots that were rounded.
 - A convolution may be one function of all its operands, which is not looked into: `opaque`.
-- Integers may be symbols. A lookup by such an index is a function of the index and of all elements that it chooses from.
+- Symbols are smaller and larger than every constant, so that a bound that a program has, such as that of a clamp, is
+  reached.
+- Integers may be symbols. A lookup by such an index is a function of the index and of what it chooses from.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from torch import Tensor
 from patcomp.evaluate.eager import overload_of
 from patcomp.proof import orders, pools, reductions
 from patcomp.proof.run.formulas import FORMULAS
-from patcomp.proof.scalars import computed, dtype_of
+from patcomp.proof.scalars import computed
 from patcomp.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of
 from patcomp.proof.worlds import SIGN, Kind, P, World
 from patcomp.pytorch import pytree, tree_map_only
@@ -61,6 +63,17 @@ class RunWorld(World):
         else:
             codes = _bits(flat) if self.kind is Kind.BITS else _fractions(flat)
         return codes.reshape(values.shape)
+
+    def keys(self, codes: Tensor) -> Tensor:
+        """Numbers that are ordered as the codes are, as in other worlds, but half of them of any magnitude."""
+        keys = super().keys(codes)
+        is_bits = self.kind is Kind.BITS
+        size = codes & ~SIGN if is_bits else torch.minimum(codes, (P - codes) % P)
+        drawn = self.oracle("magnitude", size)
+        exponents = torch.where(drawn % 2 == 0, 0, drawn // 2 % 256 - 128)
+        known = torch.tensor([code & ~SIGN if is_bits else min(code, (P - code) % P) for code in self.constants])
+        has_value = torch.isin(size, known.to(torch.int64)) | (codes >= P if not is_bits else keys.isinf())
+        return torch.where(has_value, keys, torch.ldexp(keys, exponents))
 
     def _bits_of(self, value: float) -> int:
         return int(_bits(torch.tensor([value], dtype=torch.float64))[0])
@@ -121,8 +134,8 @@ def _opaque_convolution(
     world: World, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
-    """A convolution that is not looked into. Over the reals, padding is zeros around the input, and the bias is added to
-    the result."""
+    """A convolution that is not looked into. Over the reals, padding is zeros around the input, and the bias is added
+    to the result."""
     rank = x.dim() - 2
     stride, padding, dilation, output_padding = (
         [*each] * rank if len(each) == 1 else [*each] for each in (stride, padding, dilation, output_padding)
