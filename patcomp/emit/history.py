@@ -25,6 +25,8 @@ from patcomp.targets import Target
 
 if TYPE_CHECKING:
     from patcomp.evaluate import Expectation, Overflow, Verification
+    from patcomp.evaluate.registry import Implementation
+    from patcomp.ir.xdsl import Operation
 
 PROVER = "patcomp.proof.run"
 """The module with `prove`. Proofs stand above programs, which therefore know their prover by name only."""
@@ -59,6 +61,10 @@ class History(ABC):
     @abstractmethod
     def imported(self) -> IRModule:
         """The program before the first stage."""
+
+    @abstractmethod
+    def unlowered(self, module: IRModule) -> Callable[[Operation], Implementation | None]:
+        """How the evaluator runs the ops of a program that the stage lower has not replaced yet."""
 
     @abstractmethod
     def departure_search(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from patcomp.emit.history import known
+from patcomp.emit.history import History, known
 from patcomp.emit.interface import argument_types
 from patcomp.emit.proof_of_run import Equality, ProofOfRun, StageProof, Unproved
 from patcomp.ir.module import IRModule, graph_name
@@ -41,7 +41,7 @@ def prove(program: Any, inputs: Any = None, entrypoint: str | None = None) -> Pr
     with torch.no_grad():
         draws = {entry: draws_of(program, modules["import"], entry, inputs) for entry in chosen}
         sizes = {entry: text for entry in chosen if (text := _sizes(modules["import"], entry, draws[entry][0]))}
-        return ProofOfRun({entry: _stages(modules, entry, draws[entry]) for entry in chosen}, sizes)
+        return ProofOfRun({entry: _stages(history, modules, entry, draws[entry]) for entry in chosen}, sizes)
 
 
 def _sizes(imported: IRModule, entry: str, inputs: Mapping[str, Any]) -> str:
@@ -51,14 +51,16 @@ def _sizes(imported: IRModule, entry: str, inputs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} of shape {tuple(inputs[name].shape)}" for name in is_open)
 
 
-def _stages(modules: Mapping[str, IRModule], entry: str, draws: list[dict[str, Any]]) -> list[StageProof]:
+def _stages(
+    history: History, modules: Mapping[str, IRModule], entry: str, draws: list[dict[str, Any]]
+) -> list[StageProof]:
     """The proofs of the stages of an entry point, each of which has the module of its name."""
     classes, made = Classes(), []
     before: Program | None = None
     numbers_before: Numbers = ()
     for stage, module in modules.items():
         try:
-            after = Program(flat(module, entry), classes)
+            after = Program(flat(module, entry), classes, history.unlowered(module))
         except NotComparedError as error:
             made.append(StageProof(stage, Equality.UNDECIDED, unproved=(Unproved("", "", reason=str(error)),)))
             break

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +19,7 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate.eager import overload_of
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine, decode_constant
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
-from patcomp.frontend_torch.verification.unlowered import implementation
+from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import erase_locations
@@ -53,6 +51,7 @@ class Program:
     Attributes:
         flat: the program.
         classes: the classes of all programs.
+        others: how the ops run that the evaluator does not know.
         of: the class of each value that has one.
         members: the first value of each class.
         machine: the interpreter of the program.
@@ -60,13 +59,14 @@ class Program:
 
     flat: Flat
     classes: Classes
+    others: Callable[[Operation], Implementation | None]
     of: dict[int, int] = field(default_factory=dict)
     members: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fixed: set[int] = set()
         """The values that are computed from constants and from sizes alone."""
-        self.machine = Machine(self.flat.module, partial(implementation, self.flat.module))
+        self.machine = Machine(self.flat.module, self.others)
         self._constants: dict[Attribute, Any] = {}
         for name, value in self.flat.inputs.items():
             self.put(value, self.classes.of(("input", name)))
@@ -132,7 +132,7 @@ class Program:
             EvaluationError: the evaluator does not know the op, or it is not defined for its operands.
         """
         op = node.op
-        function: Callable[..., Any] | None = IMPLEMENTATIONS.get(op.name) or self.machine.others(op)
+        function = IMPLEMENTATIONS.get(op.name) or self.others(op)
         if function is None:
             raise EvaluationError(f"the evaluator does not know the op {op.name}")
         given = {value: values[number] for value, number in zip(node.read, node.operands, strict=True)}
