@@ -106,7 +106,10 @@ def opaque(world: World, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     content = hashlib.blake2b(repr((op, [*map(_shown, args)], {k: _shown(v) for k, v in kwargs.items()})).encode())
     for value in pytree.tree_leaves((args, kwargs)):
         if isinstance(value, Tensor):
-            codes = codes_of(value, world) if isinstance(value, Symbols) or value.dtype in FLOATS else value
+            if isinstance(value, Symbols):
+                codes = value.codes
+            else:  # numbers are themselves; those of 16 bits have other bits in 32
+                codes = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
             content.update(codes.contiguous().numpy().tobytes())
     known = content.hexdigest()
 
