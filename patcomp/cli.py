@@ -21,6 +21,7 @@ from patcomp.commands import (
     language,
     lint,
     opt,
+    proofs,
     questions,
     rule,
     running,
@@ -73,6 +74,7 @@ app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
 app.command()(running.run)
 app.command()(verification.verify)
+app.command()(proofs.prove)
 app.command()(comparison.diff)
 app.command()(audit.audit)
 app.command()(compress.compress)

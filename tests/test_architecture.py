@@ -60,6 +60,7 @@ USES_TORCH = (
     "patcomp/proof/open_aspects.py",
     "patcomp/proof/recording.py",
     "patcomp/proof/rounding.py",
+    "patcomp/proof/run/",
     "patcomp/proof/same_code.py",
     "patcomp/proof/sources.py",
     "patcomp/frontend_torch/",

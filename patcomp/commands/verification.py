@@ -92,7 +92,7 @@ def _of_conversion(
 ) -> dict[str, Verification]:
     """A model that is converted now, on the evaluator, and on the runtime where it is installed."""
     with working(f"converting {model}"):
-        sources = _chosen(load_sources(model, "verify", options), entrypoint)
+        sources = chosen_sources(load_sources(model, "verify", options), entrypoint)
         program = converted(sources, options, fixed=sizes)
     with working(f"verifying {model}"):
         return {
@@ -107,7 +107,7 @@ def _of_conversion(
         }
 
 
-def _chosen(sources: list[Source], entrypoint: str | None) -> list[Source]:
+def chosen_sources(sources: list[Source], entrypoint: str | None) -> list[Source]:
     """The functions of a model that are compared."""
     if entrypoint is None:
         return sources
@@ -227,7 +227,7 @@ def _of_asset(
             chosen_entry(functions, entrypoint)
         sources = load_sources(model, "verify", options)
         several = len(sources) > 1
-        for source in _chosen(sources, entrypoint) if several else sources:
+        for source in chosen_sources(sources, entrypoint) if several else sources:
             name = chosen_entry(functions, source.entry if several else entrypoint)
             results[name] = _compared(native, path, name, functions[name], source, tolerance, sizes, options)
         if not all(results.values()):

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from patcomp.emit.proof_of_run import ProofOfRun
 from patcomp.emit.replacement import check_writable
 from patcomp.emit.settings import default_settings
 from patcomp.emit.stages import Stages
@@ -24,6 +26,11 @@ from patcomp.targets import Target
 
 if TYPE_CHECKING:
     from patcomp.evaluate import Expectation, Overflow, Verification
+    from patcomp.evaluate.registry import Implementation
+    from patcomp.ir.xdsl import Operation
+
+PROVER = "patcomp.proof.run"
+"""The module with `prove`. Proofs stand above programs, which therefore know their prover by name only."""
 
 AfterStage = Callable[[str, IRModule], object]
 """Called with the name of each stage and the program after it."""
@@ -55,6 +62,10 @@ class History(ABC):
     @abstractmethod
     def imported(self) -> IRModule:
         """The program before the first stage."""
+
+    @abstractmethod
+    def unlowered(self, module: IRModule) -> Callable[[Operation], Implementation | None]:
+        """How the evaluator runs the ops of a program that the stage lower has not replaced yet."""
 
     @abstractmethod
     def departure_search(
@@ -276,3 +287,29 @@ class Questions:
         if not isinstance(rule, str):
             raise TypeError(f"why_not takes the name of a rule ('rms_norm'), got {rule!r}")
         return known(self.history).why_not(rule)
+
+    def prove(self, inputs: Any = None, *, entrypoint: str | None = None) -> ProofOfRun:
+        """Prove that each stage's program equals the program before it, for all inputs, up to rounding.
+
+            program.prove((tokens,)).check()
+
+        The conversion is repeated. The import is not proved: `verify_against` compares the program with the model.
+
+        Args:
+            inputs: the model's arguments, as `verify_against` takes them. Their sizes are those of the proof, if sizes
+                are open, and their integers are used where symbols do not reach what is computed of integers. By
+                default sizes are the smallest ones, and integers 0 and 1.
+            entrypoint: the graph to prove; by default all of them.
+
+        Returns:
+            A `ProofOfRun`, which is true if every stage is proved. It prints as a table with the verdict of each stage,
+            and names the ops that are not proved. Its `check()` raises if a stage is wrong or not proved.
+
+        Raises:
+            EvaluationError: the inputs are not those of the program.
+            LookupError: the program was not made by a converter, the entry point was made later, or the weights of the
+                model are gone.
+            ValueError: inputs are given for several entry points.
+        """
+        made: ProofOfRun = import_module(PROVER).prove(self, inputs, entrypoint)
+        return made

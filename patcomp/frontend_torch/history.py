@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,6 +17,7 @@ from patcomp.emit.history import History
 from patcomp.emit.program import AIProgram
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate import Expectation
+from patcomp.evaluate.registry import Implementation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
@@ -24,9 +26,11 @@ from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.calls import in_types_of
 from patcomp.frontend_torch.staging import headline
 from patcomp.frontend_torch.verification.departure import DepartureSearch
+from patcomp.frontend_torch.verification.unlowered import implementation
 from patcomp.frontend_torch.verification.values import ValueComparison
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
+from patcomp.ir.xdsl import Operation
 from patcomp.patterns.user_catalogs import Catalog, versions_of
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.version import __version__
@@ -65,6 +69,9 @@ class TorchHistory(History):
             raise UnsupportedError(headline(problems), problems)
         form_regions(module)
         return module
+
+    def unlowered(self, module: IRModule) -> Callable[[Operation], Implementation | None]:
+        return partial(implementation, module)
 
     def departure_search(
         self, module: IRModule, entrypoint: str, expectation: Expectation, initial: Mapping[str, Any],

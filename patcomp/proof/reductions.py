@@ -10,7 +10,7 @@ from torch import Tensor
 
 from patcomp.proof.scalars import cast_of, computed, dtype_of, meaning_of
 from patcomp.proof.symbols import INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
-from patcomp.proof.worlds import Kind, World
+from patcomp.proof.worlds import Kind, P, World
 
 # ---- sums and products -------------------------------------------------------------------------------
 
@@ -31,6 +31,8 @@ def folded(world: World, name: str, columns: Tensor, arithmetic: str | None) -> 
     """A code of the last axis; in `REALS` by arithmetic, else by an oracle of all elements in their order."""
     count = columns.shape[-1]
     if world.kind is Kind.REALS and arithmetic is not None:
+        if arithmetic == "add" and bool((columns < P).all()):
+            return columns.sum(-1) % P  # of up to 2^32 numbers of the field
         made = torch.full(columns.shape[:-1], 0 if arithmetic == "add" else 1, dtype=torch.int64)
         for index in range(count):
             made = world.arithmetic(arithmetic, made, columns[..., index])

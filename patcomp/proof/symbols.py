@@ -82,6 +82,8 @@ def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
         return Symbols(args[0].codes, args[0].dtype, world)
     if name.endswith("_") and not name.startswith("_") and not isinstance(args[0], Symbols):
         raise UnreachedError("symbols are written into a tensor of numbers")
+    if (own := world.meanings.get(name)) is not None:
+        return own(world, *args, **kwargs)
     if _moves(func):
         return _moved(func, name, args, kwargs, world)
     if name.endswith("_") and not name.startswith("_") and name.rstrip("_") in MEANINGS:

@@ -18,10 +18,11 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,6 +86,8 @@ class World:
     rounded as it is."""
     lemmas: set[str] = field(default_factory=set)
     """The names of those that were used."""
+    meanings: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """What ops mean in this world, by their name in PyTorch, where it is not what they mean in others."""
 
     def takes(self, lemma: str) -> bool:
         """Use a lemma, if it is allowed; return whether it is."""
