@@ -226,3 +226,15 @@ def test_a_save_that_was_interrupted_before_its_last_step_is_undone(target: Path
     recover(target)
     assert content(target) == {"old"}
     assert not working.exists()
+
+
+def test_an_asset_that_took_the_place_after_an_interrupted_save_is_kept(target: Path) -> None:
+    """The old and the new asset are in the working folder, and the user has put a third one in the place since."""
+    working = target.with_name(f".{target.name}.saving")
+    save(target, "third")
+    save(working / "old.aimodel", "old")
+    save(working / "new.aimodel", "new")
+    with pytest.raises(KeyboardInterrupt):
+        save_half(target)
+    assert content(target) == {"third"}
+    assert not working.exists()
