@@ -238,3 +238,12 @@ def test_an_asset_that_took_the_place_after_an_interrupted_save_is_kept(target: 
         save_half(target)
     assert content(target) == {"third"}
     assert not working.exists()
+
+
+def test_a_first_save_that_was_interrupted_leaves_nothing(target: Path) -> None:
+    """The new asset is in the working folder, and there was no old one."""
+    working = target.with_name(f".{target.name}.saving")
+    save(working / "new.aimodel", "new")
+    recover(target)
+    assert not target.exists()
+    assert not working.exists()
