@@ -62,6 +62,9 @@ class Wider(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._control_flow(func, args)
+        with self:  # inside branches and loops, a cast arrives as a composite that looks like a view
+            if (result := func.decompose(*args, **kwargs)) is not NotImplemented:
+                return result
         if (func is torch.ops.aten.view.dtype and args[0].dtype != args[1]) or draws(func, args, kwargs):
             raise NotImplementedError(f"{func} has other results in a wider type")
         if any(argument.alias_info is not None for argument in schema_of_overload(func).arguments):

@@ -239,3 +239,12 @@ def test_leftovers_do_not_come_in_the_place_of_what_the_user_put_there(target: P
     save(target, "three")
     assert content(target) == {"three"}
     assert not working.exists()
+
+
+def test_a_first_save_that_was_interrupted_leaves_nothing(target: Path) -> None:
+    """The new asset is in the working folder, and there was no old one."""
+    working = target.with_name(f".{target.name}.saving")
+    save(working / "new.aimodel", "new")
+    recover(target)
+    assert not target.exists()
+    assert not working.exists()

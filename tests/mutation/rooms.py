@@ -95,6 +95,17 @@ ROOMS = {
             "tests/rewrites/test_loop_invariants.py", "tests/rewrites/test_merged_branches.py",
         ),
     ),
+    "verification": Room(
+        (
+            "patcomp/frontend_torch/verification/*.py",
+            *(f"patcomp/evaluate/{name}.py" for name in ("comparison", "expectation", "twin")),
+        ),
+        (
+            "tests/evaluate/test_verification.py", "tests/evaluate/test_twin_of_program.py",
+            "tests/evaluate/test_partial_sums.py", f"{_TORCH}/test_departure.py", f"{_TORCH}/test_near_ties.py",
+            f"{_TORCH}/test_half_precision.py", f"{_TORCH}/test_verification_values.py",
+        ),
+    ),
     "size_questions": Room(
         ("patcomp/frontend_torch/decomposition/size_questions.py",),
         (f"{_TORCH}/test_size_questions.py",),

@@ -1,0 +1,428 @@
+"""The parts of a verification one by one: differences, twins, near ties, losses, and how a model differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, Node
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.evaluate import Expectation, OutputError, compare
+from patcomp.evaluate.comparison import beside_partial_sums
+from patcomp.evaluate.twin import Twin, Wider, twins_of
+from patcomp.frontend_torch.verification.near_ties import distance
+from patcomp.frontend_torch.verification.other_model import how_it_differs
+from patcomp.ir import coreai
+from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
+from tests.catalog.recovering import Calling
+
+ATEN = torch.ops.aten
+
+
+def converted(model: nn.Module, *inputs: Tensor) -> AIProgram:
+    return TorchConverter().add_exported_program(torch.export.export(model, inputs)).to_coreai()
+
+
+def on_evaluator(program: AIProgram, model: Any, *inputs: Tensor, **options: Any) -> Any:
+    return program.verify_against(model, inputs, backends=["evaluator"], **options)
+
+
+def errors_of(model: Any, inputs: tuple[Tensor, ...], outputs: dict[str, Tensor]) -> dict[str, OutputError]:
+    """The errors of given outputs of a model, by the names of its program."""
+    expectation = Expectation.of(model, inputs, converted(model, *inputs).signature())
+    return {each.name: each for each in expectation.errors("evaluator", lambda *given: outputs, None)}
+
+
+# ---- differences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "noted"),
+    [
+        ([0.0], True),
+        ([1.0], False),
+        ([math.nan], True),
+        ([2.0, 2.0], True),
+        ([2.0, 3.0], False),
+        ([math.nan, 1.0], False),
+        ([1.0, math.nan], False),
+        ([], False),
+    ],
+)
+def test_which_outputs_say_little(values: list[float], noted: bool) -> None:
+    y = torch.tensor(values)
+    assert bool(compare("y", "evaluator", y, y.clone()).note) is noted
+
+
+def test_zeros_and_infinities_do_not_count_in_the_median() -> None:
+    y = torch.tensor([0.0, 0.0, 0.0, math.inf, math.inf, 1.0])
+    given = torch.tensor([0.0, 0.0, 0.0, math.inf, math.inf, 1.0 + 2**-12])
+    assert compare("y", "evaluator", y, given).median_rel == 2**-12
+    assert compare("y", "evaluator", y[:5], given[:5]).median_rel == 0.0
+
+
+def test_the_psnr_and_the_relative_error_go_by_the_largest_magnitude() -> None:
+    y = torch.tensor([-4.0, 2.0, 0.0, 1.0])
+    error = compare("y", "evaluator", y, y + torch.tensor([0.0, 0.5, 0.0, 0.0]))
+    assert (error.max_abs, error.max_rel) == (0.5, 0.125)
+    assert error.psnr == pytest.approx(20 * math.log10(4) - 10 * math.log10(0.25 / 4))
+    assert compare("y", "evaluator", torch.zeros(2), torch.tensor([0.0, 0.25])).max_rel == 0.25
+    assert compare("y", "evaluator", y, y + math.inf).psnr == -math.inf
+
+
+def test_zeros_may_differ_as_much_as_ones() -> None:
+    zeros = torch.zeros(3)
+    assert compare("y", "evaluator", zeros, zeros + 5e-5).passed
+    assert not compare("y", "evaluator", zeros, zeros + 2e-4).passed
+    assert compare("y", "evaluator", torch.full((3,), 1e-42), torch.full((3,), 1.3e-42)).max_abs > 0
+    assert compare("y", "evaluator", torch.full((3,), 1e-42), torch.full((3,), 1.3e-42)).tolerance > 1e-39
+
+
+def test_complex_numbers_are_compared_in_both_parts() -> None:
+    y = torch.tensor([3.0 + 4.0j, 1.0j])
+    assert compare("y", "evaluator", y, y * (1 + 5e-5)).passed
+    error = compare("y", "evaluator", y, y.conj())
+    assert (error.passed, error.max_abs, error.relative_to) == (False, 8.0, 5.0)
+    assert error.element_type == "complex<f32>"
+
+
+def test_an_empty_output_passes() -> None:
+    for dtype in (torch.float32, torch.float16, torch.int32):
+        error = compare("y", "evaluator", torch.ones(0, 3, dtype=dtype), torch.ones(0, 3, dtype=dtype))
+        assert (error.passed, error.max_abs, error.psnr) == (True, 0.0, math.inf)
+
+
+def test_a_mask_holds_numbers_below_its_bound_only() -> None:
+    half = torch.tensor([-math.inf]).half()
+    for number, count in ((STANDS_FOR_MINUS_INFINITY, 1), (2 * STANDS_FOR_MINUS_INFINITY, 0)):
+        assert compare("y", "evaluator", torch.tensor([number]), half).overflows == count
+    assert compare("y", "evaluator", torch.tensor([2 * STANDS_FOR_MINUS_INFINITY]), -half).overflows == 1
+    assert compare("y", "evaluator", torch.tensor([2 * STANDS_FOR_MINUS_INFINITY]), half * 0).overflows == 1
+
+
+def test_the_limits_beside_a_twin_are_the_widest_ones() -> None:
+    """Those of the type, three times eager's own distance, and a few steps of rounding in half precision."""
+    y, eps = torch.tensor([4.0, -1.0, 2.0]), 2**-10
+    exact = Twin(y.double(), torch.float32)
+    wrong = torch.tensor([4.5, -1.0, 2.0])
+    assert compare("y", "evaluator", y, wrong, twin=lambda: exact).tolerance == pytest.approx(4e-4)
+    moved = Twin(torch.tensor([4.2, -1.2, 2.2], dtype=torch.float64), torch.float32)
+    error = compare("y", "evaluator", y, wrong, twin=lambda: moved)
+    assert (error.passed, error.reference) == (True, "float64 twin")
+    assert (error.tolerance, error.median_tolerance) == (pytest.approx(0.6), pytest.approx(3 * 0.2 / 2.2))
+    near = Twin(y + 1e-6, torch.float16)
+    error = compare("y", "evaluator", y.half(), y.half(), twin=lambda: near)
+    assert error.tolerance == pytest.approx(4 * eps * 4, rel=1e-3)
+    single = compare("y", "evaluator", y, torch.tensor([4.03, -1.0, 2.0]), twin=lambda: near)  # of half precision
+    assert not single.passed
+    single = compare("y", "evaluator", y, torch.tensor([4.01, -1.005, 2.007]), twin=lambda: near)
+    assert (single.passed, single.reference) == (True, "float32 twin")
+    assert single.median_tolerance == pytest.approx(4 * eps)
+
+
+@pytest.mark.parametrize("twin", [None, Twin(torch.ones(2), torch.float32)])
+def test_a_twin_that_is_none_or_of_another_shape_changes_nothing(twin: Twin | None) -> None:
+    y = torch.tensor([1.0])
+    error = compare("y", "evaluator", y, y + 0.5, twin=lambda: twin)
+    assert (error.reference, error.passed, error.tolerance) == ("eager", False, pytest.approx(1e-4))
+
+
+def test_a_given_tolerance_asks_for_no_twin() -> None:
+    def twin() -> Twin:
+        raise AssertionError
+
+    y = torch.tensor([1.0])
+    assert compare("y", "evaluator", y, y + 0.5, 1.0, twin).passed
+    assert not compare("y", "evaluator", y, y + 0.5, 0.25, twin).passed
+    assert compare("y", "evaluator", y, y.clone(), None, twin).passed
+
+
+def test_rounding_explains_no_output_of_another_shape() -> None:
+    y = torch.ones(3).half()
+    wrong = compare("y", "runtime", y, y + 1)
+    assert beside_partial_sums(wrong, y + 1, torch.full((1, 3), 2.0).half()) is wrong
+
+
+# ---- the model's own numbers ------------------------------------------------------------------------
+
+
+def test_a_model_that_writes_to_its_input_leaves_it() -> None:
+    model, x = Calling(lambda x: x.add_(1.0) * 2), torch.ones(3)
+    expectation = Expectation.of(model, (x,), converted(model, x.clone()).signature())
+    assert torch.equal(x, torch.ones(3))
+    assert all(torch.equal(value, torch.ones(3)) for value in expectation.given.values())
+    assert any(torch.equal(value, torch.full((3,), 4.0)) for value in expectation.references.values())
+
+
+class Adds(nn.Module):
+    total: Tensor
+
+    def __init__(self, step: float = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((3,), 5.0))
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(x * self.step)
+        return self.total * 2
+
+
+def test_a_buffer_is_compared_before_and_after_the_call() -> None:
+    model, x = Adds(), torch.ones(3)
+    program = converted(model, x)
+    expectation = Expectation.of(model, (x,), program.signature())
+    assert torch.equal(model.total, torch.full((3,), 5.0))
+    assert [value.tolist() for value in expectation.states.values()] == [[5.0] * 3]
+    (state,) = expectation.states
+    assert torch.equal(expectation.references[state], torch.full((3,), 6.0))
+    assert on_evaluator(program, model, x)
+    wrong = on_evaluator(program, Adds(2.0), x)
+    assert {error.name: error.passed for error in wrong.errors}[state] is False
+
+
+class Picks(nn.Module):
+    """Integers and floats of a product, in half precision if `kind` says so."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(64, 512)
+        if kind == "weights":
+            self.linear.half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.to(self.linear.weight.dtype)).sort(-1).indices
+
+
+@pytest.mark.parametrize("kind", ["weights", "none"])
+def test_integers_that_weights_of_half_precision_change_are_counted(kind: str) -> None:
+    """Neither the input nor the output is of half precision."""
+    model, x = Picks(kind), torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    (name,) = converted(model, x).output_names()
+    (error,) = errors_of(model, (x,), {name: model(x).int()}).values()
+    assert (error.half_loss > 0.0) is (kind == "weights")
+    if kind == "weights":
+        wide = Picks("none")
+        wide.load_state_dict({key: value.float() for key, value in model.state_dict().items()})
+        assert error.half_loss == pytest.approx(float((wide(x) != model(x)).double().mean()))
+
+
+# ---- twins --------------------------------------------------------------------------------------------
+
+
+def of_half(kind: str) -> Callable[[Tensor], Tensor]:
+    """A product of half precision in a model with inputs and outputs in float32."""
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+
+    def product(x: Tensor) -> Tensor:
+        return (x.to(torch.float16) @ weight.to(torch.float16)).to(torch.float32).cumsum(-1)
+
+    if kind == "branch":
+        return lambda x: torch.cond(x.sum() > 99, lambda x: x.sin(), product, (x,))
+    if kind == "other branch":
+        return lambda x: torch.cond(x.sum() < 99, product, lambda x: x.sin(), (x,))
+    return product
+
+
+@pytest.mark.parametrize("kind", ["casts", "branch", "other branch"])
+def test_the_twin_of_a_model_of_half_precision_computes_in_float32(kind: str) -> None:
+    model, x = Calling(of_half(kind)), torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+    expectation = Expectation.of(model, (x,), converted(model, x).signature())
+    (twin,) = expectation.twins.values()
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    assert (twin.of, twin.name, twin.value.dtype) == (torch.float16, "float32 twin", torch.float32)
+    torch.testing.assert_close(twin.value, (x @ weight).cumsum(-1))
+    assert not torch.equal(twin.value, next(iter(expectation.references.values())))
+
+
+def test_a_loop_has_a_twin() -> None:
+    def doubled(wider: Wider) -> dict[str, Tensor]:
+        with wider:
+            return dict(enumerate(torch.ops.higher_order.while_loop(  # type: ignore[arg-type]
+                lambda i, x: i < 3, lambda i, x: (i + 1, x * 0.1), (torch.tensor(0), torch.ones(2).half()), ()
+            )))  # fmt: skip
+
+    twins = twins_of(doubled)
+    assert twins[1].value.tolist() == pytest.approx([1e-3, 1e-3], rel=1e-6)  # type: ignore[index]
+
+
+def test_a_model_that_checks_its_types_has_no_twin() -> None:
+    """Nor one in a type that the check does not know: float64 would not say what half precision loses."""
+
+    def only_half(wider: Wider) -> dict[str, Tensor]:
+        with wider:
+            y = torch.ones(2).half() + 1
+        if y.dtype == torch.float32:
+            raise TypeError
+        return {"y": y}
+
+    assert twins_of(only_half) == {}
+
+
+def test_the_bits_of_a_float_have_no_twin() -> None:
+    def run(dtype: torch.dtype) -> Callable[[Wider], dict[str, Tensor]]:
+        def bits(wider: Wider) -> dict[str, Tensor]:
+            x = torch.ones(2)
+            with wider:
+                return {"y": (x * 0.3).view(dtype).clone()}
+
+        return bits
+
+    assert twins_of(run(torch.int32)) == {}
+    assert twins_of(lambda wider: {"y": wider.widened(torch.ones(2)).view(torch.float64)})["y"].of == torch.float32
+
+
+def test_the_narrowest_type_decides() -> None:
+    def run(wider: Wider) -> dict[str, Tensor]:
+        with wider:
+            return {"y": torch.ones(2) * 0.1 + torch.ones(2, dtype=torch.bfloat16) + torch.ones(2).half()}
+
+    assert twins_of(run)["y"].of == torch.bfloat16
+    assert twins_of(lambda wider: {"y": torch.ones(2, dtype=torch.int32)}) == {}
+
+
+# ---- near ties ------------------------------------------------------------------------------------------
+
+TIED = torch.tensor([[1.0, 1.5, -2.0], [4.0, 4.25, 0.0]])
+
+
+def chosen(target: Any, *args: Any, given: Any, expected: Any = None, **kwargs: Any) -> float | None:
+    """The distance of a choice that an operator made of tensors, from the one that it would make."""
+    graph, values = Graph(), dict[Node, Any]()
+
+    def placed(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        node = graph.placeholder(f"x{len(values)}")
+        values[node] = value
+        return node
+
+    node = graph.call_function(target, tuple(map(placed, args)), kwargs)
+    found = distance(
+        node,
+        torch.as_tensor(expected),
+        torch.as_tensor(given),
+        lambda each: values[each] if isinstance(each, Node) else each,
+    )
+    return None if found is None else found[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "expected", "given", "apart"),
+    [
+        (ATEN.argmax.default, (TIED, 1), [1, 1], [0, 1], 0.5),
+        (ATEN.argmax.default, (TIED, 1), [1, 1], [0, 2], 4.25),
+        (ATEN.argmax.default, (TIED, 1, True), [[1], [1]], [[1], [0]], 0.25),
+        (ATEN.argmin.default, (TIED, 0), [0, 0, 0], [1, 0, 0], 3.0),
+        (ATEN.argmax.default, (TIED,), 4, 3, 0.25),
+        (ATEN.sort.default, (TIED,), [[2, 0, 1], [2, 0, 1]], [[2, 1, 0], [2, 0, 1]], 0.5),
+        (ATEN.sort.default, (TIED, 0), [[0, 0, 0], [1, 1, 1]], [[0, 0, 1], [1, 1, 0]], 2.0),
+        (ATEN.topk.default, (TIED, 1), [[1], [1]], [[1], [0]], 0.25),
+        (ATEN.lt.Scalar, (TIED, 1.25), [[True, False, True], [False, False, True]], [[False] * 3] * 2, 3.25),
+        (ATEN.gt.Tensor, (TIED, TIED + 0.5), [[False] * 3] * 2, [[True, False, False], [False] * 3], 0.5),
+        (ATEN.floor.default, (torch.tensor([0.9, 2.25]),), [0.0, 2.0], [1.0, 2.0], 0.1),
+        (ATEN.ceil.default, (torch.tensor([0.9, 2.25]),), [1.0, 3.0], [1.0, 2.0], 0.25),
+        (ATEN.trunc.default, (torch.tensor([-0.9, 2.25]),), [0.0, 2.0], [-1.0, 2.0], 0.1),
+        (ATEN.round.default, (torch.tensor([0.4, 2.0]),), [0.0, 2.0], [1.0, 2.0], 0.1),
+        (ATEN.sign.default, (torch.tensor([0.2, -3.0]),), [1.0, -1.0], [0.0, -1.0], 0.2),
+        (ATEN._to_copy.default, (torch.tensor([2.9]),), [2], [3], 0.1),
+        (ATEN.to.dtype, (torch.tensor([2.9]), torch.int64), [2], [3], 0.1),
+    ],
+)
+def test_how_far_choices_are_apart(target: Any, args: Any, expected: Any, given: Any, apart: float) -> None:
+    assert chosen(target, *args, expected=expected, given=given) == pytest.approx(apart)
+
+
+def test_the_dimension_of_a_choice_may_be_a_keyword() -> None:
+    assert chosen(ATEN.sort.stable, TIED, stable=True, dim=0, expected=[[0] * 3] * 2, given=[[1, 0, 0], [0, 0, 0]]) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        (ATEN.add.Tensor, (TIED, 1.0)),
+        (ATEN.floor.default, (torch.ones(2, 3, dtype=torch.int32),)),
+        (ATEN.lt.Scalar, (torch.ones(2, 3, dtype=torch.int32), 1)),
+    ],
+)
+def test_what_is_no_choice_of_floats(target: Any, args: Any) -> None:
+    assert chosen(target, *args, expected=torch.zeros(2, 3), given=torch.ones(2, 3)) is None
+
+
+def test_values_of_a_choice_are_no_choice() -> None:
+    """The largest value is a number of its own; which element it is is chosen."""
+    assert chosen(ATEN.amax.default, TIED, [1], expected=[1.5, 4.25], given=[1.0, 4.25]) is None
+    assert chosen(ATEN.max.dim, TIED, 1, expected=[1.5, 4.25], given=[1.0, 4.25]) is None
+    assert chosen(ATEN.max.dim, TIED, 1, expected=[1, 1], given=[0, 1]) == 0.5
+
+
+# ---- other models -----------------------------------------------------------------------------------------
+
+
+def test_how_a_given_model_differs() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
+    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    same = {name: value.detach().clone() for name, value in weights.items()}
+    assert how_it_differs(print, same.items()) == "the given function is another one than the exported model"
+    changed = {**same, "0.bias": same["0.bias"] + 1, "1.running_mean": torch.ones(3), "gone": torch.ones(1)}
+    text = how_it_differs(model, changed.items())
+    assert text == "the given model has other weights than the exported one: '0.bias', '1.running_mean'"
+    for mode in ("evaluation", "training"):
+        model.train(mode == "training")
+        text = how_it_differs(model, same.items())
+        assert text.startswith(f"the given model has the weights of the exported one and is in {mode} mode")
+        for others in ({}, {**same, "gone": torch.ones(1)}):
+            text = how_it_differs(model, others.items())
+            assert text.startswith(f"the given model is in {mode} mode; it is another one than the exported model")
+
+
+# ---- values inside a program --------------------------------------------------------------------------------
+
+
+def test_the_tolerance_of_inner_values_grows_with_their_magnitude() -> None:
+    """0.1 beside 1000 is as much as 1e-4 beside 1, and a magnitude below 1 changes nothing."""
+
+    class Layers(nn.Module):
+        def __init__(self, error: float) -> None:
+            super().__init__()
+            self.large, self.small = Calling(lambda x: x * 1000.0 + error), Calling(lambda x: x * 1e-3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.small(self.large(x) - 1000.0)
+
+    x = torch.linspace(0.5, 1.0, 8)
+    program = converted(Layers(0.0), x)
+    found = on_evaluator(program, Layers(0.0), x, by="module", tolerance=1e-4).check()
+    tolerances = {each.module: each.error.tolerance for each in found.modules}
+    assert tolerances == {"large": pytest.approx(1e-4), "small": pytest.approx(1e-4)}
+
+
+def test_custom_operators_before_lowering_run_by_pytorch() -> None:
+    """Of a tensor, a list of tensors and numbers; the search for a departure passes through the import."""
+    library = torch.library.Library("verified", "DEF")
+    library.define("joined(Tensor[] xs, float by, SymInt n) -> (Tensor, Tensor)")
+    library.impl("joined", lambda xs, by, n: (torch.cat(xs) * by, xs[0] * n), "CompositeExplicitAutograd")
+
+    class Joins(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            a, b = torch.ops.verified.joined([x, x + 1], 2.0, 3)
+            return a[: x.shape[0]] + b
+
+    converter = TorchConverter()
+
+    @converter.register_torch_lowering("verified::joined")
+    def lower_joined(values_map: Any, node: Any, loc: Any) -> Any:
+        first, second = (values_map[each.name] for each in node.args[0])
+        joined = coreai.concat(0, [first, second], loc=loc)
+        return coreai.broadcasting_mul(joined, 2.5, loc=loc), coreai.broadcasting_mul(first, 3.0, loc=loc)
+
+    x = torch.linspace(1, 2, 4)
+    program = converter.add_exported_program(torch.export.export(Joins(), (x,))).to_coreai()
+    departure = on_evaluator(program, Joins(), x, by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.rule) == ("lower", "verified.joined")
