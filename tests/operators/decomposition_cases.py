@@ -88,7 +88,8 @@ def _extreme(x: torch.Tensor) -> torch.Tensor:
     if x.dtype in {torch.bool, torch.complex64}:
         return x
     limits = torch.iinfo(x.dtype)
-    return _cycled(x, [limits.max, limits.min, limits.max // 2 + 1])
+    least = limits.min + 1 if limits.min else 0  # the least number divided by -1 ends the process
+    return _cycled(x, [limits.max, least, limits.max // 2 + 1])
 
 
 def _tied(x: torch.Tensor) -> torch.Tensor:

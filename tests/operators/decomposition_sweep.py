@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from patcomp import EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
+from patcomp import PatcompError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.evaluate.eager import DATA_DEPENDENT, without_data
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.ir import aten
@@ -206,7 +206,7 @@ def converted(call: Call, way: str) -> str:
         outputs = program.run(dict(zip(program.input_names(), tensors, strict=True)))
     except UnsupportedError as error:
         return f"refused: {'; '.join(problem.message for problem in error.problems)}"
-    except EvaluationError as error:  # the runtime would abort, for example at an index that is out of range
+    except PatcompError as error:  # an index out of range, where the runtime would abort; a shape that export got wrong
         return f"refused: {error}"
     given = [to_tensor(np.asarray(value) if np.isscalar(value) else value) for value in outputs.values()][: len(wanted)]
     message = departure(call, given, wanted)
