@@ -47,8 +47,8 @@ ROOMS = {
     "questions": Room(
         ("patcomp/questions/*.py",),
         (
-            "tests/test_audit*.py", "tests/compression/test_targets.py", "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py",
-            f"{_TORCH}/test_questions.py",
+            "tests/test_audit*.py", "tests/compression/test_targets.py",
+            "tests/patterns/test_explain.py", "tests/patterns/test_rule_mistakes.py", f"{_TORCH}/test_questions.py",
         ),
     ),
     "compression": Room(
