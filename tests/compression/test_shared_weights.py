@@ -179,6 +179,16 @@ def test_an_output_that_becomes_worse_takes_the_rounding_back() -> None:
     assert not any(weight.by_examples for weight in report.weights)
 
 
+def test_one_of_several_examples_takes_it_back() -> None:
+    """The examples count together, and those that are not spoiled do not hide the one that is."""
+    x = drawn(64, 64)
+    program = converted(Calling(unlike, SQUARE, SQUARE), x)
+    with pytest.warns(ConversionWarning, match="all weights are rounded to the nearest instead"):
+        small = program.compress(SPOILING, inputs=[(x,), (torch.zeros_like(x),), (x / 10,)])
+    assert small.compression is not None
+    assert not any(weight.by_examples for weight in small.compression.weights)
+
+
 class Cache(nn.Module):
     """The second of these products goes into a state."""
 

@@ -256,13 +256,3 @@ def test_which_examples_are_masks(example: torch.Tensor, is_mask: bool) -> None:
 
     imported = TorchConverter().add_exported_program(torch.export.export(Twice(), (example,))).imported()
     assert (MASK in imported.text()) is is_mask
-
-
-def test_an_example_without_values_is_no_mask() -> None:
-    class Twice(nn.Module):
-        def forward(self, mask: torch.Tensor) -> torch.Tensor:
-            return mask + mask
-
-    example = torch.zeros(2, 2, dtype=torch.int64, device="meta")
-    imported = TorchConverter().add_exported_program(torch.export.export(Twice(), (example,))).imported()
-    assert MASK not in imported.text()

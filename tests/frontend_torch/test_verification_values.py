@@ -384,8 +384,8 @@ def test_how_a_given_model_differs() -> None:
 # ---- values inside a program --------------------------------------------------------------------------------
 
 
-def test_the_tolerance_of_inner_values_grows_with_their_magnitude() -> None:
-    """0.1 beside 1000 is as much as 1e-4 beside 1, and a magnitude below 1 changes nothing."""
+def test_a_given_tolerance_holds_for_small_and_exact_inner_values() -> None:
+    """It grows with the magnitude of values that differ, and changes neither for equal values nor for small ones."""
 
     class Layers(nn.Module):
         def __init__(self, error: float) -> None:

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from patcomp.compression import CompressionConfig, CompressionRequest
+from patcomp import load
+from patcomp.compression import CompressionConfig, CompressionRequest, compressed_weights
 from patcomp.language import Bundle, LanguageModelError, check_bundle, compress_bundle, convert_language_model
 from patcomp.language.compressing import compressed
+from patcomp.questions.audit import audit
+from patcomp.targets import NEURAL_ENGINE
+from patterns_catalog import default_rules
 from tests.helpers.command import Command
 
 transformers = pytest.importorskip("transformers")
@@ -88,6 +92,24 @@ def test_other_targets_and_types(target: Any, dtype: Any, word: str, share: floa
     assert check_bundle(small.path) == ()
     assert stored(small) < share * stored(plain)
     assert small.generate(PROMPT, 8) == plain.generate(PROMPT, 8)
+
+
+def schemes_of(bundle: Bundle) -> set[str]:
+    return {weight.scheme for weight in compressed_weights(load(bundle.asset).module) if "gather" not in weight.kinds}
+
+
+def test_four_bits_are_palettes_for_the_neural_engine(tmp_path: Path) -> None:
+    """On the way into a bundle, and of one that exists, which tells its target by its functions."""
+    model = llama(True)
+    at_once = convert_language_model(model, "neural_engine", out=tmp_path / "small", compress="4bit", check=False)
+    assert schemes_of(at_once) == {"pal4_group32", "pal4"}  # the keys and values of this model have 16 channels
+    assert not [each for each in audit(load(at_once.asset).module, NEURAL_ENGINE, default_rules()).findings
+                if each.what.startswith("weights stored")]  # fmt: skip
+    plain = convert_language_model(model, "neural_engine", out=tmp_path / "plain", check=False)
+    assert schemes_of(compress_bundle(plain.path, "4bit", out=tmp_path / "later")) == {"pal4_group32", "pal4"}
+    with pytest.raises(ValueError, match="the target neural_engine does not take weights that are stored so"):
+        compress_bundle(plain.path, "w4_block32", out=tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
 
 
 def test_a_bundle_is_compressed_as_its_model_is(tmp_path: Path, patcomp: Command) -> None:
