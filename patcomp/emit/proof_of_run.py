@@ -41,6 +41,8 @@ class Unproved:
     """Why there is no proof, or the numbers that differ."""
 
     def __str__(self) -> str:
+        if not self.op:
+            return self.reason
         place = ", ".join(
             filter(None, [f"in {self.module}" if self.module else "", self.source and f"at {self.source}"])
         )

@@ -202,6 +202,17 @@ def test_the_program_that_is_proved_is_the_one_that_would_be_saved() -> None:
     assert proof.equality is Equality.WRONG
 
 
+def test_what_follows_the_conversion_is_not_proved() -> None:
+    x = torch.randn(2, 64)
+    program = converted(nn.Linear(64, 64), x)
+    small = program.compress("w8")
+    proof = small.prove((x,))
+    assert not proof
+    assert proof.all_stages[-1].equality is Equality.UNDECIDED
+    with pytest.raises(MismatchError, match=r"stage compress: not proved \(it changes numbers, and is not compared"):
+        proof.check()
+
+
 # ---- the command -----------------------------------------------------------------------------------
 
 NETS = """

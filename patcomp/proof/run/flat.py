@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from patcomp.ir.locations import describe
-from patcomp.ir.module import IRModule, callee, names_of
+from patcomp.ir.module import IRModule, callee, graph_name, names_of
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TensorType
 from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue
@@ -78,8 +78,10 @@ def flat(module: IRModule, entry: str) -> Flat:
     """An entry point as a list of ops.
 
     Raises:
-        NotComparedError: a branch or a loop accesses a state.
+        NotComparedError: a branch or a loop accesses a state, or the module has no such entry point.
     """
+    if entry not in map(graph_name, module.graphs):
+        raise NotComparedError(f"the entry point {entry!r} is gone; prove the program before its sizes are fixed")
     return _Flattening(Flat(module, entry)).done()
 
 

@@ -6,7 +6,7 @@ A part of a program are the ops between such values and the one in question. Bot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,9 @@ from patcomp.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, lookup_of_op
 from patcomp.proof.scalars import MARKS
 from patcomp.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
 from patcomp.proof.worlds import Kind
+
+Numbers = Sequence[Mapping[int, Any]]
+"""The numbers of the values of a program, for each draw of inputs."""
 
 WORLDS = 2
 """In how many worlds two parts are run."""
@@ -112,11 +115,11 @@ def part_of(program: Program, values: Iterable[int], cut: set[int]) -> Part | No
     return made
 
 
-def compared(before: Program, old: int, after: Program, new: int, numbers: Mapping[int, Any]) -> Finding:
+def compared(before: Program, old: int, after: Program, new: int, numbers: Numbers) -> Finding:
     """Whether a value of the program before a stage equals one of the program after it.
 
     Args:
-        numbers: the numbers of the values before the stage, as they were drawn.
+        numbers: the numbers of the values before the stage.
     """
     found = Finding(None, reason="the part that computes it is too large")
     for depth in DEPTHS:
@@ -157,7 +160,7 @@ class _Comparison:
     old_part: Part
     new_part: Part
     deeper: Part
-    numbers: Mapping[int, Any]
+    numbers: Numbers
 
     def finding(self) -> Finding:
         reason, of_reals = "", ""
@@ -233,7 +236,8 @@ class _Comparison:
         type_ = self._type(each)
         dtype = TORCH_DTYPES[element_name(type_.element_type)]
         value = self.before.members.get(each)
-        number = self.numbers.get(value) if value is not None else None
+        draw = self.numbers[world.number % len(self.numbers)]
+        number = draw.get(value) if value is not None else None
         if value in self.before.fixed and isinstance(number, Tensor):
             is_symbol = world.lifts_constants and number.dtype in FLOATS
             return Symbols(world.numbers(number), number.dtype, world) if is_symbol else number

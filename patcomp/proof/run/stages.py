@@ -8,9 +8,8 @@ the two are one value from then on. So what is run on symbols is as small as wha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,12 +21,9 @@ from patcomp.ir.locations import origins
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import TensorType
 from patcomp.proof.run.flat import Node
-from patcomp.proof.run.parts import Finding, compared
+from patcomp.proof.run.parts import Finding, Numbers, compared
 from patcomp.proof.run.values import Program
 from patcomp.proof.worlds import Kind
-
-Numbers = Sequence[Mapping[int, Any]]
-"""The numbers of the values of a program, for each draw of inputs."""
 
 
 @dataclass
@@ -36,7 +32,7 @@ class StageComparison:
 
     Args:
         stage: the name of the stage between them.
-        before, after: the programs; each value of the first one has its class.
+        before, after: the programs, with the same classes; each value of the first one has its class.
         numbers_before, numbers_after: their numbers.
     """
 
@@ -49,6 +45,8 @@ class StageComparison:
     unproved: list[Unproved] = field(default_factory=list)
     same: int = 0
     is_wrong: bool = False
+    has_numbers: bool = True
+    """Whether the values without a proof are equal on numbers."""
 
     def proof(self) -> StageProof:
         started = time.perf_counter()
@@ -91,11 +89,12 @@ class StageComparison:
 
     def _joined(self, old: int, value: int, node: Node | None, name: str) -> bool:
         """Prove that two values are equal, and let them be one; with equal numbers also if there is no proof."""
-        found = compared(self.before, old, self.after, value, self.numbers_before[0])
+        found = compared(self.before, old, self.after, value, self.numbers_before)
         if found.kind is None:
             if not name:
                 return False
             self.unproved.append(_unproved(name, node, found.reason))
+            self.has_numbers = self.has_numbers and self._are_known(old, value)
         else:
             self.findings.append(found)
         self.after.join(value, self.before.of[old])
@@ -114,6 +113,11 @@ class StageComparison:
             return False
         ranks = [len(shape_of(type_)) for type_ in types]
         return ranks[0] == ranks[1]
+
+    def _are_known(self, old: int, value: int) -> bool:
+        """Whether the numbers of both values are known."""
+        pairs = zip(self.numbers_before, self.numbers_after, strict=True)
+        return all(isinstance(x, Tensor) for before, after in pairs for x in (before.get(old), after.get(value)))
 
     def _difference(self, old: int, value: int) -> str | None:
         """How the numbers of two values differ; None if they do not, or are not known."""
@@ -157,11 +161,10 @@ class StageComparison:
     def _said(self, seconds: float) -> StageProof:
         kinds = {found.kind for found in self.findings}
         lemmas = sorted({lemma for found in self.findings for lemma in found.lemmas})
-        known = any(numbers for numbers in self.numbers_after)
         if self.is_wrong:
             equality = Equality.WRONG
         elif self.unproved:
-            equality = Equality.NUMBERS if known else Equality.UNDECIDED
+            equality = Equality.NUMBERS if self.has_numbers else Equality.UNDECIDED
         elif Kind.REALS in kinds:
             equality = Equality.REALS
         else:

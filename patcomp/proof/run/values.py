@@ -1,8 +1,8 @@
 """Which values of two programs are the same, by what computes them, and the numbers that they have.
 
 Values of one class are equal. Two values are of one class if they are the same input, constants of equal elements, or
-results of equal ops of operands of equal classes; the proof adds those that it finds equal. Classes are kept for all
-stages of a conversion, so that what one comparison finds is known in the next one.
+results of equal ops of operands of equal classes; the proof adds those that it finds equal. Each comparison of two
+stages has classes of its own, because what is equal over the reals in one is not equal to the bit in the next one.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Classes:
 
     known: dict[Any, int] = field(default_factory=dict)
     """The class of each key."""
+    contents: dict[Any, Any] = field(default_factory=dict)
+    """The key of each constant, which is known for all comparisons."""
 
     def of(self, key: Any) -> int:
         return self.known.setdefault(key, len(self.known))
@@ -50,7 +52,7 @@ class Program:
 
     Attributes:
         flat: the program.
-        classes: the classes of all programs.
+        classes: the classes of the two programs that are compared.
         others: how the ops run that the evaluator does not know.
         of: the class of each value that has one.
         members: the first value of each class.
@@ -67,7 +69,6 @@ class Program:
         self.fixed: set[int] = set()
         """The values that are computed from constants and from sizes alone."""
         self.machine = Machine(self.flat.module, self.others)
-        self._constants: dict[Attribute, Any] = {}
         for name, value in self.flat.inputs.items():
             self.put(value, self.classes.of(("input", name)))
 
@@ -104,9 +105,10 @@ class Program:
             self.put(result, self.classes.of((key, index)))
 
     def _constant_key(self, attribute: Attribute) -> Any:
-        if attribute not in self._constants:
-            self._constants[attribute] = self._key_of(attribute)
-        return self._constants[attribute]
+        known, place = self.classes.contents, (id(self.flat.module.blobs), attribute)
+        if place not in known:
+            known[place] = self._key_of(attribute)
+        return known[place]
 
     def _key_of(self, attribute: Attribute) -> Any:
         blobs = self.flat.module.blobs
@@ -120,6 +122,11 @@ class Program:
         assert isinstance(attribute.type, TensorType)  # type: ignore[attr-defined]
         element = element_name(attribute.type.element_type)  # type: ignore[attr-defined]
         return "constant", element, tuple(elements.shape), content
+
+    def classify_all(self) -> None:
+        """Give every value its class."""
+        for node in self.flat.nodes:
+            self.classify(node)
 
     def has_values(self, node: Node) -> bool:
         """Whether the elements of a constant are there: the weights of a model may be gone."""
