@@ -28,6 +28,7 @@ EXPLAINED = {
     "aten.l*space*": "a range from or to an infinity",
     "aten.soft_margin_loss_backward": "eager PyTorch's exponential overflows to NaN",
     "*_unsafe_masked_index*": "PyTorch calls it with negative indices where they are masked only",
+    "nn.functional.upsample*": "as `nn.functional.interpolate`",
     "nn.functional.interpolate*": "NaN or an infinity beside an element: kernels leave out terms with the weight 0",
     "*std_mean*": "the mean of infinities is infinite; it is NaN in the algorithm of eager PyTorch",
     "*var_mean*": "the same",
