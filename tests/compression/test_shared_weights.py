@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter, mark_for_externalization
+from patcomp.composite_ops import GatherMM
 from patcomp.compression import CompressionReport, Weight, weights_of
 from patcomp.errors import ConversionWarning
 from patcomp.evaluate.two_roundings import worse
@@ -253,3 +254,29 @@ def test_all_examples_count_together() -> None:
                                                                                 [one * 1.01, two * 1.01])  # fmt: skip
     flags = torch.ones(40, dtype=torch.bool)
     assert worse([flags, flags], [~flags, flags], [flags, flags]).startswith("40 of 80 elements change")
+
+
+def routed(seed: int) -> tuple[Tensor, Tensor]:
+    """Rows that lie in directions of the expert that they choose, and the choice."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randint(4, (300, 1), generator=generator)
+    directions = torch.randn(4, 6, 32, generator=torch.Generator().manual_seed(3))
+    return (torch.randn(300, 1, 6, generator=generator) @ directions[chosen[:, 0]]).reshape(300, 1, 1, 32), chosen
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.product, self.weight = GatherMM(), nn.Parameter(torch.randn(4, 32, 64) / 6)
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        return self.product(x, self.weight, rhs_indices=chosen)
+
+
+def test_an_expert_is_rounded_by_the_rows_that_choose_it() -> None:
+    exported = torch.export.export(Experts().eval(), routed(0))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    plain, small = program.compress("w2_block32"), program.compress("w2_block32", inputs=[routed(1), routed(2)])
+    wanted, near, close = (each.run(*routed(5)) for each in (program, plain, small))
+    assert (close - wanted).norm() < 0.7 * (near - wanted).norm()
