@@ -45,6 +45,11 @@ class WeightReport:
     signal: float | None
     by_examples: bool = False
 
+    @property
+    def psnr(self) -> float | None:
+        """The same as `signal`, by the name that it had when it was relative to the weight's peak."""
+        return self.signal
+
 
 @dataclass(frozen=True)
 class Alternative:
