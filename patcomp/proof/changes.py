@@ -28,6 +28,9 @@ INTEGERS = (0, 1, 2, 3, -1, -2, 4, 5, -3, 7, -4, -5, 100)
 """The numbers in the place of an integer that a pattern leaves free. None is so large that, as a size, it would fill
 the memory; the end of an open slice is one already."""
 
+_FEW = 8
+"""How many orders of axes are listed where there are several permutations."""
+
 _ORDERS = 24
 """The most orders of a list, or of the rows of a constant."""
 
@@ -197,6 +200,42 @@ def _is_permutation(value: Any) -> bool:
     return _is_list_of_integers(value) and len(value) > 1 and sorted(value) == list(range(len(value)))
 
 
+def of_equal_sizes(example: Example, rank: int) -> Iterator[dict[str, Any]]:
+    """Tensors of a rank whose sizes are all 2, with every permutation of their axes, and every axis.
+
+    Where sizes are equal, types do not tell axes that are exchanged. A rotation of the axes comes first, because it is
+    not its own inverse, as an exchange of two axes is.
+    """
+    types = {name: type_ for name, value in example.items() if (type_ := ExampleType.parsed(value))}
+    old = max((len(type_.sizes) for type_ in types.values()), default=0)
+    if old == 0:
+        return
+    if old == rank:
+        made = with_sizes(example, dict.fromkeys(sizes_in(example, set()), 2))
+    else:
+        made = dict(example)
+        made |= {name: str(replace(t, sizes=(2,) * rank)) for name, t in types.items() if len(t.sizes) == old}
+        for name, value in example.items():
+            if _is_list_of_integers(value) and len(value) == old:
+                made[name] = [2] * rank if min(value) > 0 else [*value, *value * rank][:rank]
+    orders = [name for name, value in example.items() if _is_permutation(value) and len(value) == old]
+    listed = sorted(itertools.permutations(range(min(rank, RANK))), key=lambda order: not _is_rotation(order))
+    for order in listed if orders else ():
+        yield made | {name: list(order) for name in orders}
+    for each in itertools.product(listed[:_FEW], repeat=len(orders)) if len(orders) > 1 else ():
+        yield made | {name: list(order) for name, order in zip(orders, each, strict=True)}
+    if not orders:
+        yield made
+        for name, value in made.items():
+            if type(value) is int and 0 <= value < rank:
+                yield from (made | {name: axis} for axis in range(rank) if axis != value)
+
+
+def _is_rotation(order: Sequence[int]) -> bool:
+    """Whether no axis stays, and no two axes are exchanged."""
+    return all(order[axis] != place and order[place] != axis for place, axis in enumerate(order))
+
+
 def with_axes(example: Example) -> Iterator[dict[str, Any]]:
     """Every axis in the place of a number that may be one; of a short list, every list of axes of its length."""
     rank = max((len(type_.sizes) for value in example.values() if (type_ := ExampleType.parsed(value))), default=1)
@@ -292,3 +331,14 @@ def spread(items: Iterator[Any], most: int = 20000) -> Iterator[Any]:
     step = next(step for step in (7919, 7907, 7901, 1) if not listed or len(listed) % step)
     for index in range(len(listed)):
         yield listed[index * step % len(listed)]
+
+
+def in_turn(iterators: Sequence[Iterator[Any]]) -> Iterator[Any]:
+    """The first item of each iterator, then the second of each, and so on."""
+    left = list(iterators)
+    while left:
+        for iterator in list(left):
+            try:
+                yield next(iterator)
+            except StopIteration:
+                left.remove(iterator)

@@ -12,7 +12,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import Capture, OpView, Rewrite, Rule, example, op_rule, rule
 
 
-@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), examples=[
+@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), approximation=5e-4, examples=[
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x)),
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")),
 ])  # fmt: skip
