@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -215,9 +216,13 @@ def of_equal_sizes(example: Example, rank: int) -> Iterator[dict[str, Any]]:
     else:
         made = dict(example)
         made |= {name: str(replace(t, sizes=(2,) * rank)) for name, t in types.items() if len(t.sizes) == old}
+        counts = {math.prod(type_.sizes) for type_ in types.values() if len(type_.sizes) == old}
         for name, value in example.items():
-            if _is_list_of_integers(value) and len(value) == old:
-                made[name] = [2] * rank if min(value) > 0 else [*value, *value * rank][:rank]
+            if _is_list_of_integers(value) and value:
+                if math.prod(value) in counts and min(value) > 0 and not _is_permutation(value):
+                    made[name] = _of_product(2**rank, len(value))
+                elif len(value) == old:
+                    made[name] = [*value, *value * rank][:rank]
     orders = [name for name, value in example.items() if _is_permutation(value) and len(value) == old]
     listed = sorted(itertools.permutations(range(min(rank, RANK))), key=lambda order: not _is_rotation(order))
     for order in listed if orders else ():
@@ -229,6 +234,12 @@ def of_equal_sizes(example: Example, rank: int) -> Iterator[dict[str, Any]]:
         for name, value in made.items():
             if type(value) is int and 0 <= value < rank:
                 yield from (made | {name: axis} for axis in range(rank) if axis != value)
+
+
+def _of_product(count: int, length: int) -> list[int]:
+    """Sizes with as many elements as a power of two; all but the first are 2, as long as that is possible."""
+    sizes = [2 if count >= 2 ** (place + 1) else 1 for place in range(1, length)]
+    return [count // math.prod(sizes), *sizes]
 
 
 def _is_rotation(order: Sequence[int]) -> bool:

@@ -8,23 +8,24 @@ place of an order may occur twice, besides.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from patcomp.ir.types import TensorType, is_integer
+from patcomp.patterns import Rule
+from patcomp.patterns.aspects import TIES, is_left_open
 from patcomp.proof.calls import Decomposed
 from patcomp.proof.op_calls import OpDrawing, operator_schema
 from patcomp.proof.pairs import Pair
 
-_POOLS: tuple[tuple[float, ...], ...] = (
-    (1.0,), (0.0, 1.0), (0.0, -0.0), (2.0, -3.0, 2.0), (math.nan, 1.0, math.nan, 2.0), (math.inf, 1.0, -math.inf),
+_POOLS: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("", (1.0,)), ("", (1.0, 2.0)), ("", (2.0, -3.0, 2.0)), ("infinities and zeros", (0.0, -0.0)),
+    ("infinities and zeros", (math.inf, 1.0, -math.inf)), ("NaN", (math.nan, 1.0, math.nan, 2.0)),
 )  # fmt: skip
-"""The numbers of each draw."""
-
-DRAWS = len(_POOLS)
+"""The numbers of each draw, and the aspect in which a rule may leave the results open."""
 
 _FIRST = ("argmax", "argmin", "max", "min", "aminmax", "searchsorted", "bucketize", "isin")
 """The ops whose places PyTorch specifies."""
@@ -46,19 +47,20 @@ def _names(pair: Pair) -> list[str]:
     return [name for name in plain if name not in ("constant", "output")]
 
 
-def numbers(draw: int, dtype: torch.dtype) -> Sequence[float]:
-    """The numbers of a draw, below `DRAWS`, for an input of any type."""
-    return _POOLS[draw]
+def numbers_of(rule: Rule) -> Iterator[Sequence[float]]:
+    """The numbers of each draw that a rule does not leave open."""
+    if not is_left_open(rule.unspecified, TIES):
+        yield from (numbers for aspect, numbers in _POOLS if not is_left_open(rule.unspecified, aspect))
 
 
-def returns_places(pair: Pair) -> bool:
-    """Whether a program returns integers or bools, and has floats or free integers to compare."""
+def decides(pair: Pair) -> bool:
+    """Whether a source compares numbers: it has integers or bools that are no inputs."""
     if isinstance(pair, Decomposed):
         return any(is_integer(type_.element_type) for type_ in pair.call.types)
     module: Any = getattr(pair, "source", None) or pair.module  # type: ignore[attr-defined]
-    last = module.graph("main").regions[0].block.last_op
-    types = [value.type for value in last.operands if isinstance(value.type, TensorType)]
-    return any(is_integer(type_.element_type) for type_ in types)
+    results = [value for op in module.graph("main").regions[0].block.ops for value in op.results]
+    types = [value.type for value in results if value.owner.name != "coreai.constant"]
+    return any(isinstance(type_, TensorType) and is_integer(type_.element_type) for type_ in types)
 
 
 def specifies_places(pair: Pair) -> bool:
@@ -76,6 +78,8 @@ def are_places_of_equal_numbers(pair: Pair, expected: Tensor, actual: Tensor, in
     if "dim" not in schema.names or x.dim() == 0 or expected.shape != actual.shape:
         return None
     given = {argument.name: argument.default for argument in schema.arguments} | dict(drawing.example)
+    if given.get("stable"):
+        return False
     dim = given["dim"] % x.dim() if isinstance(given["dim"], int) else x.dim() - 1
     if not bool(((actual >= 0) & (actual < x.shape[dim])).all()):
         return False
