@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from patcomp.authoring import Aten, Coreai, CoreaiSource, CoreaiTarget, OpView
 from patcomp.ir import coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, decomposition, example, lowering, normalization
+from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, call, decomposition, example, lowering, normalization
 from tests.proof_seeds.seeds import Call, Function, Ops, of_coreai, seed
 
 X = torch.linspace(-4, 4, 12).view(3, 4)
 NOT_FINITE = dict.fromkeys(("infinities and zeros", "large numbers", "NaN"), "PyTorch's kernel has another NaN")
+
+
+def _is_free(padding: np.ndarray) -> bool:
+    return padding[0] == padding[1] == 0
 
 
 @seed("the tanh form differs by 4e-4", Call("aten.gelu", [X], {"approximate": "tanh"}))
@@ -85,20 +90,14 @@ def linear_quantile(
 
 
 @seed(
-    "the largest of several numbers is not their sum",
-    Function(
-        lambda x, i, s: x.scatter_reduce(1, i, s, reduce="amax"),
-        [X, torch.zeros(3, 2, dtype=torch.int64), torch.arange(6.0).view(3, 2)],
-    ),
+    "without a reduction, the result has the shape of x",
+    Function(lambda x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none"), [X, X / 2]),
 )
-@decomposition("aten.scatter_reduce.two", name="scattered sums", examples=[
-    example("3x4xf32", 1, "3x2xsi64[0,3]", "3x2xf32", "sum"),
-])  # fmt: skip
-def scattered_sums(
-    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-) -> Any:
-    "scatter_reduce(x, i, s) -> scatter_add(x, i, s)"
-    return self.scatter_add(dim, index, src) if include_self else NotImplemented
+@decomposition("aten.smooth_l1_loss", name="mean of smooth distances", examples=[example("2x3xf32", "2x3xf32")])
+def mean_of_smooth_distances(self: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
+    "smooth_l1_loss(x, y) -> mean of a square near 0, and of a line further away"
+    apart = (self - target).abs()
+    return torch.where(apart < beta, apart * apart * 0.5 / beta, apart - beta * 0.5).mean()
 
 
 @seed(
@@ -118,28 +117,28 @@ def gelu_of_any_word(a: CoreaiSource, c: CoreaiTarget, x: Capture, word: Attr) -
 
 @seed(
     "a reflection pads with other numbers than a constant",
-    Ops({"x": "3x4xf32"}, lambda x: coreai.abs_(coreai.pad(x, [0, 0, 1, 1], 0.0, "reflect")), {"x": X}),
+    Ops({"x": "3x4xf32"}, lambda x: coreai.reverse(coreai.pad(x, [0, 0, 1, 1], 0.0, "reflect"), [0]), {"x": X}),
 )
 @of_coreai("optimize", {"x": "3x4xf32", "p": [0, 0, 0, 0], "value": 0.0}, priority=9)
 def padding_of_any_mode(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const, value: Const) -> Rewrite:
-    "pad(x, p, any mode) -> pad(x, p, constant)"
-    y = a.pad(x, p, value, ANY)
-    return Rewrite(a.abs(y), to=c.abs_(c.pad(x, p, value, "constant")), where=[x.is_static])
+    "reverse(pad(x, p, any mode)) along axis 0 -> pad(reverse(x), p, constant) without padding there"
+    y = a.reverse(a.pad(x, p, value, ANY), [0])
+    return Rewrite(y, to=c.pad(c.reverse(x, [0]), p, value, "constant"), where=[x.is_static, call(_is_free, p.values)])
 
 
 @seed(
-    "norms of spectra have other factors",
-    Call("aten.index_reduce", [X, 0, torch.tensor([0, 2]), torch.ones(2, 4), "amax"]),
+    "counted from the right, equal numbers come before the place",
+    Function(
+        lambda s, v: torch.searchsorted(s, v, right=True), [torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 1.0])]
+    ),
 )
-@decomposition("aten.index_reduce", name="indexed products", examples=[
-    example("3x4xf32", 0, "2xsi64[0,2]", "2x4xf32", "prod"),
-])  # fmt: skip
-def indexed_products(
-    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Any:
-    "index_reduce(x, i, s) -> x with its rows multiplied"
-    if not include_self or self.dim() == 0:
+@decomposition("aten.searchsorted.Tensor", name="places from the left", examples=[example("4xf32", "3xf32")])
+def places_from_the_left(
+    sorted_sequence: Tensor, self: Tensor, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:  # fmt: skip
+    "searchsorted(s, v) -> sum(s < v)"
+    if sorter is not None or sorted_sequence.dim() != 1:
         return NotImplemented
-    shape = [-1 if axis == dim % self.dim() else 1 for axis in range(self.dim())]
-    spread = index.reshape(shape).expand_as(source)
-    return self.scatter_reduce(dim, spread, source, "prod")
+    found = (sorted_sequence < self.unsqueeze(-1)).sum(-1)
+    return found.to(torch.int32) if out_int32 else found
