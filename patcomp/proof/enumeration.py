@@ -6,8 +6,8 @@
             search.keep(drawing)
 
 The list begins with the example in all alternatives and operand orders. Then come programs with one change
-(`proof.changes`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element types; programs with
-open sizes; the same value for two operands; inputs in the place of constants; and inner values that are returned. Then
+(`proof.changes`, `proof.together`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element
+types; programs with open sizes; the same value for two operands; inputs in the place of constants; and inner values that are returned. Then
 two parts of the example change together. Last come further changes of programs that the rule matched, because a rule
 that needs a slice of equal parts matches few programs that differ from its example in one way. Many programs are
 invalid, or do not match; the search counts what the rule matched, and goes on.
@@ -22,11 +22,12 @@ from typing import Any
 
 from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
-from patcomp.proof.changes import TOGETHER, Parts, changed_part, in_turn, of_equal_sizes, spread, typed
+from patcomp.proof.changes import Parts, changed_part
 from patcomp.proof.drawing import Drawing, axes_in
 from patcomp.proof.op_calls import OpDrawing, axes_of, has_one_tensor, operator_schema
 from patcomp.proof.openings import openings, tensor_parts
 from patcomp.proof.ranks import with_other_ranks
+from patcomp.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, typed
 
 _TRIED = 16
 """How many programs are tried for each that may match."""

@@ -10,9 +10,9 @@ from typing import Any
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns.example_types import ExampleType
 from patcomp.patterns.language import Attr
-from patcomp.proof.changes import in_turn
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_calls import OpDrawing, holds_tensors, operator_schema
+from patcomp.proof.together import in_turn
 
 OPEN = "open sizes"
 

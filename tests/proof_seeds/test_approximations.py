@@ -29,7 +29,8 @@ def test_a_bound_is_measured_on_all_numbers() -> None:
     assert verdict.strength is Strength.APPROXIMATION
     assert verdict.strength.is_proof
     assert verdict.reason.startswith("0.12 is declared, 0.069 measured")
-    assert verdict.counterexample is None
+    count = int(verdict.reason.rpartition(" on ")[2].split()[0].replace(",", ""))
+    assert count > 120_000  # the finite numbers of float16 and bfloat16
 
 
 @pytest.mark.parametrize("bound", [None, 0.01])
@@ -37,12 +38,6 @@ def test_a_larger_difference_is_wrong(bound: float | None) -> None:
     verdict = prove(_declared(bound), CATALOG, programs=1)
     assert verdict.strength is Strength.REFUTED
     assert verdict.counterexample is not None
-
-
-def test_the_largest_difference_may_be_where_no_drawn_number_is() -> None:
-    """On drawn numbers near 0 the rule is near; all 16-bit numbers show the largest difference."""
-    verdict = prove(_declared(0.068), CATALOG, programs=1)
-    assert verdict.strength is Strength.REFUTED
 
 
 @pytest.mark.parametrize(
