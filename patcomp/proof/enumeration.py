@@ -7,10 +7,10 @@
 
 The list begins with the example in all alternatives and operand orders. Then come programs with one change
 (`proof.changes`, `proof.together`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element
-types; programs with open sizes; the same value for two operands; inputs in the place of constants; and inner values that are returned. Then
-two parts of the example change together. Last come further changes of programs that the rule matched, because a rule
-that needs a slice of equal parts matches few programs that differ from its example in one way. Many programs are
-invalid, or do not match; the search counts what the rule matched, and goes on.
+types; programs with open sizes; the same value for two operands; inputs in the place of constants; and inner values
+that are returned. Then two parts of the example change together. Last come further changes of programs that the rule
+matched, because a rule that needs a slice of equal parts matches few programs that differ from its example in one
+way. Many programs are invalid, or do not match; the search counts what the rule matched, and goes on.
 """
 
 from __future__ import annotations
