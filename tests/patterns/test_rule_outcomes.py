@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from patcomp.proof import examination
+from patcomp.proof.verdict import Strength, Verdict
 from tests.patterns.test_seeded_mistakes import rule_test
 
-UNREACHED = """
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32", "axis": 1})
-def argmax_of_product(a, c, x, axis: Const):
-    "argmax(x * 1) -> argmax(x), which symbols do not reach"
-    y = a.argmax(x * 1.0, axis)
-    return Rewrite(y, to=c.argmax(x, axis, result_type=y.type))
+DOUBLED = """
+@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"})
+def times_one_gone(a, c, x):
+    "x * 1 -> x"
+    return Rewrite(x * 1.0, to=x, where=[x.dtype == "f32"])
 """
 
 NEVER_SEEN = """
@@ -24,13 +26,21 @@ def hardtanh(op, c):
 """
 
 
+@pytest.mark.parametrize(
+    ("strength", "code", "shown"),
+    [(Strength.NUMBERS, 4, "NOT PROVED"), (Strength.UNREACHED, 4, "NOT PROVED"), (Strength.APPROXIMATION, 0, "ok")],
+)
 def test_a_rule_without_a_proof_has_its_own_row_and_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out = rule_test(tmp_path, UNREACHED, monkeypatch, capsys)
-    assert code == 4
-    assert "NOT PROVED" in out
-    assert "1 rule, none of them wrong, 1 not proved" in out
+    strength: Strength, code: int, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    found = Verdict("times_one_gone", strength, on_numbers=Counter({"a reason": 1}), missed=Counter({"a reason": 1}))
+    monkeypatch.setattr(examination, "prove", lambda *_, **__: found)
+    given, out = rule_test(tmp_path, DOUBLED, monkeypatch, capsys)
+    assert given == code
+    (row,) = [line for line in out.splitlines() if line.startswith("│ proof")]
+    assert shown in row
+    assert ("1 rule, none of them wrong, 1 not proved" in out) == (code == 4)
 
 
 def test_the_rule_that_takes_an_op_first_is_named(
