@@ -135,7 +135,7 @@ def comparison_before_rounding(a: AtenSource, c: AtenTarget, x: Capture, y: Capt
 # ---- arithmetic of float32 becomes arithmetic of float16 ----------------------------------------------
 
 
-@seed("300 * 300 overflows in float16", Function(lambda x, y: x.float() * y.float(), [ROW, ROW]))
+@seed("300 * 300 overflows in float16", Function(lambda x, y: x.float() * y.float(), [ROW, ROW.clone()]))
 @of_aten(HALVES)
 def wide_product_in_half(a: AtenSource, c: AtenTarget, x: Capture, y: Capture) -> Rewrite:
     "float(x) * float(y) -> float(x * y)"
@@ -145,7 +145,7 @@ def wide_product_in_half(a: AtenSource, c: AtenTarget, x: Capture, y: Capture) -
 
 @seed(
     "squares overflow under the root",
-    Function(lambda x, y: (x.float() ** 2 + y.float() ** 2).sqrt().half(), [ROW, ROW]),
+    Function(lambda x, y: (x.float() ** 2 + y.float() ** 2).sqrt().half(), [ROW, ROW.clone()]),
 )
 @of_aten(HALVES)
 def length_in_half(a: AtenSource, c: AtenTarget, x: Capture, y: Capture) -> Rewrite:
