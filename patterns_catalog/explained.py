@@ -7,6 +7,5 @@ EXPLAINED = {
     "never fires: gather_mm of groups by their ends": _OF_TRANSFORMERS,
     "not proved: decompose fake_quantize_if_enabled": "PyTorch inverts the scale in 32 bits, and rounds that",
     "not proved: decompose linalg_matrix_exp": "PyTorch's own results for large matrices have fewer than 12 digits",
-    "not proved: gelu by sigmoid": "an approximation, which differs from the exact form by up to 5e-4",
 }
 """The reason for each finding, by its kind and rule."""

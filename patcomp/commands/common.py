@@ -64,6 +64,9 @@ def given_options(context: typer.Context, known: Sequence[str]) -> list[str]:
 ANSWER_IS_NO = 3
 """The exit code of a command whose answer is no: numbers or programs differ, or a rule is wrong."""
 
+NOT_PROVED = 4
+"""The exit code of a command that found no mistake in a rule, and no proof of it."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for other programs.")]
 
 

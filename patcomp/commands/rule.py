@@ -13,7 +13,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from patcomp.commands.common import ANSWER_IS_NO, Modules, UsageError, counted, import_modules, load_catalog, quiet
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    NOT_PROVED,
+    Modules,
+    UsageError,
+    counted,
+    import_modules,
+    load_catalog,
+    quiet,
+)
 from patcomp.commands.tables import show
 from patcomp.emit.replacement import check_writable
 
@@ -77,7 +86,7 @@ def check_rules(
     if not len(rules):
         raise UsageError(f"{file} has no rules")
     catalog = default_rules().preceded_by(rules, override=True)
-    failed = 0
+    failed = unproved = 0
     with _runtime(runtime) as runner:
         for item in rules:
             if not rule or item.name in rule:
@@ -85,10 +94,19 @@ def check_rules(
                 if all(check.failure is None for check in checks):  # a conversion would show the same
                     checks += converted_checks(item, [module], runner)
                 _show(item.name, checks)
-                failed += any(check.failure is not None for check in checks)
-    print(f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong")
+                is_wrong = any(check.failure is not None for check in checks)
+                failed += is_wrong
+                unproved += not is_wrong and any(map(_is_unproved, checks))
+    text = f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong"
+    print(f"{text}, {unproved} not proved" if unproved else text)
     if failed:
         sys.exit(ANSWER_IS_NO)
+    if unproved:
+        sys.exit(NOT_PROVED)
+
+
+def _is_unproved(check: Check) -> bool:
+    return check.verdict is not None and not check.verdict.strength.is_proof
 
 
 def _show(name: str, checks: list[Check]) -> None:
@@ -116,6 +134,8 @@ def _show(name: str, checks: list[Check]) -> None:
 def _result(check: Check) -> str:
     if check.failure is not None:
         return "WRONG"
+    if _is_unproved(check):
+        return "NOT PROVED"
     if not check.unspecified:
         return "ok" if check.runs else "PyTorch or the rule refuses them"
     return f"{'first result ok, the others' if check.runs else ''} not compared: {check.unspecified}".strip()

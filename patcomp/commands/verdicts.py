@@ -15,19 +15,24 @@ def list_verdicts(
     stage: Annotated[str | None, typer.Option(help="Only the rules of this stage.")] = None,
     update: Annotated[bool, typer.Option(help="Prove the rules whose file changed, and write the table.")] = False,
     anew: Annotated[
-        bool, typer.Option(help="With --update: prove all rules, also of files that did not change.")
+        bool,
+        typer.Option(
+            help="With --update: prove all rules, also of files that did not change, but not those of absent libraries."
+        ),
     ] = False,
     modules: Modules = None,
 ) -> None:
     """Say for each rule of patcomp's catalog whether it is proved, and how."""
     from patcomp.proof import table
+    from patcomp.proof.op_calls import of_absent_library
     from patterns_catalog import all_rules, default_rules
 
     import_modules(modules)
     rows = table.read()
     if update:
         quiet()
-        kept = {name: row for name, row in rows.items() if not (anew and stage in (None, all_rules()[name].stage))}
+        proved_anew = {rule.name for rule in all_rules() if stage in (None, rule.stage) and not of_absent_library(rule)}
+        kept = {name: row for name, row in rows.items() if not (anew and name in proved_anew)}
         made = table.updated(list(all_rules()), default_rules(), kept, lambda row: say(f"{row.rule}: {row.verdict}"))
         table.PATH.write_text(table.text(made))
         rows = {row.rule: row for row in made}

@@ -26,7 +26,13 @@ RANKS = "ranks"
 LARGE = "large numbers"
 """The aspect of numbers around 100, whose exponential overflows."""
 
-VARIED = (*SPECIAL, LARGE, "axes", "options", "broadcasts", RANKS, "sizes", "element types")
+TIES = "equal numbers"
+"""The aspect of inputs with many equal numbers, for programs that return places of numbers."""
+
+NARROW = "limits of 16 bits"
+"""The aspect of numbers at which arithmetic in a 16-bit float overflows, becomes zero, or rounds visibly."""
+
+VARIED = (*SPECIAL, LARGE, TIES, NARROW, "axes", "options", "broadcasts", RANKS, "sizes", "element types")
 """The aspects that a rule can leave open. Its examples and the programs drawn from its pattern are always compared."""
 
 

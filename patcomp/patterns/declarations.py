@@ -12,6 +12,7 @@ def addbmm(self, batch1, batch2, *, beta=1, alpha=1): ...       # an op that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -73,6 +74,7 @@ def rule(
     name: str | None = ...,
     targets: Sequence[str] = ...,
     unspecified: Unspecified | None = ...,
+    approximation: float | None = ...,
 ) -> Callable[[Callable[..., Rewrite]], Rule]: ...
 
 
@@ -88,6 +90,7 @@ def rule(
     name: str | None = None,
     targets: Sequence[str] = (),
     unspecified: Unspecified | None = None,
+    approximation: float | None = None,
 ) -> Any:
     """Declare a rule that replaces the ops that a pattern matches by a target. The decorated name becomes a `Rule`.
 
@@ -100,10 +103,12 @@ def rule(
         name: the rule's name; by default the function's.
         targets: the names of the targets to which a rule of the target stage belongs.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+        approximation: the largest absolute difference of a result from what the rule replaces, for a rule that is an
+            approximation. `patcomp rule test` measures the difference.
 
     Raises:
         RuleError: the declaration is wrong: no such stage runs rules, an argument is not mentioned, a capture is not
-            bound, or an op does not exist.
+            bound, an op does not exist, or an approximation has no positive bound.
     """
 
     def declare(function: Callable[..., Rewrite]) -> Rule:
@@ -119,6 +124,7 @@ def rule(
             pattern = Pattern.declared(source, rewrite.source, captures, rewrite.where)
             _check_target(pattern, rewrite.to)
             check_unspecified(unspecified or {})
+            _check_approximation(approximation, served)
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
         return Rule(
@@ -129,6 +135,7 @@ def rule(
             target=rewrite.to,
             examples=(Example((), example),) if example is not None else (),
             unspecified=unspecified or {},
+            approximation=approximation,
             doc=(function.__doc__ or "").strip(),
             source=place,
             priority=priority,
@@ -149,6 +156,20 @@ def _check_membership(targets: Sequence[str], stage: Stage) -> None:
         raise RuleError(f'targets takes a list of names, such as ("neural_engine",), got {targets!r}')
     if targets and stage is not Stage.TARGET:
         raise RuleError(f"only rules of the stage target belong to targets; this one is of the stage {stage}")
+
+
+def _check_approximation(bound: float | None, stage: Stage) -> None:
+    """Check the bound of an approximation.
+
+    Raises:
+        RuleError: it is not positive, or the rule belongs to the stage optimize, whose rules keep every bit.
+    """
+    if bound is None:
+        return
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 < bound < math.inf:
+        raise RuleError(f"approximation= takes the largest difference of a result, such as 5e-4, got {bound!r}")
+    if stage is Stage.OPTIMIZE:
+        raise RuleError("a rule of the stage optimize keeps every bit, so that it cannot be an approximation")
 
 
 def _check_target(pattern: Pattern, target: Any) -> None:
@@ -177,6 +198,7 @@ def op_rule(
     pattern: Fragment | None = None,
     priority: int = 0,
     unspecified: Unspecified | None = None,
+    approximation: float | None = None,
 ) -> Callable[[RuleFunction], Rule]:
     """Declare a rule whose function builds the replacement of one op. The decorated name becomes a `Rule`.
 
@@ -192,9 +214,11 @@ def op_rule(
             pattern, it is called at each op of the given names.
         priority: rules of higher priority are tried first, whatever their size.
         unspecified: aspects that the tests do not compare (`patterns.aspects`), with the reason.
+        approximation: as for `rule`.
 
     Raises:
-        RuleError: no such stage runs rules, no op is named, or `unspecified` names no aspect or gives no reason.
+        RuleError: no such stage runs rules, no op is named, `unspecified` names no aspect or gives no reason, or an
+            approximation has no positive bound.
     """
 
     def declare(function: RuleFunction) -> Rule:
@@ -203,6 +227,7 @@ def op_rule(
         with _declaring(spelled, place):
             served = Stage.of_rewrites(stage)
             _check_membership(targets, served)
+            _check_approximation(approximation, served)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
         matched = pattern.pattern if pattern is not None else None
@@ -210,7 +235,7 @@ def op_rule(
         names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
             function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
-            composite=of_composite, targets=tuple(targets),
+            composite=of_composite, targets=tuple(targets), approximation=approximation,
         )  # fmt: skip
 
     return declare

@@ -41,6 +41,8 @@ class Rule:
     examples: tuple[Example, ...] = ()
     unspecified: Unspecified = field(default_factory=dict)
     """The aspects that the rule leaves open, each with the reason."""
+    approximation: float | None = None
+    """The largest absolute difference of a result from what an approximation replaces; None for another rule."""
     doc: str = ""
     source: str = ""
     """File and line of the declaration."""

@@ -112,19 +112,22 @@ def _by_the_rule_alone(drawing: OpDrawing, source: IRModule) -> tuple[IRModule, 
 def _by_the_catalog(drawing: OpDrawing, source: IRModule, catalog: RuleSet) -> tuple[IRModule, str] | None:
     """The compiled program of a call, and its text after the rule's stage; None if the rule does not take the call, or
     another stage refuses what is left."""
-    texts: dict[str, str] = {}
+    texts: list[str] = []
     module, rules = source.clone(), with_rule_in_front(catalog, drawing.rule)
+
+    def keep(stage: str, made: IRModule) -> None:
+        if stage == drawing.rule.stage:
+            texts.append(made.text())
+
     try:
-        compilation = run_pipeline(
-            module, rules, Options(strict=True), after_stage=lambda stage, made: texts.update({stage: made.text()})
-        )
+        compilation = run_pipeline(module, rules, Options(strict=True), after_stage=keep)
     except UnsupportedError:
         return None
     except Exception as error:  # whatever a rule's function raises
         raise InvalidRewriteError(drawing, failure_text(error), source.text()) from error
     if not any(drawing.rule.name in report.statistics.fired for report in compilation.reports):
         return None
-    return module, texts[drawing.rule.stage]
+    return module, texts[-1]
 
 
 def _first(calls: Sequence[OperatorCall | None]) -> OperatorCall | None:

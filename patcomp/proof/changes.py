@@ -1,16 +1,16 @@
-"""Changes of an example: other values of one part of it, or of several parts together."""
+"""Changes of an example: other values of one part of it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp.proof.drawing import LARGEST_SIZE, of_element, sizes_in, with_sizes
+from patcomp.proof.drawing import LARGEST_SIZE, sizes_in
 
 RANK = 4
 """The largest rank whose permutations are all listed."""
@@ -63,7 +63,7 @@ def changed_part(name: str, example: Example, parts: Parts) -> list[Any]:
         made = _integers(value, example)
     elif isinstance(value, float):
         made = (number for number in FLOATS if repr(number) != repr(value))
-    elif _is_list_of_integers(value):
+    elif is_list_of_integers(value):
         made = _lists(list(value), example)
     elif isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
         made = iter(
@@ -123,7 +123,7 @@ def _integers(value: int, example: Example) -> Iterator[int]:
     return (number for number in dict.fromkeys((*INTEGERS[:8], *near, *INTEGERS[8:])) if number != value)
 
 
-def _is_list_of_integers(value: Any) -> bool:
+def is_list_of_integers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(item) is int for item in value)
 
 
@@ -179,116 +179,3 @@ def _arrays(value: np.ndarray) -> Iterator[np.ndarray]:
         yield value[0].copy()
     if value.ndim > 1:
         yield np.swapaxes(value, -1, -2).copy()
-
-
-# ---- several parts together -----------------------------------------------------------------------------
-
-
-def permuted(example: Example) -> Iterator[dict[str, Any]]:
-    """Every permutation in the place of each permutation, up to rank 4."""
-    names = [name for name, value in example.items() if _is_permutation(value)]
-    lists = [[list(order) for order in itertools.permutations(range(min(len(example[name]), RANK)))] for name in names]
-    if names:
-        for orders in itertools.product(*lists):
-            yield {**example, **dict(zip(names, orders, strict=True))}
-
-
-def _is_permutation(value: Any) -> bool:
-    return _is_list_of_integers(value) and len(value) > 1 and sorted(value) == list(range(len(value)))
-
-
-def with_axes(example: Example) -> Iterator[dict[str, Any]]:
-    """Every axis in the place of a number that may be one; of a short list, every list of axes of its length."""
-    rank = max((len(type_.sizes) for value in example.values() if (type_ := ExampleType.parsed(value))), default=1)
-    for name, value in example.items():
-        if type(value) is int:
-            yield from ({**example, name: axis} for axis in range(-rank, rank))
-        elif _is_list_of_integers(value) and len(value) <= rank:
-            every = itertools.product(range(-rank, rank), repeat=len(value))
-            yield from ({**example, name: list(axes)} for axes in every if len({a % rank for a in axes}) == len(axes))
-
-
-def with_bools(example: Example) -> Iterator[dict[str, Any]]:
-    """Both values of each bool."""
-    names = [name for name, value in example.items() if isinstance(value, bool)]
-    for values in itertools.product((False, True), repeat=len(names)) if names else ():
-        yield {**example, **dict(zip(names, values, strict=True))}
-
-
-def resized(example: Example) -> Iterator[dict[str, Any]]:
-    """Every small size in the place of each size that an example has, and of two sizes together."""
-    sizes = sorted(set(sizes_in(example, set())))
-    for changed in (*((size,) for size in sizes), *itertools.combinations(sizes, 2)):
-        for instead in itertools.product((*SIZES, *(changed[0] + 1,)), repeat=len(changed)):
-            yield with_sizes(example, dict(zip(changed, instead, strict=True)))
-
-
-def exchanged(example: Example) -> Iterator[dict[str, Any]]:
-    """Every small number of the example in the place of each of its numbers: starts, ends, steps and sizes."""
-    places = [
-        (name, place)
-        for name, value in example.items()
-        if type(value) is int or _is_list_of_integers(value)
-        for place in ([None] if type(value) is int else range(len(value)))
-        if abs(_at(example, (name, place))) <= LARGEST_SIZE
-    ]
-    if not 1 < len(places) <= 6:
-        return
-    pool = sorted({_at(example, place) for place in places})
-    for numbers in itertools.product(pool, repeat=len(places)):
-        changed = {name: list(value) if _is_list_of_integers(value) else value for name, value in example.items()}
-        for (name, place), number in zip(places, numbers, strict=True):
-            if place is None:
-                changed[name] = number
-            else:
-                changed[name][place] = number
-        yield changed
-
-
-def _at(example: Example, where: tuple[str, int | None]) -> int:
-    name, place = where
-    number: int = example[name] if place is None else example[name][place]
-    return number
-
-
-def sliced(example: Example) -> Iterator[dict[str, Any]]:
-    """Two lists of the same length, such as starts and ends, moved in one place, or with small numbers there."""
-    lists = [name for name, value in example.items() if _is_list_of_integers(value)]
-    pairs = [(a, b) for a, b in itertools.combinations(lists, 2) if len(example[a]) == len(example[b])]
-    places = [(one, other, place) for one, other in pairs for place in range(len(example[one]))]
-    for moved in (1, 2, 3):
-        for one, other, place in places:
-            yield {**example, **{n: _put(example[n], place, example[n][place] + moved) for n in (one, other)}}
-    for first, second in itertools.product(range(-3, 4), range(-3, 4)):
-        for one, other, place in places:
-            yield {**example, one: _put(example[one], place, first), other: _put(example[other], place, second)}
-
-
-def _put(items: Sequence[int], place: int, number: int) -> list[int]:
-    return [*items[:place], number, *items[place + 1 :]]
-
-
-def typed(example: Example) -> Iterator[dict[str, Any]]:
-    """Other element types of all floats, of all integers, and integers in the place of floats."""
-    for element in ("f16", "bf16"):
-        yield {name: of_element(value, element) if isinstance(value, str) else value for name, value in example.items()}
-    types = {name: type_ for name, value in example.items() if (type_ := ExampleType.parsed(value))}
-    for element in ("si32", "si8", "si16", "ui8", "si64", "i1"):
-        yield {
-            **example,
-            **{n: str(replace(t, element=element, limits=None if t.is_float else t.limits)) for n, t in types.items()},
-        }
-
-
-TOGETHER: tuple[Callable[[Example], Iterator[dict[str, Any]]], ...] = (
-    permuted, with_axes, with_bools, resized, exchanged, sliced, typed,
-)  # fmt: skip
-"""The changes of several parts together; the name of each is an aspect."""
-
-
-def spread(items: Iterator[Any], most: int = 20000) -> Iterator[Any]:
-    """The items in an order in which a prefix has some of everything."""
-    listed = list(itertools.islice(items, most))
-    step = next(step for step in (7919, 7907, 7901, 1) if not listed or len(listed) % step)
-    for index in range(len(listed)):
-        yield listed[index * step % len(listed)]

@@ -55,12 +55,13 @@ class InvalidRewriteError(WrongRuleError):
     """A rule raises an exception, or its result is a program that is invalid or does not run."""
 
 
-def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
+def agrees(expected: Any, actual: Any, tolerance: float | None = None, bound: float | None = None) -> bool:
     """Whether a result is close enough to what is expected.
 
     Args:
         expected, actual: tensors.
         tolerance: by default the tolerance of the expected type.
+        bound: the absolute difference that an approximation allows besides.
     """
     from patcomp.evaluate import compare
     from patcomp.evaluate.eager import static_type_of
@@ -74,6 +75,8 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None) -> bool:
     if tolerance is None:
         tolerance = TOLERANCES.get(element_name(static_type_of(expected).element_type), 2e-5)
     magnitude = error.max_abs / error.max_rel if error.max_rel else 0.0
+    if bound is not None and error.max_abs <= bound + tolerance * magnitude:
+        return True
     return error.max_rel <= tolerance or error.max_abs <= tolerance * max(min(magnitude, 1.0), _CANCELLED)
 
 

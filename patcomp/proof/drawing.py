@@ -18,6 +18,7 @@ from patcomp.patterns.language import ANY, Attr, Const, OpNode, PatternNode
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
 from patcomp.proof.variants import Sample, Variant, chosen_nodes, sample
+from patcomp.proof.words import words_of
 
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
@@ -216,13 +217,17 @@ def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], A
             argument = node.spec.argument(name)
             if pattern is ANY and argument.kind in ("attribute", "mixed"):
                 is_element = argument.type.startswith("ScalarType")
-                drawn[id(node), name] = choose(elements if is_element else _options(argument.type, argument.sample))
+                drawn[id(node), name] = choose(
+                    elements if is_element else _options(name, argument.type, argument.sample)
+                )
             elif isinstance(pattern, list) and any(item is ANY for item in pattern):
                 drawn[id(node), name] = [choose((-1, 0, 1)) if item is ANY else item for item in pattern]
     return drawn
 
 
-def _options(type_: str, sample: Any) -> Sequence[Any]:
+def _options(name: str, type_: str, sample: Any) -> Sequence[Any]:
+    if words := words_of(name, type_):
+        return (sample, *(word for word in words if word != sample))
     if type_.startswith("bool"):
         return (False, True)
     if "[" in type_:

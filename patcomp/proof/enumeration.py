@@ -6,11 +6,11 @@
             search.keep(drawing)
 
 The list begins with the example in all alternatives and operand orders. Then come programs with one change
-(`proof.changes`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element types; programs with
-open sizes; the same value for two operands; inputs in the place of constants; and inner values that are returned. Then
-two parts of the example change together. Last come further changes of programs that the rule matched, because a rule
-that needs a slice of equal parts matches few programs that differ from its example in one way. Many programs are
-invalid, or do not match; the search counts what the rule matched, and goes on.
+(`proof.changes`, `proof.together`): permutations, axes, bools, sizes, broadcasts, ranks, slices, numbers, element
+types; programs with open sizes; the same value for two operands; inputs in the place of constants; and inner values
+that are returned. Then two parts of the example change together. Last come further changes of programs that the rule
+matched, because a rule that needs a slice of equal parts matches few programs that differ from its example in one
+way. Many programs are invalid, or do not match; the search counts what the rule matched, and goes on.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ from typing import Any
 
 from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
-from patcomp.proof.changes import TOGETHER, Parts, changed_part, spread, typed
+from patcomp.proof.changes import Parts, changed_part
 from patcomp.proof.drawing import Drawing, axes_in
 from patcomp.proof.op_calls import OpDrawing, axes_of, has_one_tensor, operator_schema
 from patcomp.proof.openings import openings, tensor_parts
 from patcomp.proof.ranks import with_other_ranks
+from patcomp.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, typed
 
 _TRIED = 16
 """How many programs are tried for each that may match."""
 
 _PARTS = 12
 """How many values of each of two parts that change together."""
+
+_OPENED = 6
+"""How many programs with open sizes are compared at least."""
+
+EQUAL_RANKS = (3, 4)
+"""The ranks of tensors whose sizes are all equal."""
 
 OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
     "open sizes",
@@ -95,6 +102,9 @@ class Search:
         example = _varied(base)
         for change in TOGETHER:
             yield self._made(base, change.__name__, spread(change(example)))
+        for rank in EQUAL_RANKS:
+            if _may_change_tensors(base, self.parts):
+                yield self._made(base, "equal sizes", of_equal_sizes(example, rank))
         yield self._made(base, "parts", self._one_part(base))
         ranks = self._made(base, RANKS, with_other_ranks(example, _axes(base)))
         yield ranks if _may_change_tensors(base, self.parts) else (replace(each, compared=False) for each in ranks)
@@ -127,7 +137,7 @@ class Search:
     def _opened(self, bases: Sequence[Any], singles: Sequence[Any]) -> Iterator[Any]:
         start = len(self.kept)
         for base in bases[:1]:
-            yield from self._some(openings(base), 2 * self.count)
+            yield from self._some(openings(base), max(2 * self.count, _OPENED))
         opened = self.kept[start:]
         for base in opened[:4]:
             changed = self._made(base, OPEN_CHANGED, self._one_part_of_numbers(base))
@@ -166,24 +176,13 @@ class Search:
                 *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not typed),
                 self._made(drawing, FURTHER, self._one_part(drawing)),
             ]
-            yield from self._some(_in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
+            yield from self._some(in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
 
 
 def _key(drawing: Any) -> str:
     """A text that two programs share if they are the same."""
     free = list(drawing.ignored.values()) if isinstance(drawing, Drawing) else []
     return f"{drawing} {drawing.runs} {free}".removeprefix(drawing.aspect)
-
-
-def _in_turn(iterators: Sequence[Iterator[Any]]) -> Iterator[Any]:
-    """The first item of each iterator, then the second of each, and so on."""
-    left = list(iterators)
-    while left:
-        for iterator in list(left):
-            try:
-                yield next(iterator)
-            except StopIteration:
-                left.remove(iterator)
 
 
 def _of_each_kind(drawings: Sequence[Any], count: int, base: Any = None) -> list[Any]:

@@ -116,7 +116,7 @@ def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
     pair = listed.pair_of(drawing)
     if pair is None:
         if isinstance(drawing, OpDrawing) and not listed.rule.of_complex:
-            raise RuleError(_refusal(listed.rule, drawing))
+            raise RuleError(_refusal(listed.rule, drawing, listed.catalog))
         return 0
     check_compiled(pair, listed.catalog)
     if runtime is not None:
@@ -124,16 +124,36 @@ def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
     return 1
 
 
-def _refusal(rule: Rule, drawing: OpDrawing) -> str:
+def _refusal(rule: Rule, drawing: OpDrawing, catalog: RuleSet) -> str:
     start = f"rule {rule.name} ({rule.source})"
     if rule.stage is Stage.IMPORT:
         return f"{start}: PyTorch or the rule refuses its example, {drawing}"
     if (call := called(drawing)) is None:
         return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"
     source = program_of_call(drawing, call.types, 1)
+    if (other := _taker(rule, drawing.op, source, catalog)) is not None:
+        return (
+            f"{start} never sees its op: rule {other.name} ({other.source}) of the stage {other.stage} takes "
+            f"{drawing.op} first. Declare yours for the stage {other.stage}, or give it the name {other.name!r}, which "
+            f"replaces that rule: {drawing}"
+        )
     return (
         f"{start} rejects its own example: {drawing}; {why_not(rule, source.op, Context(namespace=namespace_of(rule)))}"
     )
+
+
+def _taker(rule: Rule, op: str, source: IRModule, catalog: RuleSet) -> Rule | None:
+    """The other rule that takes the op of a call before a rule is tried at it."""
+    rules = with_rule_in_front(catalog, rule)
+    try:
+        compilation = run_pipeline(source.clone(), rules, Options())
+    except (UnsupportedError, StageError):
+        return None
+    for report in compilation.reports:
+        for name, count in report.statistics.fired.items():
+            if count and name != rule.name and op in rules[name].ops:
+                return rules[name]
+    return None
 
 
 def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
@@ -166,7 +186,7 @@ def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, wher
         message = f"made a program that does not run on the {where}: {error}"
         raise InvalidRewriteError(pair.drawing, message, pair.source_ir, pair.rewritten_ir) from error
     for index, (expected, actual) in enumerate(zip(pair.before(inputs), outputs, strict=True)):
-        if not agrees(expected, actual, pair.tolerance):
+        if not agrees(expected, actual, pair.tolerance, pair.rule.approximation):
             message = f"computes something else than what it replaces, on the {where}"
             wrong = pair.wrong(message, inputs, **{f"expected_y{index}": expected, f"actual_y{index}": actual})
             wrong.headline += f". {_blame(pair, catalog, inputs, index, expected, run)}"
@@ -178,7 +198,7 @@ def _blame(pair: Pair, catalog: RuleSet, inputs: Mapping[str, Any], index: int, 
     plain = _compiled_source(pair, catalog)
     if plain is None:
         return "The rest of the catalog does not compile the source."
-    if agrees(expected, _run(plain, inputs, run)[index], pair.tolerance):
+    if agrees(expected, _run(plain, inputs, run)[index], pair.tolerance, pair.rule.approximation):
         return "The source gives the expected numbers when the rest of the catalog compiles it: the rule is wrong."
     return "The source without the rule does not give the expected numbers either: look at its lowering."
 

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Stage
-from patcomp.patterns.aspects import LARGE, SPECIAL, is_left_open
+from patcomp.patterns.aspects import LARGE, NARROW, SPECIAL, TIES, is_left_open
+from patcomp.patterns.example_types import limits_of
+from patcomp.proof import narrow_floats, ties
 from patcomp.proof.op_calls import OpDrawing, operator_schema
 from patcomp.proof.pairs import Input, Pair, Rewritten, made_of
 
@@ -25,6 +27,9 @@ _INTEGERS = (0, -1, 1, 127, -128, 128, 255, 256, -300, 32767, -32768, 65536, 700
 
 _LARGE = (100.0, -100.0, 99.0, 120.0)
 """Numbers whose exponential overflows."""
+
+_TINY = (1e-4, -3e-5, 1e-5, 2e-4, -1e-3)
+"""Numbers whose squares are as small as the eps of a norm."""
 
 _SMALL = 300
 """The largest magnitude of the integers of a program that is compiled: sums of 64 bits become sums of 32 bits."""
@@ -53,6 +58,17 @@ def fills_of(pair: Pair) -> Iterator[Fill]:
             largest = 2**31 if isinstance(pair, Rewritten) else _SMALL
             for seed in range(3):
                 yield Fill(partial(_with_integers, run, largest, seed))
+        if ties.decides(pair):
+            for draw, drawn in enumerate(ties.numbers_of(pair.rule)):
+                yield Fill(partial(_of_numbers, run, partial(_same_numbers, drawn), draw), TIES)
+        if narrow_floats.has_narrow_floats(pair) and not is_left_open(pair.rule.unspecified, NARROW):
+            for draw in range(narrow_floats.DRAWS):
+                yield Fill(partial(_of_numbers, run, partial(narrow_floats.numbers, draw), draw), NARROW)
+        if pair.rule.stage is Stage.OPTIMIZE:
+            yield Fill(partial(_of_numbers, run, _close, 0))
+        else:
+            for numbers in (_TINY, (1.0,)):
+                yield Fill(partial(_of_numbers, run, partial(_same_numbers, numbers), 0))
 
 
 def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:
@@ -93,6 +109,33 @@ def _filled(run: Mapping[str, Input], special: Sequence[float], place: int, seed
         name: made_of(each, tuple(special[index % 3 :]) + tuple(special[: index % 3]), seed + place + index)
         for index, (name, each) in enumerate(run.items())
     }
+
+
+def _of_numbers(
+    run: Mapping[str, Input], numbers: Callable[[int, torch.dtype], Sequence[float]], place: int, seed: int
+) -> dict[str, Any]:
+    """Tensors without other numbers than some, drawn, where an input is free."""
+    made = {name: made_of(each, (), seed + place) for name, each in run.items()}
+    generator = torch.Generator().manual_seed(seed + place)
+    for index, (name, value) in enumerate(made.items()):
+        is_free = value.is_floating_point() and run[name].given is None and limits_of(run[name].type) is None
+        if is_free or run[name].is_free_integer:
+            drawn = numbers(index, value.dtype)
+            whole = drawn if is_free else [number for number in drawn if math.isfinite(number) and number % 1 == 0]
+            listed = torch.tensor([*whole] or [1.0]).to(value.dtype)
+            made[name] = listed[torch.randint(len(listed), value.shape, generator=generator)]
+    return made
+
+
+def _same_numbers(numbers: Sequence[float], place: int, dtype: torch.dtype) -> Sequence[float]:
+    """Numbers that do not depend on the input."""
+    return numbers
+
+
+def _close(place: int, dtype: torch.dtype) -> Sequence[float]:
+    """Large numbers that differ in their last places."""
+    last = 2 / torch.finfo(dtype).eps if dtype.is_floating_point else 64.0
+    return [last - place for place in (0, 1, 3, 0, 2)]
 
 
 def _has_integers(run: Mapping[str, Input]) -> bool:

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.patterns import Stage
-from patcomp.patterns.aspects import LARGE, FurtherResults
+from patcomp.patterns.aspects import LARGE, NARROW, FurtherResults
 from patcomp.proof.calls import Compiled
 from patcomp.proof.counterexample import InvalidRewriteError, WrongRuleError, agrees
 from patcomp.proof.fills import fills_of
+from patcomp.proof.narrow_floats import agree_in_range
 from patcomp.proof.open_aspects import depends_on_data, is_result_open, is_wide
 from patcomp.proof.pairs import Pair, Rewritten
 
@@ -40,7 +41,7 @@ def differences(pair: Pair) -> Iterator[Difference]:
     for fill in fills_of(pair):
         if (error := difference(pair, fill(0), fill.aspect)) is None:
             continue
-        if not _may_be_rounding(pair, error, fill.aspect):
+        if fill.aspect == NARROW or not _may_be_rounding(pair, error, fill.aspect):
             yield Difference(error, False)
         elif fill.aspect != LARGE and any(difference(pair, fill(seed), fill.aspect) for seed in (101, 202)):
             yield Difference(error, True)
@@ -51,7 +52,8 @@ def _may_be_rounding(pair: Pair, error: WrongRuleError, aspect: str) -> bool:
 
     Of large numbers, only infinities and NaN are compared: an exponential makes much of how its operand is rounded.
     """
-    if pair.rule.stage is Stage.OPTIMIZE or isinstance(error, InvalidRewriteError):
+    is_exact = pair.rule.stage is Stage.OPTIMIZE or pair.rule.approximation is not None  # up to its bound
+    if is_exact or isinstance(error, InvalidRewriteError):
         return False
     expected = next(value for name, value in error.tensors.items() if name.startswith("expected"))
     actual = next(value for name, value in error.tensors.items() if name.startswith("actual"))
@@ -90,7 +92,11 @@ def difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> Wrong
         return wrong
     compared = 1 if isinstance(pair.rule.unspecified.get(aspect), FurtherResults) else len(expected)
     for index, (one, other) in enumerate(zip(expected[:compared], actual, strict=False)):
-        if not _same(pair, one, other) and not is_result_open(pair.rule, index, one, inputs):
+        if aspect == NARROW and not (pair.rule.stage is Stage.OPTIMIZE and pair.is_elementwise):
+            is_same = agree_in_range(pair, one, other, index, inputs)
+        else:
+            is_same = _same(pair, one, other)
+        if not is_same and not is_result_open(pair, index, one, other, inputs):
             results = {f"expected_y{index}": one, f"actual_y{index}": other}
             return pair.wrong(_what_differs(pair, one, other), inputs, **results)
     return None
@@ -107,8 +113,8 @@ def _same(pair: Pair, expected: Tensor, actual: Tensor) -> bool:
         return False
     if pair.rule.stage is not Stage.OPTIMIZE:
         if isinstance(pair, Rewritten):
-            return expected.dtype == actual.dtype and agrees(expected, actual, pair.tolerance)
-        return agrees(expected, actual.to(expected.dtype))
+            return expected.dtype == actual.dtype and agrees(expected, actual, pair.tolerance, pair.rule.approximation)
+        return agrees(expected, actual.to(expected.dtype), bound=pair.rule.approximation)
     return expected.dtype == actual.dtype and _same_bits(pair, expected, actual)
 
 

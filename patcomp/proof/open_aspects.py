@@ -11,11 +11,13 @@ from torch import Tensor
 from patcomp.ir.aten import Schema
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, shape_of
-from patcomp.patterns import Rule, Stage
+from patcomp.patterns import Stage
 from patcomp.patterns.aspects import RANKS, SPECIAL, FurtherResults, is_left_open
 from patcomp.patterns.example_types import ExampleType
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_calls import OpDrawing, axes_of, holds_tensors, operator_schema, tensors_in
+from patcomp.proof.pairs import Pair
+from patcomp.proof.ties import are_places_of_equal_numbers, specifies_places
 
 RANGES = "ranges of values"
 """The aspect of inputs with other ranges of values than those of the example. A decomposition has those that it
@@ -95,10 +97,11 @@ def is_wide(results: Sequence[Tensor]) -> bool:
     return any(int(value.max()) >= 2**31 or int(value.min()) < -(2**31) for value in wide)
 
 
-def is_result_open(rule: Rule, index: int, expected: Tensor, inputs: Mapping[str, Any]) -> bool:
-    """Whether a result is left open: by the rule, that says so of further results on special values; or by PyTorch, of
-    which integer an infinite float becomes, and which of equal numbers comes first, whose places a further result has.
+def is_result_open(pair: Pair, index: int, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool:
+    """Whether a result that differs is left open: by the rule, that says so of further results on special values; or by
+    PyTorch, of which integer an infinite float becomes, and which of equal numbers comes first (`proof.ties`).
     """
+    rule = pair.rule
     if rule.stage is Stage.OPTIMIZE:
         return False
     tensors = [value for value in inputs.values() if isinstance(value, Tensor)]
@@ -107,5 +110,9 @@ def is_result_open(rule: Rule, index: int, expected: Tensor, inputs: Mapping[str
     if index > 0 and any(infinite or aspect not in SPECIAL for aspect in further):
         return True
     if expected.is_floating_point() or expected.dtype == torch.bool or expected.is_complex():
+        return False
+    if (are_right := are_places_of_equal_numbers(pair, expected, actual, inputs)) is not None:
+        return are_right
+    if specifies_places(pair):
         return False
     return infinite or (index > 0 and any(value.unique().numel() < value.numel() for value in tensors))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from patcomp.patterns.example_types import ExampleType
 from patcomp.patterns.language import Attr
 from patcomp.proof.drawing import Drawing
 from patcomp.proof.op_calls import OpDrawing, holds_tensors, operator_schema
+from patcomp.proof.together import in_turn
 
 OPEN = "open sizes"
 
@@ -30,24 +32,39 @@ def tensor_parts(drawing: Any) -> set[str]:
 def openings(drawing: Any, aspect: str = OPEN) -> Iterator[Any]:
     """A program with some of its sizes open, in several ways.
 
-    All dimensions of a size are open together, as dimensions of one symbol are; for a program of Core AI's ops, also a
-    single dimension, and all dimensions of all tensors, which then run with sizes that differ.
+    All dimensions of a size are open together, as dimensions of one symbol are, and those of two sizes, which are then
+    exchanged: two tensors with the same open sizes need not have the same shape. For a program of Core AI's ops, also a
+    single dimension is open, and all dimensions of all tensors, which then run with sizes that differ.
     """
     types = _types_in({name: value for name, value in drawing.example.items() if name in tensor_parts(drawing)})
     if not types:
         return
     sizes = sorted({size for each in types.values() for type_ in _listed(each) for size in type_.sizes}, reverse=True)
+    kinds = [_of_one_size(drawing, aspect, types, sizes), _of_two_sizes(drawing, aspect, types, sizes)]
+    if isinstance(drawing, Drawing) and drawing.rule.graph.dialect is not aten_namespace:
+        kinds += [_independent(drawing, aspect, types), _of_one_axis(drawing, aspect, types)]
+    yield from in_turn(kinds)
+
+
+def _of_one_size(drawing: Any, aspect: str, types: Mapping[str, Any], sizes: Sequence[int]) -> Iterator[Any]:
     for size in sizes:
         lengths = [length for length in _LENGTHS if length != size]
         yield _opened(drawing, aspect, types, [{size: length} for length in lengths])
         yield _opened(drawing, aspect, types, [{size: length} for length in lengths if length > 1])
-    if isinstance(drawing, Drawing) and drawing.rule.graph.dialect is not aten_namespace:
-        for name, type_ in types.items():
-            if isinstance(type_, ExampleType):
-                for axis in range(len(type_.sizes)):
-                    runs = [{name: _resized(type_, axis, length)} for length in _LENGTHS]
-                    yield replace(drawing, runs=_complete(runs, drawing.example), aspect=aspect)
-        yield from _independent(drawing, aspect, types)
+
+
+def _of_two_sizes(drawing: Any, aspect: str, types: Mapping[str, Any], sizes: Sequence[int]) -> Iterator[Any]:
+    for one, other in itertools.combinations(sizes, 2):
+        exchanged, longer = {one: other, other: one}, {one: 2 * one + 3, other: 2 * other + 5}
+        yield _opened(drawing, aspect, types, [exchanged, longer])
+
+
+def _of_one_axis(drawing: Drawing, aspect: str, types: Mapping[str, Any]) -> Iterator[Drawing]:
+    for name, type_ in types.items():
+        if isinstance(type_, ExampleType):
+            for axis in range(len(type_.sizes)):
+                runs = [{name: _resized(type_, axis, length)} for length in _LENGTHS]
+                yield replace(drawing, runs=_complete(runs, drawing.example), aspect=aspect)
 
 
 def _independent(drawing: Drawing, aspect: str, types: Mapping[str, Any]) -> Iterator[Drawing]:
@@ -59,7 +76,9 @@ def _independent(drawing: Drawing, aspect: str, types: Mapping[str, Any]) -> Ite
             runs += [{name: _resized(type_, axis, length)} for length in (1, type_.sizes[axis] + 2)]
         ones = {name: str(replace(type_, sizes=(1,) * len(type_.sizes)))}
         runs += [ones, {name: str(replace(type_, sizes=tuple(size + 1 for size in type_.sizes)))}]
+        runs.append({name: str(replace(type_, sizes=type_.sizes[::-1]))})
     runs.append({name: str(replace(t, sizes=tuple(size + 1 for size in t.sizes))) for name, t in single.items()})
+    runs.append({name: str(replace(t, sizes=t.sizes[::-1])) for name, t in single.items()})
     yield replace(drawing, runs=_complete(runs, drawing.example), aspect=aspect)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,12 +32,31 @@ class Outcome:
 
     kind: Kind | None
     lemmas: frozenset[str] = frozenset()
+    casts_are_exact: bool = False
+    """Whether the symbols are equal only if casts to 16 bits do not round."""
 
 
-_LEVELS: tuple[tuple[Kind, tuple[str, ...], bool], ...] = (
-    (Kind.BITS, (), False), (Kind.BITS, tuple(LEMMAS), False), (Kind.REALS, (), False), (Kind.REALS, (), True),
+@dataclass(frozen=True)
+class _Level:
+    """A kind of worlds that is tried."""
+
+    kind: Kind
+    allowed: tuple[str, ...] = ()
+    lifts_constants: bool = False
+    casts_are_exact: bool = False
+
+    def world(self, number: int, used: set[str]) -> World:
+        return World(
+            self.kind, number, allowed=self.allowed, lemmas=used, lifts_constants=self.lifts_constants,
+            casts_are_exact=self.casts_are_exact,
+        )  # fmt: skip
+
+
+_LEVELS = (
+    _Level(Kind.BITS), _Level(Kind.BITS, tuple(LEMMAS)),
+    *(_Level(Kind.REALS, (), lifts, exact) for exact in (False, True) for lifts in (False, True)),
 )  # fmt: skip
-"""The kinds of worlds that are tried, with the lemmas that they allow, and whether constants are symbols."""
+"""The kinds of worlds, the strictest one first."""
 
 
 def outcome(pair: Pair) -> Outcome:
@@ -50,10 +69,10 @@ def outcome(pair: Pair) -> Outcome:
         raise UnreachedError(SAME_CODE)
     reasons: list[UnreachedError] = []
     ran = False
-    for kind, allowed, lifts in _LEVELS:
+    for level in _LEVELS:
         try:
-            if (used := _lemmas_if_equal(pair, kind, allowed, lifts)) is not None:
-                return Outcome(kind, used)
+            if (used := _lemmas_if_equal(pair, level)) is not None:
+                return Outcome(level.kind, used, level.casts_are_exact)
             ran = True
         except UnreachedError as error:
             reasons.append(error)
@@ -62,16 +81,15 @@ def outcome(pair: Pair) -> Outcome:
     return Outcome(None)
 
 
-def _lemmas_if_equal(pair: Pair, kind: Kind, allowed: Sequence[str], lifts: bool) -> frozenset[str] | None:
+def _lemmas_if_equal(pair: Pair, level: _Level) -> frozenset[str] | None:
     """The lemmas that equal symbols need, of those that are allowed; None if the symbols differ."""
     used: set[str] = set()
     runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
     for run, number in runs:
-        world = World(kind, number, allowed=allowed, lemmas=used, lifts_constants=lifts)
-        if not _is_same(pair, run, world):
+        if not _is_same(pair, run, level.world(number, used)):
             return None
     for lemma in sorted(used):
-        fewer = _lemmas_if_equal(pair, kind, sorted(used - {lemma}), lifts)
+        fewer = _lemmas_if_equal(pair, replace(level, allowed=tuple(sorted(used - {lemma}))))
         if fewer is not None:
             return fewer
     return frozenset(used)

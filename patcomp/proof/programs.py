@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from patcomp.evaluate.eager import is_pointwise
+from patcomp.ir.aten import Argument
 from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
@@ -21,6 +22,7 @@ from patcomp.proof.open_aspects import is_open, returns_unwritten
 from patcomp.proof.pairs import Pair, rewritten
 from patcomp.proof.recording import NotRecordedError, recorded
 from patcomp.proof.variants import variants
+from patcomp.proof.words import words_of
 
 _LONG = 6
 """The number of ops from which on fewer variations of a recorded program are compared, because each takes longer."""
@@ -135,7 +137,7 @@ def _words(rule: Rule) -> dict[str, Sequence[Any]]:
         for name, argument in node.arguments.items() if isinstance(node, OpNode) else ():
             if isinstance(argument, Attr) and isinstance((rule.example or {}).get(argument.name), str):
                 declared = node.spec.argument(name).type
-                words[argument.name] = _ELEMENTS if declared.startswith("ScalarType") else declared.split("|")
+                words[argument.name] = _ELEMENTS if declared.startswith("ScalarType") else words_of(name, declared)
     return words
 
 
@@ -146,9 +148,12 @@ def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
     for drawing in firsts:
         schema = operator_schema(drawing.op)
         for name, value in drawing.example.items():
+            declared = schema[name].type
+            given = [*words_of(name, declared)]
             if isinstance(value, str) and not holds_tensors(schema[name]):
-                given = _ELEMENTS if schema[name].type.startswith("ScalarType") else [value]
-                words.setdefault(name, []).extend(item for item in given if item not in words.get(name, ()))
+                given = [value, *(_ELEMENTS if declared.startswith("ScalarType") else given)]
+            if given:
+                words[name] = list(dict.fromkeys([*words.get(name, ()), *given]))
     return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts))
 
 
@@ -158,6 +163,11 @@ def _complete(drawing: OpDrawing) -> OpDrawing:
     defaults = {
         argument.name: argument.default
         for argument in schema.arguments
-        if argument.has_default and not holds_tensors(argument) and isinstance(argument.default, bool | int | float)
+        if argument.has_default and not holds_tensors(argument) and _is_varied(argument)
     }
     return replace(drawing, example={**defaults, **drawing.example})
+
+
+def _is_varied(argument: Argument) -> bool:
+    """Whether other values of an argument are known than its default."""
+    return isinstance(argument.default, bool | int | float) or bool(words_of(argument.name, argument.type))

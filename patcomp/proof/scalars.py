@@ -262,7 +262,8 @@ def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: 
         to = _integer(dtype) if dtype in INTEGERS else str(dtype)
         return computed(world, world.oracle(("cast", _integer(x.dtype), to), x.codes), dtype)
     if dtype in FLOATS:
-        return Symbols(x.codes.clone() if world.kind is Kind.REALS else _cast(world, x, dtype), dtype, world)
+        made = world.cast(x.codes, x.dtype, dtype) if world.kind is Kind.REALS else _cast(world, x, dtype)
+        return Symbols(made, dtype, world)
     if dtype == torch.bool:
         return meaning_of("ne")(world, x, 0.0)
     raise UnreachedError("floats become integers")

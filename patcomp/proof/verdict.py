@@ -20,6 +20,7 @@ from typing import Any
 from patcomp.errors import RuleError
 from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.example_types import ExampleType
+from patcomp.proof.approximations import Measured, measure
 from patcomp.proof.counterexample import WrongRuleError
 from patcomp.proof.deciding_numbers import Bound, decision
 from patcomp.proof.drawing import smaller
@@ -38,6 +39,8 @@ PROGRAMS = 12
 SEARCHED = 2
 """On how many programs of a rule that rounds in another way a search looks for the worst rounding."""
 
+MOVED_CASTS = "casts to 16 bits round elsewhere, which numbers at their limits do not show"
+
 DIFFERENT_SYMBOLS = "the symbols differ where numbers agree"
 
 
@@ -49,6 +52,7 @@ class Strength(Enum):
     REALS = "equal over the reals"
     EVERY = "within a bound on every number"
     WHOLE = "equal on whole numbers"
+    APPROXIMATION = "an approximation within its bound"
     NUMBERS = "not proved, equal on numbers"
     REFUTED = "wrong"
     UNREACHED = "not decided"
@@ -58,8 +62,9 @@ class Strength(Enum):
         return self in PROOFS
 
 
-PROOFS = (Strength.BITS, Strength.LEMMA, Strength.REALS, Strength.EVERY, Strength.WHOLE)
-"""The strengths of proofs, the strongest one first. A rule has that of its weakest program with floats."""
+PROOFS = (Strength.BITS, Strength.LEMMA, Strength.REALS, Strength.EVERY, Strength.WHOLE, Strength.APPROXIMATION)
+"""The strengths of proofs, the strongest one first. A rule has the strength of its weakest program with floats. An
+approximation is no equality: the bound that the rule declares is measured."""
 
 ROUNDING = (Strength.REALS, Strength.WHOLE)
 """The strengths that leave open how results are rounded."""
@@ -131,14 +136,19 @@ def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
             for found_wrong in differences(pair):
                 if not found_wrong.may_be_rounding or not _are_same_on_symbols(pair):
                     return _refuted(verdict, _shrunk(found_wrong.error, listed))
-            _decide(pair, listed, verdict, found)
+            if rule.approximation is None:
+                _decide(pair, listed, verdict, found)
+            elif (farther := measure(pair, rule.approximation, found.measured)) is not None:
+                return _refuted(verdict, farther)
+            else:
+                verdict.decided[Strength.APPROXIMATION] += 1
         verdict.missed += listed.missed
     except WrongRuleError as error:
         return _refuted(verdict, _shrunk(error, listed))
     except RuleError as error:
         verdict.reason = str(error)
         return verdict
-    return _decided(verdict, found)
+    return _decided(verdict, found, rule.approximation)
 
 
 @dataclass
@@ -149,6 +159,10 @@ class _Found:
     bounds: dict[str, Bound | None] = field(default_factory=dict)
     of_floats: Counter[Strength] = field(default_factory=Counter)
     """The programs that have floats. They decide about the rule, if there are any."""
+    moves_casts: bool = False
+    """Whether programs are equal over the reals only if casts to 16 bits do not round."""
+    measured: Measured = field(default_factory=Measured)
+    """How far the results of an approximation are from those that it replaces."""
     ulps: list[float] = field(default_factory=list)
     """How far the first programs in 32 bits are apart that may be rounded in another way."""
 
@@ -172,6 +186,7 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
         said, why = Outcome(None), str(error)
     if said.kind is not None:
         found.lemmas |= said.lemmas
+        found.moves_casts |= said.casts_are_exact
         of_bits = Strength.LEMMA if said.lemmas else Strength.BITS
         strength = Strength.REALS if said.kind is Kind.REALS else of_bits
     elif pair.rule.stage is not Stage.OPTIMIZE and (decided := decision(pair, listed.pair_of, found.bounds)):
@@ -192,14 +207,19 @@ def _has_floats(pair: Pair) -> bool:
     return any(type_ is not None and type_.element[0] in "fbc" for type_ in types)
 
 
-def _decided(verdict: Verdict, found: _Found) -> Verdict:
+def _decided(verdict: Verdict, found: _Found, bound: float | None) -> Verdict:
     only_numbers = sum(count for why, count in verdict.on_numbers.items() if why != WITHOUT_FLOATS)
     if verdict.decided and only_numbers <= verdict.programs:
         verdict.strength = max(found.of_floats or verdict.decided, key=PROOFS.index)
         bounds = [bound for bound in found.bounds.values() if bound is not None and bound.is_proof]
         remarks = sorted(found.lemmas) if verdict.strength is Strength.LEMMA else []
+        if verdict.strength is Strength.APPROXIMATION:
+            measured = found.measured
+            remarks.append(f"{bound:g} is declared, {measured.apart:.2g} measured on {measured.numbers:,} numbers")
         if found.of_floats[Strength.EVERY]:
             remarks.append(str(max(bounds, key=lambda bound: (bound.exceptions, bound.units))))
+        if found.moves_casts:
+            remarks.append(MOVED_CASTS)
         if verdict.strength in ROUNDING:
             verdict.ulps = max(found.ulps, default=None)
         if verdict.ulps is not None:

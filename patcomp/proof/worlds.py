@@ -7,7 +7,8 @@ mean that the same functions are applied to the same elements. There are two kin
 - `BITS`: every operation is an oracle, but a change of the sign, which is one of the code. Equal codes mean equal bits,
   whatever the operations round to. Identities of numbers hold only if the world allows them (`proof.lemmas`).
 - `REALS`: `+ - * /` are those of the field of `P` elements, so that equal codes at random points mean equal rational
-  functions (the lemma of Schwartz and Zippel). Rounding, overflow and NaN are not in these worlds.
+  functions (the lemma of Schwartz and Zippel). Rounding, overflow and NaN are not in these worlds. A cast to 16 bits is
+  an oracle, unless the world takes casts for exact.
 
 Comparisons are booleans of a random order of codes, in which different codes may be equal (as the zeros of two signs
 are) and, in `BITS`, some codes are NaN.
@@ -40,6 +41,7 @@ SIGN = 1 << 61
 INFINITY, MINUS_INFINITY = P + 1, P + 2
 _NAMES = {math.inf: INFINITY, -math.inf: MINUS_INFINITY}
 _NAN = P + 3
+_NARROW = (torch.float16, torch.bfloat16)
 _SIMPLE = 64
 """The largest denominator of a constant that is taken for a fraction which was rounded."""
 
@@ -88,6 +90,11 @@ class World:
     """The names of those that were used."""
     meanings: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """What ops mean in this world, by their name in PyTorch, where it is not what they mean in others."""
+    casts_are_exact: bool = False
+    """Whether, in `REALS`, a cast to 16 bits is the number itself. Otherwise it is an oracle of the type, so that
+    arithmetic before a cast is not arithmetic after it."""
+    held: dict[torch.dtype, Tensor] = field(default_factory=dict)
+    """The codes of numbers that a 16-bit type has, in `REALS`: a cast to a wider type and back is the number itself."""
 
     def takes(self, lemma: str) -> bool:
         """Use a lemma, if it is allowed; return whether it is."""
@@ -96,6 +103,18 @@ class World:
             return False
         self.lemmas.add(lemma)
         return True
+
+    def cast(self, codes: Tensor, before: torch.dtype, after: torch.dtype) -> Tensor:
+        """A cast of floats, over the reals."""
+        if before in _NARROW:
+            known = self.held.get(before)
+            self.held[before] = codes.flatten() if known is None else torch.cat([known, codes.flatten()]).unique()
+        if after not in _NARROW or self.casts_are_exact:
+            return codes.clone()
+        constants = [code for code, value in self.constants.items() if float(torch.tensor(value, dtype=after)) == value]
+        held = self.held.get(after, torch.tensor([], dtype=torch.int64))
+        exact = torch.isin(codes, torch.cat([held, torch.tensor(constants, dtype=torch.int64)])) | (codes >= P)
+        return torch.where(exact, codes, self.oracle(("round", str(after)), codes))
 
     # ---- codes ---------------------------------------------------------------------------------
 

@@ -65,9 +65,9 @@ def _updated(
     width = query.shape[-1]
     if heads is None or not width:
         raise Rejected("the gated delta rule needs a static number of heads, and keys of a static width of at least 1")
-    if use_qk_l2_norm:
-        query, key = _normalized(c, query), _normalized(c, key)
     query, key, value, g, beta, state = (c.cast(x, "f32") for x in (query, key, value, g, beta, initial_state))
+    if use_qk_l2_norm:  # in float32: the square of 256 is infinite in float16
+        query, key = _normalized(c, query), _normalized(c, key)
     query = c.broadcasting_mul(query, width**-0.5)
     query, key = repeat_heads(c, query, heads), repeat_heads(c, key, heads)
     beta = c.expand_dims(beta, [3])

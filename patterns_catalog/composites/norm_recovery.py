@@ -15,10 +15,17 @@ from typing import Any
 
 from patcomp.authoring import AtenSource, Targets, coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, call, check, rule, tag
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
-from patterns_catalog.composites.normalization import affine, group_norm, instance_norm, layer_norm, rms_norm
+from patterns_catalog.composites.normalization import (
+    affine,
+    eps_of_batch,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 from patterns_catalog.sizes import size_of
 
 _TABLE = FunctionTable("norms")
@@ -227,7 +234,7 @@ def instance_norm_of_batch(
 
     return Rewrite(
         result,
-        to=c.affine_instance_norm(x, w, b, eps=eps),
+        to=c.affine_instance_norm(x, w, b, eps=call(eps_of_batch, eps)),
         where=[
             x.is_static,
             x.rank > 2,

@@ -12,6 +12,9 @@ from patcomp.ir.value import Value
 from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
 from patterns_catalog.sizes import Size, size_of, sizes_of, typed
 
+_SMALLEST = 2.0**-126
+"""The smallest float32 of full precision. It changes no variance but 0."""
+
 _LONG = 2**14
 """So many elements are not added in one sum: the runtime's CPU adds them one by one in float32, and loses digits."""
 
@@ -33,6 +36,11 @@ def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
     """x - mean and the mean of its square; the axes stay, with size 1."""
     centered = c.broadcasting_sub(x, _mean(c, x, axes))
     return centered, _mean(c, c.broadcasting_mul(centered, centered), axes)
+
+
+def eps_of_batch(eps: float) -> float:
+    """The eps of a norm by the statistics of its batch, as PyTorch's kernels take 0: equal numbers give 0, not NaN."""
+    return eps or _SMALLEST
 
 
 def compute_type(x: Value) -> str:
@@ -190,7 +198,7 @@ def aten_instance_norm(op: OpView, c: Coreai) -> Value:
     op.expect(channels is not None, "instance_norm needs a static number of channels")
     weight, bias = affine(c, op.weight, op.bias, [channels], x.element_type)
     column = [channels, *([1] * (x.rank - 2))]
-    return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=op.eps)
+    return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=eps_of_batch(op.eps))
 
 
 def _no_statistics(c: Coreai, op: OpView) -> list[Value | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.composites.normalization import FOLDED, compute_type
+from patterns_catalog.composites.normalization import FOLDED, compute_type, eps_of_batch
 
 
 @lowering("aten.instance_norm", name="instance_norm by given statistics", unspecified=FOLDED, examples=[
@@ -44,7 +44,9 @@ def batch_norm_of_batch(op: OpView, c: Coreai) -> list[Value]:
     mean = c.reduce_mean(wide, axes)
     centered = c.broadcasting_sub(wide, mean)
     variance = c.reduce_mean(c.broadcasting_mul(centered, centered), axes)
-    deviation = c.rsqrt(c.broadcasting_add(variance, op.eps))
+    deviation = c.rsqrt(c.broadcasting_add(variance, eps_of_batch(op.eps)))
+    if op.eps == 0:
+        deviation = c.broadcasting_where(c.broadcasting_equal(variance, 0.0), 0.0, deviation)
     made = _affine(c, c.broadcasting_mul(centered, deviation), op.weight, op.bias)
     results = made, c.shrink_dims(mean, axes), c.shrink_dims(deviation, axes)
     return [c.cast(value, result.element_type) for value, result in zip(results, op.results, strict=True)]

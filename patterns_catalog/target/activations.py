@@ -12,7 +12,7 @@ from patcomp.ir.value import Value
 from patcomp.patterns import Capture, OpView, Rewrite, Rule, example, op_rule, rule
 
 
-@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), examples=[
+@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), approximation=5e-4, examples=[
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x)),
     example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")),
 ])  # fmt: skip
@@ -31,7 +31,10 @@ def _declared(name: str, **options: Any) -> Callable[[Callable[..., Rewrite]], R
     return rule(stage="target", source=coreai_namespace, target=coreai_namespace, name=name, **options)
 
 
-@_declared(name="tanh by sigmoid", example={"x": "2x64xf32"}, targets=("neural_engine",))
+@_declared(
+    name="tanh by sigmoid", example={"x": "2x64xf32"}, targets=("neural_engine",),
+    unspecified={"limits of 16 bits": "results near zero lose their digits, and become 0 below half a unit of 1"},
+)  # fmt: skip
 def tanh_by_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "tanh(x) -> 2 sigmoid(2x) - 1, which is the same up to rounding"
     curve = c.sigmoid(c.broadcasting_mul(x, 2.0))
@@ -46,7 +49,9 @@ def silu_by_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
 
 @_declared(
     example={"x": "2x3xf32"}, name="softplus without overflow", targets=("neural_engine",),
-    unspecified=dict.fromkeys(("infinities and zeros", "large numbers"), "log(1 + exp(x)) was infinite"),
+    unspecified=dict.fromkeys(
+        ("infinities and zeros", "large numbers", "limits of 16 bits"), "log(1 + exp(x)) was infinite"
+    ),
 )  # fmt: skip
 def softplus_without_overflow(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     """log(1 + exp(x)) -> max(x, 0) + log(1 + exp(-|x|)), which no x makes infinite

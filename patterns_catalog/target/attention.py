@@ -29,7 +29,9 @@ _QUERIES = 576
 
 
 @op_rule("target", scaled_dot_product_attention, name="attention with heads apart",
-    targets=("neural_engine",), examples=[
+    targets=("neural_engine",),
+    unspecified={"limits of 16 bits": "the engine computes scores in float16, where those beyond 65504 are infinite"},
+    examples=[
     example("1x2x5x8xf32", "1x2x7x8xf32", "1x2x7x4xf32", program=lambda torch, q, k, v: (
         torch.nn.functional.scaled_dot_product_attention(q, k, v))),
     example("2x4x5x8xf32", "2x2x7x8xf32", "2x2x7x8xf32", "5x7xf32", program=lambda torch, q, k, v, mask: (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, Protocol
 
 import torch
@@ -175,10 +176,17 @@ class Function:
         module = Calling(self.function)
         shapes = None if self.sizes is None else (tuple(self.sizes),)
         exported = torch.export.export(module, tuple(self.inputs), dynamic_shapes=shapes)
-        results = []
-        for catalog in ([RuleSet([rule])], []):
+        results, calls = [], []
+
+        def decompose(*args: Any, **kwargs: Any) -> Any:
+            calls.append(rule.name)
+            return rule.function(*args, **kwargs)  # type: ignore[misc]
+
+        used = replace(rule, function=wraps(rule.function)(decompose)) if rule.stage is Stage.IMPORT else rule  # type: ignore[arg-type]
+        for catalog in ([RuleSet([used])], []):
             converted = TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai()
             given = converted.run(dict(zip(converted.input_names(), self.inputs, strict=True)))
-            results.append((rule.name in fired_in(converted), [torch.as_tensor(value) for value in given.values()]))
+            fired = rule.name in (*fired_in(converted), *calls)
+            results.append((fired, [torch.as_tensor(value) for value in given.values()]))
         (took, given), (_, control) = results
         return Outcome(took, list(torch.utils._pytree.tree_leaves(module(*self.inputs))), given, control)
