@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from patcomp.compression.config import CompressionConfig
-from patcomp.compression.scheme import Scheme
+from patcomp.compression.scheme import Scheme, UnknownSchemeError
 from patcomp.compression.schemes.integers import Integers
 from patcomp.targets import Target, chosen_target
 
@@ -81,7 +81,7 @@ class CompressionRequest:
             return cls(text, CompressionConfig.of("w8"), budget=text)
         try:
             return cls(text, CompressionConfig.of(given))
-        except ValueError as error:
+        except UnknownSchemeError as error:
             raise ValueError(f"{error}; {', '.join(NAMED)}, and budgets such as 4.5bits or 30%") from None
 
     def with_head(self, names: Sequence[str]) -> CompressionRequest:

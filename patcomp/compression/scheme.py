@@ -22,6 +22,10 @@ PRESETS = ("w8", "w4_block32", "pal4_group16", "pal6")
 """The schemes that most people want."""
 
 
+class UnknownSchemeError(ValueError):
+    """A text is no name of a compression scheme."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which axes of a weight count its output channels, the last of them in each matrix, and which is summed over."""
@@ -112,12 +116,12 @@ class Scheme(ABC):
         """The scheme of a name.
 
         Raises:
-            ValueError: no kind has such a name; the message lists some names of each.
+            UnknownSchemeError: no kind has such a name; the message lists some names of each. It is a `ValueError`.
         """
         for kind in kinds():
             if match := kind.spelling.fullmatch(name):
                 return kind.of(name, match)
-        raise ValueError(
+        raise UnknownSchemeError(
             f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in kinds())}"
         )
 

@@ -53,7 +53,7 @@ def compress_program(
     request = CompressionRequest.of(config, target_of(program))
     given = [each for each in (budget, request.budget, bits_per_weight, request.bits) if each is not None]
     if len(given) > 1:
-        raise ValueError(f"give one of a budget and bits_per_weight, not {' and '.join(map(str, given))}")
+        raise ValueError(f"give a budget or bits_per_weight, not both ({' and '.join(map(str, given))})")
     budget, bits = (
         (budget, bits_per_weight) if request.budget is request.bits is None else (request.budget, request.bits)
     )

@@ -493,11 +493,14 @@ class AIProgram(Questions):
         the program before its compression, too.
 
         Args:
-            model, inputs, entrypoint: as for `verify_against`.
+            model: the PyTorch model, which is not changed.
+            inputs: the model's arguments, as for `verify_against`.
+            entrypoint: the graph to call.
             asset: the program as it was saved, which is then run in its place.
 
         Raises:
-            As `verify_against`.
+            EvaluationError: the model's arguments or results do not correspond to the program's.
+            KeyError: there is no such entry point.
         """
         with default_settings():
             return verifying.verify_compressed(self, model, inputs, entrypoint, asset)

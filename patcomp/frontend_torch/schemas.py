@@ -37,6 +37,10 @@ _MARKED = {
 """What the operators do with elements, by the mark of a trait; pointwise are also those that PyTorch tags so."""
 
 
+_GRADIENTS = ("aten::mish_backward", "aten::mse_loss_backward", "aten::threshold_backward")
+"""The gradients that rules decompose; the others are left out."""
+
+
 def functional_schemas() -> list[str]:
     """The schemas of PyTorch's overloads that return new tensors and mutate nothing, as sorted texts with marks."""
     texts = set()
@@ -44,7 +48,8 @@ def functional_schemas() -> list[str]:
         mutates = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
         takes_tensors = any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
         known = schema.name.partition("::")[0] in _NAMESPACES
-        if known and not mutates and takes_tensors and "backward" not in schema.name:
+        is_left_out = "backward" in schema.name and schema.name not in _GRADIENTS
+        if known and not mutates and takes_tensors and not is_left_out:
             marks = " ".join(_marks(schema))
             texts.add(f"{schema}  # {marks}" if marks else str(schema))
     return sorted(texts)
