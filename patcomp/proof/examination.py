@@ -28,7 +28,7 @@ from patcomp.proof.pairs import Pair, Rewritten, made_of
 from patcomp.proof.programs import Programs
 from patcomp.proof.rounding import LIMIT
 from patcomp.proof.verdict import PROGRAMS, Strength, Verdict, prove
-from patcomp.questions.ops import why_not
+from patcomp.questions.ops import closest_attempt
 from patcomp.questions.reach import check_reach, namespace_of
 from patcomp.rewrites import Options, run_pipeline
 
@@ -131,15 +131,14 @@ def _refusal(rule: Rule, drawing: OpDrawing, catalog: RuleSet) -> str:
     if (call := called(drawing)) is None:
         return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"
     source = program_of_call(drawing, call.types, 1)
-    if (other := _taker(rule, drawing.op, source, catalog)) is not None:
+    attempt = closest_attempt(rule, source.op, Context(namespace=namespace_of(rule)))
+    if attempt.applies and (other := _taker(rule, drawing.op, source, catalog)) is not None:
         return (
             f"{start} never sees its op: rule {other.name} ({other.source}) of the stage {other.stage} takes "
             f"{drawing.op} first. Declare yours for the stage {other.stage}, or give it the name {other.name!r}, which "
             f"replaces that rule: {drawing}"
         )
-    return (
-        f"{start} rejects its own example: {drawing}; {why_not(rule, source.op, Context(namespace=namespace_of(rule)))}"
-    )
+    return f"{start} rejects its own example: {drawing}; {attempt.text}"
 
 
 def _taker(rule: Rule, op: str, source: IRModule, catalog: RuleSet) -> Rule | None:

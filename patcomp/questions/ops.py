@@ -108,6 +108,8 @@ class Attempt:
     came_close: bool = False
     """Whether almost all of its ops matched: three of four of a rule of four or more, or all, and then a condition was
     false or a value was used elsewhere."""
+    applies: bool = False
+    """Whether the rule applies after all."""
 
 
 def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
@@ -149,7 +151,7 @@ def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attem
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return Attempt(f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})")
+        return Attempt(f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})", applies=True)
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""
