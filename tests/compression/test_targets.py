@@ -162,7 +162,7 @@ def test_the_audit_takes_what_the_target_makes(program: AIProgram) -> None:
         assert refused == set()
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name: str, target: str) -> None:
