@@ -116,11 +116,15 @@ class Scheme(ABC):
         """The scheme of a name.
 
         Raises:
-            UnknownSchemeError: no kind has such a name; the message lists some names of each. It is a `ValueError`.
+            UnknownSchemeError: no kind has such a name (the message lists some names of each), or none with such
+                numbers; it is a `ValueError`.
         """
         for kind in kinds():
             if match := kind.spelling.fullmatch(name):
-                return kind.of(name, match)
+                try:
+                    return kind.of(name, match)
+                except ValueError as error:
+                    raise UnknownSchemeError(str(error)) from None
         raise UnknownSchemeError(
             f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in kinds())}"
         )
