@@ -112,16 +112,16 @@ def _beside_float32(
         None if half precision does not: the output beside eager PyTorch's says enough.
     """
     if given.dtype in HALF and expected.dtype not in HALF:  # a target made the program float16
-        return replace(error, overflows=count) if (count := _overflows(given, expected)) else None
+        return replace(error, overflows=count) if (count := overflows_beside(given, expected)) else None
     wide = twin()
     if wide is None:
         note = f"{error.nan} elements are NaN and {error.inf} infinite, and the model does not run in float32"
         return replace(error, note=note) if given.dtype in HALF and error.passed else None
     if wide.of not in HALF or wide.value.shape != given.shape:
         return None
-    if count := _overflows(given, wide.value):
+    if count := overflows_beside(given, wide.value):
         return replace(error, overflows=count)
-    if not _overflows(expected, wide.value):
+    if not overflows_beside(expected, wide.value):
         return None
     scale = _scale(wide.value)
     explained = _EXPLAINED_STEPS * torch.finfo(wide.of).eps * scale
@@ -130,7 +130,7 @@ def _beside_float32(
     return replace(found, note=_note(wide.value, limits))
 
 
-def _overflows(value: Tensor, reference: Tensor) -> int:
+def overflows_beside(value: Tensor, reference: Tensor) -> int:
     """How many elements are NaN or infinite where they are finite in float32; a mask may be infinite."""
     masked = (value == -math.inf) & (reference < STANDS_FOR_MINUS_INFINITY)
     return int((reference.isfinite() & ~value.isfinite() & ~masked).sum())

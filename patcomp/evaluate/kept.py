@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.comparison import overflows_beside
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine, evaluate
-from patcomp.evaluate.overflow import first_overflow, overflows_of_half
+from patcomp.evaluate.overflow import overflows_of_half, told
 from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.evaluate.twin import IN_FLOAT32, Wider, run_wide
-from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
 from patcomp.ir.kept import kept_ops
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule
@@ -47,7 +47,8 @@ def needs_float32(module: IRModule, inputs: Mapping[str, Tensor], entrypoint: st
     wide = run_wide(module, inputs, {}, entrypoint, lambda op, results: None) or plain
 
     def is_enough(nodes: Sequence[str]) -> bool:
-        return all(_is_finite(value.to(plain[name].dtype), wide[name]) for name, value in run(nodes).items())
+        made = {name: value.to(plain[name].dtype) for name, value in run(nodes).items()}
+        return not any(overflows_beside(value, wide[name]) for name, value in made.items() if value.is_floating_point())
 
     if is_enough(()):
         return ()
@@ -55,7 +56,7 @@ def needs_float32(module: IRModule, inputs: Mapping[str, Tensor], entrypoint: st
     places = (place for each in overflows for place in origins(each.place.location)[:1])
     candidates = list(dict.fromkeys(place.node for place in places if place.node))
     if not is_enough(candidates):
-        first = first_overflow(copy, inputs, {}, entrypoint)
+        first = told(overflows[0], copy) if overflows else None
         raise EvaluationError(
             "outputs are NaN or infinite also if every op that overflows stays in float32: an output or a state of "
             f"half precision cannot hold its own numbers{f'; {first}' if first else ''}"
@@ -78,13 +79,6 @@ def _fewest(candidates: list[str], is_enough: Callable[[Sequence[str]], bool]) -
                 kept = without
         size = size // 2 if size > 1 else int(len(kept) < before)
     return kept
-
-
-def _is_finite(value: Tensor, wide: Tensor) -> bool:
-    """Whether a value is finite where it is in float32; masks may be infinite."""
-    if not value.is_floating_point():
-        return True
-    return not bool((~value.isfinite() & wide.isfinite() & (wide >= STANDS_FOR_MINUS_INFINITY)).any())
 
 
 @dataclass(eq=False, kw_only=True)

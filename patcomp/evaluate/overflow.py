@@ -152,11 +152,14 @@ def first_overflow(
         module, inputs, state, entrypoint: as for `overflows_of_half`.
     """
     found = overflows_of_half(module, inputs, state, entrypoint)
-    if not found:
-        return None
-    name, called = found[0].operation.name, None
-    if found[0].call is not None and found[0].call.name == "coreai.invoke":
-        called = module.composite_names().get(callee(found[0].call))
-    place = next(iter(origins(found[0].place.location)), Origin(""))
+    return told(found[0], module) if found else None
+
+
+def told(overflow: Overflow, module: IRModule) -> FirstOverflow:
+    """An overflow with its composite and its place in the model."""
+    name, call, called = overflow.operation.name, overflow.call, None
+    if call is not None and call.name == "coreai.invoke":
+        called = module.composite_names().get(callee(call))
+    place = next(iter(origins(overflow.place.location)), Origin(""))
     text = f"{name} in {called}" if called else name
-    return FirstOverflow(text, found[0].value, place.module_path, place.node, place.source)
+    return FirstOverflow(text, overflow.value, place.module_path, place.node, place.source)

@@ -100,13 +100,14 @@ def obstacle(module: IRModule, kept: Collection[Operation] = ()) -> tuple[Operat
 
 def _inside(kept: Collection[Operation]) -> set[SSAValue]:
     """The values that ops which stay in float32 compute, inside and out, and the constants that only they read."""
+    readers = set(kept)
     found: set[SSAValue] = {value for op in kept for value in op.results}
     for op in kept:
         for inner in ops_inside(op):
             found.update(inner.results)
         for block in (block for region in op.regions for block in region.blocks):
             found.update(block.args)
-        found.update(v for v in op.operands if is_constant(v) and all(use.operation in kept for use in v.uses))
+        found.update(v for v in op.operands if is_constant(v) and all(use.operation in readers for use in v.uses))
     return found
 
 

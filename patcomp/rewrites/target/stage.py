@@ -86,9 +86,10 @@ def _rewrite_for(target: Target, module: IRModule, rules: RuleSet, options: Opti
         fold_constants(graph, module)
         remove_dead_ops(graph)
     for name in target.steps:
+        was_bfloat16 = name == HALF and _has_bfloat16(module)
+        count = options.step(statistics, name, STEPS[name], module, options.keep)
         if name == HALF:
-            statistics.warnings += _of_half(module, target, options)
-        options.step(statistics, name, STEPS[name], module, options.keep)
+            statistics.warnings += _of_half(module, target, options, was_bfloat16, bool(count))
     for graph in module.graphs:
         remove_dead_ops(graph)
 
@@ -104,18 +105,24 @@ def left_wide(module: IRModule, options: Options) -> tuple[Operation, str] | Non
     return None if target is None or HALF not in target.steps else obstacle(module, kept_ops(module, options.keep))
 
 
-def _of_half(module: IRModule, target: Target, options: Options) -> Iterator[Problem]:
-    """A warning if a program does not become float16, or if it loses the range of bfloat16."""
-    if (found := left_wide(module, options)) is not None:
+def _has_bfloat16(module: IRModule) -> bool:
+    types = (value.type for graph in module.graphs for op in ops_inside(graph) for value in op.results)
+    return any(isinstance(type_, TensorType) and element_name(type_.element_type) == "bf16" for type_ in types)
+
+
+def _of_half(
+    module: IRModule, target: Target, options: Options, was_bfloat16: bool, is_half: bool
+) -> Iterator[Problem]:
+    """A warning if a program did not become float16, or if it lost the range of bfloat16."""
+    # what is in the way is asked for only then, because it reads all weights
+    if not is_half and (found := left_wide(module, options)) is not None:
         op, why = found
         yield problem_at(
             op,
             f"the target {target.name} computes float16, and one op leaves the whole program in wider floats: {why}",
             "change the model, or keep the op in float32: keep=[...], --keep-float32",
         )
-        return
-    types = (value.type for graph in module.graphs for op in ops_inside(graph) for value in op.results)
-    if any(isinstance(type_, TensorType) and element_name(type_.element_type) == "bf16" for type_ in types):
+    elif was_bfloat16:
         yield Problem(
             f"the target {target.name} computes float16, so the program is no longer in bfloat16: numbers beyond "
             f"{LARGEST:g} overflow",
