@@ -37,27 +37,47 @@ class Overflow:
 
 
 @dataclass(eq=False)
-class OverflowMachine(Machine):
+class _Calls(Machine):
+    """Knows the calls around an op, and notes overflows."""
+
+    overflows: list[Overflow] = field(default_factory=list)
+    _calls: list[Operation] = field(default_factory=list)
+
+    @staticmethod
+    def is_call(operation: Operation) -> bool:
+        """Whether an op runs others, which are looked at in its place."""
+        return bool(operation.regions) or operation.name == "coreai.invoke"
+
+    @property
+    def call(self) -> Operation | None:
+        """The outermost call around the op that runs."""
+        return self._calls[0] if self._calls else None
+
+    def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
+        if not self.is_call(op.operation):
+            return super().run_op(op, implementation, operands)
+        self._calls.append(op.operation)
+        try:
+            return super().run_op(op, implementation, operands)
+        finally:
+            self._calls.pop()
+
+
+@dataclass(eq=False, kw_only=True)
+class OverflowMachine(_Calls):
     """Notes where values first exceed float16. Values that are computed from noted values are not noted again."""
 
     half: bool = False
     """Whether every float must fit, because the device computes float16 alone; otherwise those of float16."""
-    overflows: list[Overflow] = field(default_factory=list)
-    _calls: list[Operation] = field(default_factory=list)
 
     def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
-        operation = op.operation
-        if operation.regions or operation.name == "coreai.invoke":
-            self._calls.append(operation)
-            try:
-                return super().run_op(op, implementation, operands)
-            finally:
-                self._calls.pop()
+        operation, call = op.operation, self.call
         results = super().run_op(op, implementation, operands)
-        if is_constant(operation) or any(self._beyond(operand) is not None for operand in operands):
+        if self.is_call(operation) or is_constant(operation):
+            return results
+        if any(self._beyond(operand) is not None for operand in operands):
             return results
         found = next((value for value in map(self._beyond, results) if value is not None), None)
-        call = self._calls[0] if self._calls else None
         known = any(each.operation is operation and each.call is call for each in self.overflows)
         if found is not None and not known:
             self.overflows.append(Overflow(operation, call, found))
@@ -119,27 +139,23 @@ def overflows_of_half(
 
 
 @dataclass(eq=False, kw_only=True)
-class _BesideFloat32(Machine):
+class _BesideFloat32(_Calls):
     """Compares each op with the same one in float32, which ran before."""
 
     wide: Sequence[_Range]
     """The ranges of the results, op by op."""
-    overflows: list[Overflow] = field(default_factory=list)
-    _calls: list[Operation] = field(default_factory=list)
     _count: int = 0
 
     def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
         operation = op.operation
-        is_call = bool(operation.regions) or operation.name == "coreai.invoke"
-        self._calls += [operation] * is_call
         results = super().run_op(op, implementation, operands)
-        del self._calls[len(self._calls) - is_call :]
         index, self._count = self._count, self._count + 1
         if not any(isinstance(value, Tensor) and value.dtype in HALF for value in results) or index >= len(self.wide):
             return results
-        if not is_call and not is_constant(operation) and _Range.of(results).outside > self.wide[index].outside:
-            call = self._calls[0] if self._calls else None
-            self.overflows.append(Overflow(operation, call, self.wide[index].largest))
+        if self.is_call(operation) or is_constant(operation):
+            return results
+        if _Range.of(results).outside > self.wide[index].outside:
+            self.overflows.append(Overflow(operation, self.call, self.wide[index].largest))
         return results
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import MismatchError
+from patcomp.ir.locations import place_text
 from patcomp.ir.tables import text_of
 
 if TYPE_CHECKING:
@@ -139,12 +140,8 @@ class FirstOverflow:
     """The line of the model."""
 
     def __str__(self) -> str:
-        places = [
-            f"%{self.node}" if self.node else "",
-            f"in {self.module}" if self.module else "",
-            f"at {self.source}" if self.source else "",
-        ]
-        place = f" ({' '.join(filter(None, places))})" if any(places) else ""
+        text = place_text(self.node, self.module, self.source)
+        place = f" ({text})" if text else ""
         kept = self.module or self.node
         advice = f"; --keep-float32 {kept} (keep=[{kept!r}]) leaves it in float32, and auto finds the fewest such ops"
         return (
@@ -169,8 +166,7 @@ class HalfLoss:
     """The same of its result."""
 
     def __str__(self) -> str:
-        module = f" in {self.module}" if self.module else ""
-        place = f"%{self.node}{module}{f' at {self.source}' if self.source else ''}"
+        place = place_text(self.node, self.module, self.source)
         return f"most of it arises in {place}, where the error grows from {self.before:.2g} to {self.after:.2g}"
 
 

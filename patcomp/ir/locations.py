@@ -47,12 +47,13 @@ class Origin:
         return Problem(message, op, self.node, self.module_path, self.source, advice)
 
     def __str__(self) -> str:
-        parts = [
-            self.node and f"%{self.node}",
-            self.module_path and f"in {self.module_path}",
-            self.source and f"at {self.source}",
-        ]
-        return " ".join(part for part in parts if part)
+        return place_text(self.node, self.module_path, self.source)
+
+
+def place_text(node: str, module_path: str, source: str) -> str:
+    """A place in the user's program for messages: `%add in layers.0 at model.py:12`, without what is unknown."""
+    parts = [node and f"%{node}", module_path and f"in {module_path}", source and f"at {source}"]
+    return " ".join(filter(None, parts))
 
 
 def erase_locations(scope: Operation) -> None:
