@@ -52,6 +52,16 @@ class _Shared:
     results: Sequence[Attribute]
 
 
+def named_copy(body: Region) -> Region:
+    """A copy of a body whose values keep their names."""
+    copied = Region()
+    mapped: dict[SSAValue, SSAValue] = {}
+    body.clone_into(copied, value_mapper=mapped)
+    for value, made in mapped.items():
+        set_name(made, value.name_hint)
+    return copied
+
+
 class SharedBodies:
     """The shared bodies of a module.
 
@@ -121,11 +131,7 @@ class SharedBodies:
     def copy(self, region: RegionOp) -> Block:
         """A copy of the body that a call shares, with the location of the call."""
         assert region.graph is not None
-        body, copied = self._graphs[region.graph.string_value()].regions[0], Region()
-        mapped: dict[SSAValue, SSAValue] = {}
-        body.clone_into(copied, value_mapper=mapped)
-        for value, made in mapped.items():
-            set_name(made, value.name_hint)
+        copied = named_copy(self._graphs[region.graph.string_value()].regions[0])
         for op in copied.walk():
             op.location = region.location
         return copied.detach_block(0)

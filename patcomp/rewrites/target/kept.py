@@ -17,9 +17,10 @@ from patcomp.ir.kept import kept_ops
 from patcomp.ir.locations import fused
 from patcomp.ir.module import IRModule
 from patcomp.ir.region import RegionOp
+from patcomp.ir.shared_bodies import named_copy
 from patcomp.ir.types import TensorType, element_name, element_type, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, Operation, Region, SSAValue, set_name, set_type
+from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue, set_type
 
 NAME = "keep float32"
 
@@ -88,12 +89,8 @@ def own_bodies(module: IRModule, kept: Collection[Operation]) -> None:
     for region in kept:
         if type(region) is not RegionOp or region.graph is None:
             continue
-        body = Region()
-        mapped: dict[SSAValue, SSAValue] = {}
-        module.graph(region.graph.string_value()).regions[0].clone_into(body, value_mapper=mapped)
+        body = named_copy(module.graph(region.graph.string_value()).regions[0])
         del region.properties["graph"]
-        for value, made in mapped.items():
-            set_name(made, value.name_hint)
         output = body.block.last_op
         assert output is not None
         body.block.insert_op_before(create_op("coreai.yield", list(output.operands), ()), output)
