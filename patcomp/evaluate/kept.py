@@ -46,11 +46,14 @@ def needs_float32(module: IRModule, inputs: Mapping[str, Tensor], entrypoint: st
     plain = run(())
     wide = run_wide(module, inputs, {}, entrypoint, lambda op, results: None) or plain
 
-    def is_enough(nodes: Sequence[str]) -> bool:
-        made = {name: value.to(plain[name].dtype) for name, value in run(nodes).items()}
-        return not any(overflows_beside(value, wide[name]) for name, value in made.items() if value.is_floating_point())
+    def is_finite(made: Mapping[str, Tensor]) -> bool:
+        floats = [(name, value.to(plain[name].dtype)) for name, value in made.items() if value.is_floating_point()]
+        return not any(overflows_beside(value, wide[name]) for name, value in floats)
 
-    if is_enough(()):
+    def is_enough(nodes: Sequence[str]) -> bool:
+        return is_finite(run(nodes))
+
+    if is_finite(plain):
         return ()
     overflows = overflows_of_half(copy, inputs, {}, entrypoint)
     places = (place for each in overflows for place in origins(each.place.location)[:1])
