@@ -103,6 +103,7 @@ def compress(
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
+        _check_is_no_model(model, target, fix, random, force)
         _compress_bundle(
             Path(model),
             output,
@@ -139,6 +140,17 @@ def compress(
         print_json(small.compression.as_dict())
     else:
         show(small.compression)
+
+
+def _check_is_no_model(
+    bundle: str, target: str | None, fix: list[str] | None, random: RandomNumbers, force: bool
+) -> None:
+    """Check that what goes with models only is not asked for."""
+    given = {"--target": target, "--fix": fix, "--random": random is not RandomNumbers.refuse, "--force": force}
+    if unused := [option for option, value in given.items() if value]:
+        raise UsageError(
+            f"{', '.join(unused)} goes with a model, and {bundle} is {Subject.BUNDLE}, which is converted already"
+        )
 
 
 def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -> None:

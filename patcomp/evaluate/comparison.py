@@ -74,10 +74,14 @@ def compare(
             output of half precision, and for any other float that would fail or is not finite.
 
     Raises:
-        EvaluationError: the shapes differ.
+        EvaluationError: the shapes differ, or one output has floats where the other has integers, say. How wide the
+            elements are is for a target and for options to choose.
     """
     if tuple(expected.shape) != tuple(given.shape):
         raise EvaluationError(f"output {name!r} has shape {tuple(given.shape)}, eager's has {tuple(expected.shape)}")
+    if _kind(expected) != _kind(given):
+        elements, eagers = _element(given), _element(expected)
+        raise EvaluationError(f"output {name!r} has elements of type {elements}, eager's has {eagers}")
     is_float = given.is_floating_point() or given.is_complex()
     limits = _limits(expected, given) if tolerance is None and is_float else _Limits(tolerance or 0.0)
     error = _error(name, backend, expected, expected, given, limits)
@@ -164,6 +168,12 @@ def _limits_of_twin(limits: _Limits, own: Tensor, twin: Twin) -> _Limits:
         steps = _ROUNDING_STEPS * torch.finfo(twin.of).eps
         largest, median = max(largest, steps * scale), max(median, steps)
     return _Limits(max(limits.largest, largest), limits.relative_to, max(limits.median, median))
+
+
+def _kind(tensor: Tensor) -> str:
+    if tensor.dtype == torch.bool:
+        return "bool"
+    return "complex" if tensor.is_complex() else "float" if tensor.is_floating_point() else "integer"
 
 
 def _element(tensor: Tensor) -> str:
