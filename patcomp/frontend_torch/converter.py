@@ -132,7 +132,8 @@ class TorchConverter:
             exported_program: the program; neither it nor its weights are changed or copied.
             input_names: a name for each input that is not state, in order; by default the names of `forward`'s
                 parameters.
-            output_names: a name for each output; by default the names of the nodes that compute them.
+            output_names: a name for each output; by default the keys and fields of the model's result, and for outputs
+                without one the names of the nodes that compute them.
             state_names: a name for each state: mutated buffers in the order of their registration, then mutated
                 inputs; by default `b_` and the buffer's path, and the names of the inputs.
             entrypoint_name: the graph's symbol; unique among the staged programs.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
-from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError
+from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.emit.signature import Fixed
 from patcomp.evaluate.calling import arguments_by_name, result_of
@@ -78,6 +82,53 @@ def test_one_name_for_each_output() -> None:
     assert converted(function, *args).output_names() == ("add", "add_1", "mul", "add_2")
     names = ["a", "b", "c", "d"]
     assert list(converted(function, *args, output_names=names).run({"args_0": X})) == names
+
+
+@dataclass
+class Scores:
+    logits: torch.Tensor
+    loss: torch.Tensor | None = None
+    states: tuple[torch.Tensor, ...] = ()
+
+
+torch.export.register_dataclass(Scores, serialized_type_name="patcomp.tests.Scores")
+
+KEYS: dict[str, tuple[Callable[[torch.Tensor], Any], list[str]]] = {
+    "a dictionary": (lambda x: {"logits": x + 1, "pooled": x.mean(1)}, ["logits", "pooled"]),
+    "of dictionaries and tuples": (lambda x: {"a": (x + 1, x * 2), "b": {"c": x.sum()}}, ["a_0", "a_1", "b_c"]),
+    "numbers behind a key": (lambda x: {"layers": {0: x + 1, 7: x * 2}}, ["layers_0", "layers_7"]),
+    "a dataclass": (lambda x: Scores(x + 1, states=(x * 2, x * 3)), ["logits", "states_0", "states_1"]),
+    "a named tuple": (lambda x: Pair(x.amax(1), x.sum()), ["first", "second"]),
+    "an ordered dictionary": (lambda x: OrderedDict(z=x + 1, a=x * 2), ["z", "a"]),
+    "a dictionary with a default": (lambda x: defaultdict(list, q=x + 1), ["q"]),
+    "the same key twice": (lambda x: ({"a": x + 1}, {"a": x * 2}), ["a", "a_1"]),
+    "one tensor by two keys": (lambda x: {"a": (y := x + 1), "b": y, "args_0": x}, ["a", "b", "args_0"]),
+    "Python values": (lambda x: {"a": 3, "b": x * 2, "c": None, "d": x + 1}, ["b", "d"]),
+    "the name of a state": (lambda x: {"args_0": x.add_(1), "y": x * 2}, ["args_0_1", "y"]),
+    "no name for a file": (lambda x: {"": x + 1, "a\nb": x * 2, "a/b c": x * 3}, ["add", "mul", "a/b c"]),
+    "numbers only": (lambda x: {0: x + 1, 1: x * 2}, ["add", "mul"]),
+    "positions": (lambda x: (x + 1, [x * 2]), ["add", "mul"]),
+}
+
+
+def _saved_and_loaded(exported: ExportedProgram) -> ExportedProgram:
+    file = BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    return torch.export.load(file)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_outputs_have_the_keys_and_fields_of_the_result(name: str) -> None:
+    function, keys = KEYS[name]
+    exported = export(Function(function), X)
+    programs = [exported, exported.run_decompositions(get_decomp_table())]
+    if name != "a named tuple":  # which PyTorch saves for registered classes only
+        programs.append(_saved_and_loaded(exported))
+    for each in programs:
+        program = TorchConverter().add_exported_program(each).to_coreai()
+        assert list(program.output_names()) == keys
+    assert_same(program.run(X.clone()), function(X.clone()))
 
 
 def test_an_input_and_an_output_may_share_a_name(native: Native) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from patcomp.frontend_torch.interface.signature import Signature
@@ -34,7 +34,10 @@ def names_for(
     outputs: Sequence[str] | None,
     states: Sequence[str] | None,
 ) -> Names:
-    """The names that the user gave, or the defaults: FX names, made distinct for outputs and random numbers.
+    """The names that the user gave, or the defaults, made distinct for outputs and random numbers.
+
+    By default an input has its FX name, and so has an output, unless it stands in a dictionary or in a field of the
+    model's result: then it has the name of the key or field.
 
     Inputs that are random numbers follow the others, and always have their default names.
 
@@ -50,8 +53,7 @@ def names_for(
     own_inputs = [name for name in signature.inputs if name not in signature.draws]
     input_names = _checked("input", inputs, own_inputs, wrong)
     input_names += _distinct(tuple(signature.draws), {*input_names, *state_names})
-    count = len(signature.outputs) - len(signature.updated_inputs)
-    defaults = [*signature.outputs[:count], *(f"{name}_updated" for name in signature.updated_inputs)]
+    defaults = [*_own_outputs(signature), *(f"{name}_updated" for name in signature.updated_inputs)]
     output_names = _checked("output", outputs, _distinct(defaults, state_names), wrong)
     for what, names in (("input", input_names), ("output", output_names)):
         if shared := sorted({*state_names}.intersection(names)):
@@ -59,6 +61,13 @@ def names_for(
     if wrong:
         raise ValueError("; ".join(wrong))
     return Names(input_names, output_names, state_names)
+
+
+def _own_outputs(signature: Signature) -> Iterator[str]:
+    """The default name of each output that the model returns."""
+    for fx_name, key in zip(signature.user_results, signature.result_keys, strict=True):
+        if fx_name is not None:
+            yield fx_name if _unusable(key) else key
 
 
 def check_entrypoint(name: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,7 @@ from torch.fx import Node
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known
-from patcomp.pytorch import statically_known_true
+from patcomp.pytorch import pytree, statically_known_true
 
 SYMBOLIC_ARGUMENTS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 """Kinds of inputs and outputs that are Python numbers and may change from run to run."""
@@ -67,6 +67,9 @@ class Signature:
     """Python values that export specialised, by FX name."""
     fixed_outputs: dict[int, Any] = field(default_factory=dict)
     """Python values that the model returns, by position among `user_results`."""
+    result_keys: tuple[str, ...] = ()
+    """Where each of `user_results` stands in the model's result: `"logits"`, `"hidden_states_0"`. It is empty for a
+    result without a key of a dictionary or a name of a field."""
     numbers: tuple[int, ...] = ()
     """Positions among `user_results` of dynamic sizes and of conditions on them."""
     draws: Mapping[str, str] = field(default_factory=dict)
@@ -185,12 +188,37 @@ def program_signature(
         updated_inputs=tuple(name for name, _ in updated),
         user_inputs=tuple(user_inputs),
         user_results=tuple(results),
+        result_keys=_result_keys(program, len(results)),
         fixed_inputs=fixed,
         fixed_outputs=fixed_outputs,
         numbers=tuple(numbers),
         draws=draws,
     )
     return found, problems
+
+
+def _result_keys(program: ExportedProgram, count: int) -> tuple[str, ...]:
+    structure = program.call_spec.out_spec
+    keys = tuple(_keys_of_leaves(structure)) if structure is not None else ()
+    return keys if len(keys) == count else ("",) * count  # outputs of a graph that was changed by hand have no keys
+
+
+def _keys_of_leaves(structure: pytree.TreeSpec, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The keys and fields on the way to each leaf, with positions behind the first one: `hidden_states_0`."""
+    if structure.is_leaf():
+        yield "_".join(path)
+        return
+    for part, key in zip(structure.children(), _keys(structure), strict=True):
+        yield from _keys_of_leaves(part, (*path, str(key)) if path or isinstance(key, str) else ())
+
+
+def _keys(structure: pytree.TreeSpec) -> Sequence[object]:
+    """The keys of a dictionary, the fields of a named tuple or dataclass, or positions."""
+    context = getattr(structure.context, "_fields", structure.context)  # the class of a named tuple
+    nested = [part for part in context if isinstance(part, list)] if isinstance(context, list) else []
+    keys = nested[0] if nested else context  # a dataclass and a defaultdict have a list among other things
+    has_keys = isinstance(keys, list | tuple) and len(keys) == structure.num_children
+    return keys if has_keys else range(structure.num_children)
 
 
 def _mutations(signature: ExportGraphSignature) -> dict[str, str]:
