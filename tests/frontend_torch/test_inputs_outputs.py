@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
-from torch.export import ExportedProgram
 
 from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native
@@ -19,7 +17,7 @@ from patcomp.emit.signature import Fixed
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir import IRModule
 from patcomp.ir.extents import MASK
-from tests.frontend_torch.models import Function, assert_same, export
+from tests.frontend_torch.models import Function, assert_same, export, saved_and_loaded
 
 X = torch.arange(6.0).reshape(2, 3)
 WEIGHT = nn.Parameter(torch.tensor([2.0, 1.0, -1.0]))
@@ -111,20 +109,13 @@ KEYS: dict[str, tuple[Callable[[torch.Tensor], Any], list[str]]] = {
 }
 
 
-def _saved_and_loaded(exported: ExportedProgram) -> ExportedProgram:
-    file = BytesIO()
-    torch.export.save(exported, file)
-    file.seek(0)
-    return torch.export.load(file)
-
-
 @pytest.mark.parametrize("name", KEYS)
 def test_outputs_have_the_keys_and_fields_of_the_result(name: str) -> None:
     function, keys = KEYS[name]
     exported = export(Function(function), X)
     programs = [exported, exported.run_decompositions(get_decomp_table())]
     if name != "a named tuple":  # which PyTorch saves for registered classes only
-        programs.append(_saved_and_loaded(exported))
+        programs.append(saved_and_loaded(exported))
     for each in programs:
         program = TorchConverter().add_exported_program(each).to_coreai()
         assert list(program.output_names()) == keys
@@ -175,7 +166,7 @@ def test_the_signature_names_what_is_fixed() -> None:
     signature = converted(function, *args).signature()
     assert str(signature).splitlines() == [
         "input  args_0: 2x3xf32",
-        "output mul: 2x3xf32",
+        "output f_0: 2x3xf32",
         "result 0 is always None",
         "result 1 is always 3",
         "result 2 is always 2.5",

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
-from patcomp import ConversionWarning, EvaluationError
+from patcomp import ConversionWarning, EvaluationError, get_decomp_table
 from patcomp.emit.native import Native
 from tests.frontend_torch.dynamic import converted, exported_function
-from tests.frontend_torch.models import run_on
+from tests.frontend_torch.models import run_on, saved_and_loaded
 
 WRONG: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "a number that may be the length": (
@@ -136,3 +136,32 @@ def test_sizes_that_are_wrong_together() -> None:
     assert program.run(torch.ones(1, 2)).tolist() == [2, 2]
     with pytest.raises(EvaluationError, match="n != 1 or m != 1"):
         program.run(torch.ones(1, 1))
+
+
+SAVED: dict[str, tuple[Callable[[Tensor], Any], int]] = {
+    "a broadcast": (lambda x: x * torch.ones(4, 1), 1),
+    "products": (lambda x: torch.einsum("ij,kj->ik", x, x) @ x, 1),
+    "a norm of groups": (lambda x: functional.group_norm(x.t(), 2), 1),
+    "a convolution": (lambda x: functional.conv1d(x[None], torch.ones(4, 4, 1)), 1),
+    "a softmax": (lambda x: x.softmax(1) + x.mean(1, keepdim=True), 1),
+    "attention": (lambda x: functional.scaled_dot_product_attention(*(x.t()[None, None],) * 3), 1),
+    "a squeeze, which is wrong at 1": (lambda x: x.squeeze() * torch.ones(4, 1), 2),
+}
+
+
+@pytest.mark.parametrize("table", [None, get_decomp_table()], ids=["PyTorch's table", "ours"])
+@pytest.mark.parametrize("name", SAVED)
+def test_decomposition_of_a_saved_program_takes_no_size_away(name: str, table: Any) -> None:
+    """A loaded program's ranges begin at 1, so decomposition asks whether a size is 1, and notes the answer."""
+    function, least = SAVED[name]
+    exported = exported_function(function, torch.randn(4, 4), shapes=[{1: Dim("n", min=1, max=6)}])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)
+        program = converted(saved_and_loaded(exported).run_decompositions(table))
+    for size in range(1, 7):
+        x = torch.randn(4, size)
+        if size >= least:
+            torch.testing.assert_close(program.run(x), function(x))
+        else:
+            with pytest.raises(EvaluationError, match="but the model was exported for sizes where"):
+                program.run(x)

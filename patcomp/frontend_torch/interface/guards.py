@@ -73,16 +73,22 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
     recorded = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     sizes = (size for value in recorded for size in (value.shape if isinstance(value, torch.Tensor) else (value,)))
     environment = next((size.node.shape_env for size in sizes if isinstance(size, SYMBOLIC)), None)
+    is_loaded = environment is None or not environment.var_to_sources
     if environment is not None:
         lows = {symbol: limits.lower for symbol, limits in environment.var_to_range.items()}
-        assumed = {symbol: (int(low), None) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
+        usual = {symbol: int(low) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
+        assumed = {symbol: (max(low, 2) if is_loaded else low, None) for symbol, low in usual.items()}
         nodes = (node for graph in graphs_of(program) for node in graph.nodes)
         matters = any(operator_name(node).startswith(_OF_LAYOUTS) for node in nodes)
         for guard in environment.guards:
             condition = environment.replace(guard.expr)
+            if is_loaded and _always(condition, assumed):
+                # decomposition asked it anew. Before it is saved, a program has such answers without a guard, because
+                # export assumes sizes of 2 or more; the same graph follows, which is tried at smaller sizes.
+                continue
             if not _is_of_layout(guard) or (matters and not _always(condition, assumed)):
                 yield condition
-    if environment is None or not environment.var_to_sources:  # the program was loaded from a file
+    if is_loaded:
         codes = guards_code(program)
         if codes is None and environment is not None:
             yield "conditions hold that this PyTorch does not keep in a file"
