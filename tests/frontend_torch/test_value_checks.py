@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
-from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter
+from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, get_decomp_table
 from patcomp.emit.checks import ValueChecks
 from patcomp.frontend_torch.interface.value_checks import warning
 from tests.helpers.ways import WAYS as THREE_WAYS
@@ -291,19 +291,31 @@ def test_verification_checks_the_values_too():
         program.verify_against(lambda x, n: x * n, (X, torch.tensor(5)), backends=["evaluator"])
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda m, x, n: x.nonzero() * 2, lambda m, x, n: x[x > 0].sum(), lambda m, x, n: x * n.item(),
-        lambda m, x, n: x.masked_select(x > 0), lambda m, x, n: x.int().flatten().bincount(minlength=4),
-        lambda m, x, n: x[(x > 0).any(1)],
-    ],
-    ids=["nonzero", "mask", "item", "masked_select", "bincount", "rows"],
-)  # fmt: skip
-def test_what_always_holds_is_no_check(function: Callable[..., Any]):
-    program = converted(export(Of(function), (X, ONE), strict=False))
-    assert program.checks == {}
-    assert program.signature().checks == ()
+QUIET: dict[str, Callable[..., Any]] = {
+    "nonzero": lambda m, x, n: x.nonzero() * 2,
+    "a column of nonzero": lambda m, x, n: x.nonzero().unbind(1)[0] + 1,
+    "nonzero as a tuple": lambda m, x, n: x.nonzero(as_tuple=True)[1],
+    "nonzero of all": lambda m, x, n: x.flatten().nonzero().squeeze(1),
+    "where": lambda m, x, n: torch.where(x > 0)[0],
+    "argwhere": lambda m, x, n: torch.argwhere(x > 0),
+    "unique": lambda m, x, n: torch.unique(x),
+    "a mask": lambda m, x, n: x[x > 0].sum(),
+    "indices": lambda m, x, n: x[torch.where(x > 0)],
+    "item": lambda m, x, n: x * n.item(),
+    "masked_select": lambda m, x, n: x.masked_select(x > 0),
+    "bincount": lambda m, x, n: x.int().flatten().bincount(minlength=4),
+    "rows": lambda m, x, n: x[(x > 0).any(1)],
+}
+
+
+@pytest.mark.parametrize("sizes", [None, (({0: Dim("rows", min=1, max=9)}, {}),)], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", QUIET)
+def test_what_always_holds_is_no_check(name: str, sizes: Any):
+    exported = torch.export.export(Of(QUIET[name]), (X, ONE), dynamic_shapes=sizes, strict=False)
+    for each in (exported, exported.run_decompositions(), exported.run_decompositions(get_decomp_table())):
+        program = converted(each)
+        assert program.checks == {}
+        assert program.signature().checks == ()
 
 
 def test_checks_belong_to_fixed_shapes_and_compressed_programs_too():

@@ -21,7 +21,7 @@ from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.pytorch import free_unbacked_symbols
+from patcomp.pytorch import bound_sympy, free_unbacked_symbols
 
 
 def value_checks(program: ExportedProgram, signature: Signature, names: Names) -> ValueChecks | None:
@@ -143,6 +143,8 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
         return False
     selected = size.args[0]
     assert isinstance(selected, Node)
+    while selected.target is operator.getitem or operator_name(selected) == "aten.unbind.int":  # of several results
+        selected = selected.all_input_nodes[0]
     if condition.target is operator.ge:
         least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
         return limit <= least
@@ -158,11 +160,14 @@ def _most(size: Any, ranges: Mapping[Any, Any]) -> float:
     value = known(size)
     if not hasattr(value, "node"):
         return int(value)
-    limits = ranges.get(value.node.expr)
-    return int(limits.upper) if limits is not None and getattr(limits.upper, "is_Integer", False) else math.inf
+    most = ranges[value.node.expr].upper if value.node.expr in ranges else bound_sympy(value.node.expr, ranges).upper
+    return int(most) if getattr(most, "is_Integer", False) else math.inf
 
 
-_SELECTIONS = ("aten.nonzero", "aten.index.Tensor", "aten.masked_select")
+_SELECTIONS = (
+    "aten.nonzero", "aten.nonzero_numpy", "aten.argwhere", "aten.where", "aten.index.Tensor", "aten.masked_select",
+    "aten._unique2", "aten._unique", "aten.unique_consecutive", "aten.unique_dim", "aten.unique_dim_consecutive",
+)  # fmt: skip
 """Ops with at most as many results as their operand has elements."""
 
 
