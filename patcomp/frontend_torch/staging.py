@@ -13,7 +13,7 @@ from patcomp.errors import ConversionWarning, PatcompError, Problem, Unsupported
 from patcomp.frontend_torch.completeness import check_complete, preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
-from patcomp.frontend_torch.decomposition.decompose import Decomposer
+from patcomp.frontend_torch.decomposition.decompose import DRAWS, Decomposer
 from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.functional.programs import functional
@@ -191,7 +191,10 @@ class Staging:
 
 def headline(problems: Sequence[Problem]) -> str:
     """The first line of a report of problems."""
-    unsupported = sorted({p.op for p in problems if p.message.startswith("unsupported op")})
-    kind = "ATen ops" if all(op.startswith("aten.") for op in unsupported) else "ops"
-    named = f"; unsupported {kind}: {', '.join(unsupported)}" if unsupported else ""
-    return f"the program cannot be converted{named}:"
+    unsupported = [problem for problem in problems if problem.message.startswith("unsupported op")]
+    draw = sorted({problem.op for problem in unsupported if problem.message.endswith(DRAWS)})
+    others = sorted({problem.op for problem in unsupported} - {*draw})
+    kind = "ATen ops" if all(op.startswith("aten.") for op in others) else "ops"
+    named = f"; unsupported {kind}: {', '.join(others)}" if others else ""
+    drawn = f'; it draws random numbers, for which there is random="inputs": {", ".join(draw)}' if draw else ""
+    return f"the program cannot be converted{named}{drawn}:"

@@ -128,8 +128,49 @@ class Noise(nn.Module):
         return x + torch.randn_like(x)
 
 
-def test_other_random_numbers() -> None:
-    assert 'convert with random="inputs" (--random inputs)' in refusal(torch.export.export(Noise(), (X,)))
+class NoiseInPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.new_empty(x.shape).normal_()
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("model", "ops"), [(Noise(), "randn_like"), (NoiseInPlace(), "normal_functional")])
+def test_the_first_line_about_random_numbers_says_what_to_do(model: nn.Module, ops: str, table: str) -> None:
+    text = refusal(TABLES[table](torch.export.export(model, (X,))))
+    first, *_ = text.splitlines()
+    assert 'it draws random numbers, for which there is random="inputs": aten.' in first
+    assert table == "PyTorch's table" or ops in first
+    assert "unsupported" not in first
+    assert 'convert with random="inputs" (--random inputs)' in text
+
+
+class Types(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float64)) if torch.can_cast(x.dtype, torch.float64) else x
+        return wide + torch.ones(4, dtype=torch.int64).to(torch.result_type(x, 2))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_questions_about_types_are_answered_by_export(table: str) -> None:
+    program = staged(TABLES[table](torch.export.export(Types(), (X,)))).to_coreai()
+    torch.testing.assert_close(program.run(X), Types()(X), check_dtype=False)
+
+
+class Assigns(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.given, self.used = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.used.weight.data = self.given.weight.detach() * 2
+        return self.used(x)
+
+
+def test_an_assignment_to_data_is_refused() -> None:
+    """PyTorch leaves it out of the program, which then has the weight as it was."""
+    text = refusal(torch.export.export(Assigns(), (X,)))
+    assert "the model assigns to `.data`, which the exported program leaves out: it has the old numbers" in text
+    assert "assign the weights before the export, and leave the assignment out of `forward`" in text
 
 
 def test_recurrent_networks_without_dropout_are_not_random() -> None:

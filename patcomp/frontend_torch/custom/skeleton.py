@@ -13,7 +13,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import argument_of
 from patcomp.frontend_torch.custom.metal_kernel import NAMESPACE as METAL_KERNELS
 from patcomp.frontend_torch.fx.dtypes import type_of
-from patcomp.frontend_torch.fx.nodes import draws_random_numbers, recorded_results
+from patcomp.frontend_torch.fx.nodes import draws_random_numbers, operator_name, recorded_results
 from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 _OF_PYTORCH = ("aten", "prims")
@@ -27,6 +27,10 @@ def is_of_custom_op(problem: Problem) -> bool:
     return bool(op) and namespace not in _OF_PYTORCH
 
 
+ASSIGNS_DATA = "aten._has_compatible_shallow_copy_type"
+"""What `torch.export` keeps of `weight.data = other`: PyTorch's question whether the tensors go together."""
+
+
 def advice_for(node: Node) -> str:
     """Advice for the user of a node's op."""
     target = node.target
@@ -37,6 +41,8 @@ def advice_for(node: Node) -> str:
             'convert with random="inputs" (--random inputs), which makes each draw an input of the program; dropout is '
             "for training: call model.eval() before torch.export.export"
         )
+    if operator_name(node) == ASSIGNS_DATA:
+        return "assign the weights before the export, and leave the assignment out of `forward`"
     if not isinstance(target, OpOverload) or target.namespace in _OF_PYTORCH:
         return "rewrite the model without this op, register a lowering, or add a rule for the op to a catalog"
     if target.namespace == METAL_KERNELS:

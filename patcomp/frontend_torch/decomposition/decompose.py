@@ -24,7 +24,7 @@ from torch.fx.node import map_arg
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
+from patcomp.frontend_torch.custom.skeleton import ASSIGNS_DATA, advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, is_known
 from patcomp.frontend_torch.decomposition.kinds import Kind, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
@@ -58,6 +58,9 @@ from patcomp.pytorch import (
     pytree,
     quiet,
 )
+
+DRAWS = "which draws random numbers"
+"""The end of the message about an op that draws."""
 
 
 class Decomposer:
@@ -125,9 +128,11 @@ class Decomposer:
                 checked = read_by_checks_only(program.graph)
             if node in checked:
                 continue  # `program.run` computes it by PyTorch
-            if draws_random_numbers(node):
-                reason = "unsupported op, which draws random numbers"
             op = operator_name(node)
+            if draws_random_numbers(node):
+                reason = f"unsupported op, {DRAWS}"
+            elif op == ASSIGNS_DATA:
+                reason = "the model assigns to `.data`, which the exported program leaves out: it has the old numbers"
             problem = origins[node].problem(op, reason, advice_for(node))
             if op in shown and is_of_custom_op(problem):
                 problem = replace(problem, advice="as above")

@@ -23,14 +23,21 @@ ASSERTIONS = {
     "aten::_assert_scalar",
     "aten::_assert_tensor_metadata",
     "aten::_linalg_check_errors",
+    "aten::can_cast",
+    "aten::promote_types",
+    "aten::result_type.Scalar",
+    "aten::result_type.Scalar_Scalar",
+    "aten::result_type.Scalar_Tensor",
+    "aten::result_type.Tensor",
     "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size",
 }
-"""Checks that export leaves in the graph; they compute nothing, and the IR's types state the same facts."""
+"""Checks and questions about types that export leaves in the graph; they compute nothing, and the IR's types state the
+same facts."""
 
 
 def is_assertion(node: Node) -> bool:
-    """Whether a node only checks something."""
+    """Whether a node only checks something, or asks for a type."""
     # run_decompositions turns ops that may raise into with_effects(token, op, ...), to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
     return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
