@@ -36,11 +36,14 @@ class ExportOptions:
     """Dynamic dimensions: `x:0=batch:1..64`."""
     strict: bool = False
     """Whether `torch.export` traces in strict mode."""
+    assume_branch: bool = False
+    """Whether a decision by data is that for the example inputs, as in `patcomp.export`."""
 
     def given(self) -> list[str]:
         """The options that only modules take, as the user wrote them."""
         half = {"float16": "--half", "bfloat16": "--bfloat16"}.get(self.half, "")
-        options = ((half, self.half), ("--dynamic", self.dynamic), ("--strict", self.strict))
+        assumes = ("--assume-branch", self.assume_branch)
+        options = ((half, self.half), ("--dynamic", self.dynamic), ("--strict", self.strict), assumes)
         return [name for name, value in options if value]
 
 
@@ -184,7 +187,14 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
     dynamic = shapes[0] if shapes else _dynamic_shapes(options.dynamic, module, positional, keywords)
     with running(f"the export of {function} of {path}"):
         try:
-            exported = export(module, positional, keywords, dynamic_shapes=dynamic, strict=options.strict)
+            exported = export(
+                module,
+                positional,
+                keywords,
+                dynamic_shapes=dynamic,
+                strict=options.strict,
+                assume_branch=options.assume_branch,
+            )
         except ExportError as error:
             raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
     return Source(name, exported, module, float32_model, note=note)

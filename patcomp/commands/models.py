@@ -69,6 +69,13 @@ class ModelOptions:
         list[str] | None, typer.Option(help="A dynamic dimension, x:0=batch:1..64; may be given several times.")
     ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace the module strictly.")] = False
+    assume_branch: Annotated[
+        bool,
+        typer.Option(
+            "--assume-branch",
+            help="Decide by data as the example does, in all runs, where the model does it in Python.",
+        ),
+    ] = False
     train: Annotated[
         bool,
         typer.Option(
@@ -110,7 +117,7 @@ class ModelOptions:
     def export(self) -> ExportOptions:
         """How a module becomes an exported program."""
         half = "float16" if self.half else "bfloat16" if self.bfloat16 else ""
-        return ExportOptions(self.train, half, tuple(self.dynamic or ()), self.strict)
+        return ExportOptions(self.train, half, tuple(self.dynamic or ()), self.strict, self.assume_branch)
 
     def given(self, *names: str) -> list[str]:
         """The options among some fields that are not at their default, as the user wrote them."""
@@ -215,7 +222,7 @@ def _of_a_checkpoint(model: str, found: Subject, options: ModelOptions) -> list[
     return [
         Source(
             model,
-            exported(entry),
+            exported(entry, options.assume_branch),
             entry.module,
             entry=entry.name,
             input_names=entry.given,

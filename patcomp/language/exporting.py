@@ -31,6 +31,7 @@ def exported_module(
     dynamic_shapes: Any = None,
     *,
     draft: bool = False,
+    assume_branch: bool = False,
     has_sums_of_sizes: bool = False,
 ) -> ExportedProgram:
     """Export a module with `patcomp.export`.
@@ -40,7 +41,7 @@ def exported_module(
         arguments: example arguments.
         name: of the model, for messages.
         dynamic_shapes: the dynamic sizes, as `torch.export` takes them.
-        draft: whether the program may be for inputs like the example only; a bundle could not check it.
+        draft, assume_branch: as for `patcomp.export`.
         has_sums_of_sizes: whether tensors have sizes such as 512 + q. `torch.export` does not see that 8 (512 + q) is
             less than 16 (512 + q), and refuses an open q, unless such conditions become assertions of the program.
 
@@ -53,7 +54,7 @@ def exported_module(
                 return torch.export.export(
                     module, arguments, dynamic_shapes=dynamic_shapes, prefer_deferred_runtime_asserts_over_guards=True
                 )
-            return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft)
+            return export(module, arguments, dynamic_shapes=dynamic_shapes, draft=draft, assume_branch=assume_branch)
         except ExportError as error:
             raise LanguageModelError(f"{name} cannot be exported: {error.problem}") from error
         except LanguageModelError:

@@ -34,6 +34,7 @@ def convert_folder(
     allow_missing: str | Sequence[str] = (),
     allow_unexpected: str | Sequence[str] = (),
     trust_remote_code: bool = False,
+    assume_branch: bool = False,
     converter: TorchConverter | None = None,
     **options: Any,
 ) -> AIProgram:
@@ -54,6 +55,7 @@ def convert_folder(
             another shape; they are drawn at random, and a warning names them.
         allow_unexpected: the same for weights that the model has no place for; they are left out.
         trust_remote_code: whether to run code of the folder.
+        assume_branch: whether a decision by data is that for example inputs, as in `patcomp.export`.
         converter: one with own rules or lowerings; by default a new one.
         options: further ones of `TorchConverter.to_coreai`.
 
@@ -66,7 +68,11 @@ def convert_folder(
         folder, dtype, chosen=task, weights=weights, image=image, trust_remote_code=trust_remote_code, allowed=allowed
     ):
         converter.add_exported_program(
-            exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+            exported(entry, assume_branch),
+            entry.given,
+            entry.outputs,
+            entry.states or None,
+            entrypoint_name=entry.name,
         )
     return converter.to_coreai(target=target, **options)
 
@@ -133,8 +139,8 @@ def entries_of(
     return found if image is None else with_image(found, place, image)
 
 
-def exported(entry: Entry) -> ExportedProgram:
-    """A function as an exported program.
+def exported(entry: Entry, assume_branch: bool = False) -> ExportedProgram:
+    """A function as an exported program; `assume_branch` as in `patcomp.export`.
 
     Raises:
         PatcompError: the export fails.
@@ -147,4 +153,5 @@ def exported(entry: Entry) -> ExportedProgram:
             f"the function {entry.name!r}",
             shapes if any(shapes) else None,
             draft=True,
+            assume_branch=assume_branch,
         )

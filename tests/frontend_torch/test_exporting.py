@@ -417,7 +417,11 @@ class EarlyExit(nn.Module):
 def test_a_draft_decides_as_for_the_example_and_says_so() -> None:
     model, x = EarlyExit(), torch.ones(3)
     fails_plainly(model, x)
-    program, said = exported(model, x)
+    with pytest.raises(
+        ExportError, match=r"(?s)only a run knows: `if x.sum\(\) > 0:`, at .*py:\d+.*assume_branch=True"
+    ):
+        exported(model, x)
+    program, said = exported(model, x, assume_branch=True)
     assert said[0].startswith("EarlyExit is exported by torch.export.draft_export, because")
     assert len(said) == 2
     assert "only a run knows, `if x.sum() > 0:`; the program assumes True, as for the example" in said[1]
@@ -448,7 +452,7 @@ def test_a_draft_decides_by_weights(bias: float) -> None:
     """`torch.export.draft_export` itself has empty memory in the place of parameters."""
     model, x = Gated(), torch.randn(2, 4)
     nn.init.constant_(model.gate.bias, bias)
-    program, said = exported(model, x)
+    program, said = exported(model, x, assume_branch=True)
     assert f"assumes {bias > 0}, as for the example" in said[1]
     assert all(program.state_dict[name] is value for name, value in model.named_parameters())
     agrees(converted(program), model, torch.randn(2, 4))
@@ -705,7 +709,7 @@ def test_the_model_stays_as_it_was(part: nn.Module, inputs: tuple[Tensor, ...], 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            patcomp.export(model, inputs)
+            patcomp.export(model, inputs, assume_branch=True)
         except ExportError:
             assert fails or (len(inputs) == 2 and inputs[1].tolist() == [5, 4])
         else:

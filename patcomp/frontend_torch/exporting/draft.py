@@ -19,6 +19,9 @@ _CHECKED = (
 )
 
 
+_BRANCH = "DATA_DEPENDENT_ERROR"
+
+
 def assumptions(program: ExportedProgram) -> Iterator[Problem]:
     """A warning for each condition that a drafted program assumes."""
     failures, files = draft_report(program)
@@ -26,10 +29,20 @@ def assumptions(program: ExportedProgram) -> Iterator[Problem]:
         yield _problem(str(failure.failure_type), failure.data, files)
 
 
+def branches(program: ExportedProgram) -> list[tuple[str, str]]:
+    """The line and the code of each decision by data for which a drafted program assumes that of the example."""
+    failures, files = draft_report(program)
+    return [
+        _place(failure.data.get("user_stack") or (), files)
+        for failure in failures
+        if str(failure.failure_type) == _BRANCH
+    ]
+
+
 def _problem(kind: str, data: dict[str, Any], files: dict[int, str]) -> Problem:
     source, code = _place(data.get("user_stack") or (), files)
     at = f", `{shortened(code, 100)}`" if code else ""
-    if kind == "DATA_DEPENDENT_ERROR":
+    if kind == _BRANCH:
         return Problem(
             f"the model decides in Python by a value that only a run knows{at}; the program assumes "
             f"{data['result']}, as for the example",

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from patcomp.errors import ExportError, Problem, reason_of
+from patcomp.errors import ExportError, Problem, reason_of, shortened
 from patcomp.frontend_torch.exporting.places import line_of, module_of, raises_itself
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.pytorch import pytree
@@ -87,6 +87,23 @@ def _wrong_axis(value: Any, shapes: Any) -> str | None:
     if isinstance(value, Mapping) and isinstance(shapes, Mapping):
         return next(filter(None, (_wrong_axis(value[key], shapes[key]) for key in value if key in shapes)), None)
     return None
+
+
+def baked_in(branches: Sequence[tuple[str, str]], model: nn.Module) -> ExportError:
+    """The error about decisions by data that a draft makes once and for all.
+
+    Args:
+        branches: the line and the code of each.
+    """
+    places = dict.fromkeys(
+        ", ".join(filter(None, (code and f"`{shortened(code, 100)}`", line and f"at {line}")))
+        for line, code in branches
+    )
+    listed = "; ".join(filter(None, places))
+    message = "the model decides in Python by a value that only a run knows"
+    advice = f"{_CONTROL_FLOW}. If all inputs decide as the example does, assume_branch=True (--assume-branch) fixes it"
+    problem = Problem(f"{message}: {listed}" if listed else message, advice=advice)
+    return ExportError(f"{type(model).__name__} cannot be exported", problem)
 
 
 def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError:

@@ -18,9 +18,9 @@ from torch.export import ExportedProgram
 
 from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
-from patcomp.frontend_torch.exporting.draft import assumptions
+from patcomp.frontend_torch.exporting.draft import assumptions, branches
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
-from patcomp.frontend_torch.exporting.failures import explained, unfit, what_is_wrong_with, wrong_shapes
+from patcomp.frontend_torch.exporting.failures import baked_in, explained, unfit, what_is_wrong_with, wrong_shapes
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example
 from patcomp.frontend_torch.exporting.packed import PackedSequences
@@ -46,6 +46,7 @@ def export(
     dynamic_shapes: Any = None,
     strict: bool = False,
     draft: bool = True,
+    assume_branch: bool = False,
 ) -> ExportedProgram:
     """Export a model with `torch.export`, and in other ways if it fails.
 
@@ -56,7 +57,8 @@ def export(
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
        program; packed sequences whose lengths are all full run unpacked.
     3. `torch.export.export`, strict.
-    4. `torch.export.draft_export`, with the constants of step 2; decisions in Python are those for the example.
+    4. `torch.export.draft_export`, with the constants of step 2. A decision in Python by data is refused, or with
+       `assume_branch` is the one for the example.
 
     A warning says which step was needed and what the program assumes. The model keeps its mode, its
     attributes and its buffers. Exports wait for each other; do not run the model in another thread meanwhile.
@@ -68,16 +70,18 @@ def export(
         kwargs: keyword example arguments.
         dynamic_shapes: the dynamic sizes, as `torch.export.export` takes them.
         strict: try step 3 alone.
-        draft: whether step 4 may follow. Its program is for inputs for which the model makes the same decisions
-            as for the example.
+        draft: whether step 4 may follow.
+        assume_branch: whether the program of step 4 may be for inputs for which the model makes the same decisions as
+            for the example only. `program.run` checks them, and an asset cannot.
 
     Returns:
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
-        ExportError: no step exports the model with the open sizes that `dynamic_shapes` asks for (`Dim.AUTO` leaves the
-            choice to PyTorch), or `dynamic_shapes` names other arguments than the example has, or an
-            axis that a tensor lacks; the message says where and why, and what to change.
+        ExportError: the model decides by data, without `assume_branch`; no step exports the model with the open sizes
+            that `dynamic_shapes` asks for (`Dim.AUTO` leaves the choice to PyTorch); or `dynamic_shapes` names other
+            arguments than the example has, or an axis that a tensor lacks. The message says where and why, and what to
+            change.
         TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
@@ -87,7 +91,8 @@ def export(
         raise unfit_shapes
     larger = larger_example(model, call)
     open_sizes = [] if larger is None else [functools.partial(_with_larger_sizes, larger)]
-    further = [_with_constants, _strictly, *([_as_a_draft] if draft else [])]
+    drafts = [functools.partial(_as_a_draft, assume_branch)] if draft else []
+    further = [_with_constants, _strictly, *drafts]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
     with _ONE_AT_A_TIME, callers_defaults():
@@ -151,7 +156,7 @@ def _with_constants(model: nn.Module, call: _Call) -> tuple[ExportedProgram, lis
     return _with_known_numbers(model, call, lambda: _exported(model, call))
 
 
-def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
+def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
     args, kwargs, shapes = call
 
     def draft() -> ExportedProgram:
@@ -160,6 +165,8 @@ def _as_a_draft(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Pr
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
+    if not assume_branch and (decisions := branches(program)):
+        raise baked_in(decisions, model)
     check_open(program, model, call)
     check_example(program, model, call)
     drafted = Problem(
