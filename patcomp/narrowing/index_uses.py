@@ -37,7 +37,7 @@ def bound_by_use(value: SSAValue) -> Range:
     """The range of an integer value whose elements, perhaps plus a constant, are all used as indices or sizes."""
     bound = UNKNOWN
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    pending: list[tuple[SSAValue, int, Block | None]] = [(value, 0, block)]
+    pending: list[tuple[SSAValue, int, Block | None]] = [(same, 0, block) for same in _equal_casts(value)]
     while pending:
         current, offset, block = pending.pop()
         for use in current.uses:
@@ -56,6 +56,15 @@ def bound_by_use(value: SSAValue) -> Range:
                 bound = bound.clipped(Range(valid.low - offset, valid.high - offset))
                 bound = replace(bound, size=bound.size or (valid.size and not offset))
     return bound
+
+
+def _equal_casts(value: SSAValue) -> list[SSAValue]:
+    """A value and its equals: models write `x.long()` once for an embedding and once for a mask."""
+    op = value.owner
+    if not isinstance(op, Operation) or op.name != "aten._to_copy":
+        return [value]
+    casts = [use.operation for use in op.operands[0].uses if use.operation.name == op.name]
+    return [cast.results[0] for cast in casts if cast.parent is op.parent and cast.results[0].type == value.type]
 
 
 def _added(op: Operation, value: SSAValue) -> int | None:

@@ -58,6 +58,7 @@ SILENT: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "logarithms": (lambda x: ((x.abs() / 8).log() * 20).long() + 16, (X,)),
     "floats that are clamped": (lambda x: x.long().clamp(0, 9) * 9, (X,)),
     "floats that are indices": (lambda x: TABLE[(x.abs() * 2).long()], (X,)),
+    "floats that are indices and compared": (lambda x: TABLE[x.long()] * (x.long() != 0)[:, None], (X.abs(),)),
     "a shift": (lambda x: (x % 9 << 4) + (x >> 40), (IDS,)),
     "a loop counter": (
         lambda x: while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)),
@@ -87,6 +88,11 @@ def test_what_fits_is_silent(name: str) -> None:
 
 
 NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]] = {
+    "floats that are other indices": (
+        lambda x: TABLE[x.short().int()] * (x.long() != 0)[:, None],
+        (X.abs(),),
+        ["aten._to_copy"],
+    ),
     "the issue's integers": (lambda x: (x * 100_000 * 100_000) % 7, (IDS,), ["mul_1"]),
     "the issue's floats": (lambda x: (x.double() + 1e9) - 1e9, (X,), ["sub"]),
     "a product of inputs": (lambda x, y: x * y > 0, (IDS, IDS.clone()), ["mul"]),
