@@ -91,7 +91,7 @@ NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]]
     "floats that are other indices": (
         lambda x: TABLE[x.short().int()] * (x.long() != 0)[:, None],
         (X.abs(),),
-        ["aten._to_copy"],
+        ["_to_copy_2"],
     ),
     "the issue's integers": (lambda x: (x * 100_000 * 100_000) % 7, (IDS,), ["mul_1"]),
     "the issue's floats": (lambda x: (x.double() + 1e9) - 1e9, (X,), ["sub"]),
