@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any
 
 import torch
@@ -34,13 +33,6 @@ class TwoBranches(nn.Module):
 def export(model: nn.Module | Callable[..., Any], *args: Any, **options: Any) -> torch.export.ExportedProgram:
     module = model if isinstance(model, nn.Module) else Function(model)
     return torch.export.export(module.eval(), args, **options).run_decompositions(get_decomp_table())
-
-
-def saved_and_loaded(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    file = BytesIO()
-    torch.export.save(exported, file)
-    file.seek(0)
-    return torch.export.load(file)
 
 
 PAIR = (torch.randn(2, 3), torch.randn(2, 3))

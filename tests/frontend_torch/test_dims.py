@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from patcomp import ConversionWarning, EvaluationError, TorchConverter
+import patcomp
+from patcomp import ConversionWarning, EvaluationError, TorchConverter, get_decomp_table
 from patcomp.frontend_torch.interface.guards import conditions_of
 from tests.frontend_torch.dynamic import converted, exported, exported_function
 from tests.frontend_torch.models import Function
@@ -343,6 +344,29 @@ def test_many_conditions_are_one_sentence() -> None:
         "lists); program.run checks this, but an asset cannot"
     )
     assert len(program.signature().guards) == 6
+
+
+class Written(nn.Module):
+    """Writes the last tokens of a cache of 64, layer by layer, as decoders do."""
+
+    def forward(self, new: torch.Tensor, positions: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        total = positions.shape[0]
+        for layer in range(2):
+            cache[layer, total - new.shape[0] : total] = new * (layer + 1)
+        return cache[:, :total].sum(0) * (torch.arange(total) <= total - new.shape[0])[:, None]
+
+
+@pytest.mark.parametrize("table", [None, get_decomp_table()], ids=["PyTorch's table", "ours"])
+def test_a_condition_is_said_once_in_its_simplest_form(table: Any) -> None:
+    """Decomposition asks for `8*total - 8*new >= 0`, too, and for what 64 positions imply."""
+    args = torch.randn(3, 8), torch.arange(5), torch.zeros(2, 64, 8)
+    sizes = ({0: Dim("new", min=1, max=64)}, {0: Dim("total", min=1, max=64)}, None)
+    exported = patcomp.export(Written(), args, dynamic_shapes=sizes)
+    for each in (exported, exported.run_decompositions(table)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConversionWarning)
+            program = TorchConverter().add_exported_program(each).to_coreai()
+        assert [str(guard) for guard in program.signature().guards] == ["total - new >= 0"]
 
 
 class Cache(nn.Module):

@@ -17,7 +17,8 @@ from patcomp.emit.signature import Fixed
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.ir import IRModule
 from patcomp.ir.extents import MASK
-from tests.frontend_torch.models import Function, assert_same, export, saved_and_loaded
+from tests.frontend_torch.models import Function, assert_same, export
+from tests.helpers.ways import loaded
 
 X = torch.arange(6.0).reshape(2, 3)
 WEIGHT = nn.Parameter(torch.tensor([2.0, 1.0, -1.0]))
@@ -115,7 +116,7 @@ def test_outputs_have_the_keys_and_fields_of_the_result(name: str) -> None:
     exported = export(Function(function), X)
     programs = [exported, exported.run_decompositions(get_decomp_table())]
     if name != "a named tuple":  # which PyTorch saves for registered classes only
-        programs.append(saved_and_loaded(exported))
+        programs.append(loaded(exported))
     for each in programs:
         program = TorchConverter().add_exported_program(each).to_coreai()
         assert list(program.output_names()) == keys

@@ -15,7 +15,8 @@ from torch.nn import functional
 from patcomp import ConversionWarning, EvaluationError, get_decomp_table
 from patcomp.emit.native import Native
 from tests.frontend_torch.dynamic import converted, exported_function
-from tests.frontend_torch.models import run_on, saved_and_loaded
+from tests.frontend_torch.models import run_on
+from tests.helpers.ways import loaded
 
 WRONG: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "a number that may be the length": (
@@ -157,7 +158,7 @@ def test_decomposition_of_a_saved_program_takes_no_size_away(name: str, table: A
     exported = exported_function(function, torch.randn(4, 4), shapes=[{1: Dim("n", min=1, max=6)}])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConversionWarning)
-        program = converted(saved_and_loaded(exported).run_decompositions(table))
+        program = converted(loaded(exported).run_decompositions(table))
     for size in range(1, 7):
         x = torch.randn(4, size)
         if size >= least:

@@ -47,8 +47,11 @@ def guards_of(
     """
     found = list(dict.fromkeys(itertools.chain(*map(conditions_of, programs), asked)))
     unreadable = [condition for condition in found if isinstance(condition, str)]
-    conditions = [condition for condition in found if not isinstance(condition, str)]
-    conditions = [condition for condition in conditions if not free_unbacked_symbols(condition)]
+    kinds: dict[Any, Any] = {}
+    for part in itertools.chain(*(_parts(condition) for condition in found if not isinstance(condition, str))):
+        if not free_unbacked_symbols(part):
+            kinds.setdefault(_in_one_form(part), part)
+    conditions = list(kinds.values())
     whole = _whole_quotients(conditions)
     limits = {names[symbol]: limits for symbol, limits in ranges.items()}
     guards: dict[Guard, None] = {}
@@ -63,6 +66,25 @@ def guards_of(
             if not _holds_everywhere(guard, limits):
                 guards[guard] = None
     return list(guards), unreadable
+
+
+def _parts(condition: Any) -> Iterator[Any]:
+    """The conditions that a condition is made of, all of which must hold."""
+    if isinstance(condition, sympy.And):
+        for part in condition.args:
+            yield from _parts(part)
+    else:
+        yield condition
+
+
+def _in_one_form(condition: Any) -> Any:
+    """A form that conditions with the same meaning share: `8*t >= 8*q` and `q <= t` are `(">=", t - q)`."""
+    if not isinstance(condition, sympy.core.relational.Relational):
+        return condition
+    difference, relation = sympy.expand(condition.lhs - condition.rhs), condition.rel_op
+    if relation in ("<", "<=") or (relation in ("==", "!=") and difference.could_extract_minus_sign()):
+        difference, relation = -difference, relation.replace("<", ">")
+    return relation, difference.as_content_primitive()[1]
 
 
 # ---- what export recorded ------------------------------------------------------------------------
