@@ -148,11 +148,14 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     if condition.target is operator.ge:
         least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
         return limit <= least
+    if operator_name(selected) not in _SELECTIONS:
+        return False
     sources = [source.meta["val"] for source in selected.all_input_nodes]
-    return operator_name(selected) in _SELECTIONS and any(
+    return any(
         limit >= math.prod(_most(size, ranges) for size in source.shape)
-        for source in sources if isinstance(source, torch.Tensor)
-    )  # fmt: skip
+        for source in sources
+        if isinstance(source, torch.Tensor)
+    )
 
 
 def _most(size: Any, ranges: Mapping[Any, Any]) -> float:
