@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -99,6 +99,7 @@ __all__ = [
     "no_questions",
     "one_layer_lstm",
     "open_layouts",
+    "open_views",
     "operator_of",
     "outside_of_traces",
     "overload_name",
@@ -275,6 +276,14 @@ def open_layouts() -> Iterator[None]:
         yield
     finally:
         _prims_common.check_contiguous_sizes_strides = own
+
+
+def open_views() -> AbstractContextManager[None]:
+    """Let a trace take dynamic sizes for larger than 1, as export does, where it asks how a view lies in memory.
+
+    PyTorch asks whether sizes that follow from others divide each other, in a linear layer behind a convolution.
+    """
+    return symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined,no-any-return]
 
 
 @contextmanager

@@ -16,34 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import patcomp.evaluate.recurrences  # registers the operators
+from patcomp.frontend_torch.exporting.over_time import over_time
 
 _ = patcomp.evaluate.recurrences
-
-Step = Callable[..., tuple[Tensor, Tensor]]
-"""From a state, the elements of one token, and what all tokens share, to the next state and an output."""
-
-
-def over_tokens(
-    step: Step, state: Tensor, sequences: Sequence[Tensor], shared: tuple[Tensor, ...] = ()
-) -> tuple[Tensor, Tensor]:
-    """The last state, and the outputs of all tokens in front.
-
-    Args:
-        step: for one token.
-        state: before the first token.
-        sequences: their first dimension is that of the tokens.
-        shared: tensors that each step takes.
-    """
-    if isinstance(sequences[0].shape[0], int) and sequences[0].shape[0] == 1:
-        state, output = step(state, *(each[0] for each in sequences), *shared)
-        return state, output[None]
-
-    def combined(held: Tensor, *elements: Tensor) -> list[Tensor]:
-        after, output = step(held, *elements)
-        return [after.clone(), output.clone()]
-
-    last, outputs = torch.ops.higher_order.scan(combined, [state.clone()], list(sequences), shared)
-    return last, outputs
 
 
 def delta_rule(
@@ -161,7 +136,7 @@ def wkv(
 
     sequences = [x.transpose(0, 1).float() for x in (key, value)]
     shared = -time_decay.exp().float(), time_first.float()
-    last, outputs = over_tokens(step, torch.stack([numerator, denominator, largest]), sequences, shared)
+    (last,), outputs = over_time(step, [torch.stack([numerator, denominator, largest])], sequences, shared)
     return outputs.transpose(0, 1).to(key.dtype), [*last.unbind()] if return_state or state is not None else None
 
 

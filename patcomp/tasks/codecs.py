@@ -17,7 +17,6 @@ from torch.export import Dim
 
 from patcomp.errors import PatcompError
 from patcomp.tasks.entries import Entry
-from patcomp.tasks.lstm import lstms_over_time
 from patcomp.tasks.replacing import replaced
 
 _FRAMES, _MOST = 24, 2**16
@@ -34,14 +33,13 @@ def paddings(model: nn.Module) -> Paddings:
 
 
 @contextmanager
-def lengths_of_frames(model: nn.Module, found: Paddings) -> Iterator[None]:
-    """Let the convolutions and LSTMs of a half of EnCodec take any number of whole frames.
+def lengths_of_frames(found: Paddings) -> Iterator[None]:
+    """Let the convolutions of a half of EnCodec take any number of whole frames.
 
-    Convolutions need no padding behind the last element then, which transformers computes from the length of an
+    They need no padding behind the last element then, which transformers computes from the length of an
     example.
     """
     with ExitStack() as stack:
-        stack.enter_context(lstms_over_time(model))
         for module, padding in found.items():
             own = {"_get_extra_padding_for_conv1d": lambda hidden: 0, "padding_total": padding}
             stack.enter_context(replaced(vars(module), **own))
@@ -58,7 +56,7 @@ class EncodecEncode(nn.Module):
 
     def forward(self, audio: Tensor) -> Any:
         model = self.model
-        with lengths_of_frames(model.encoder, self.paddings):
+        with lengths_of_frames(self.paddings):
             if not model.config.normalize:
                 return self._coded(audio)
             loudness = audio.mean(1, keepdim=True).pow(2).mean(-1, keepdim=True).sqrt() + 1e-8
@@ -78,7 +76,7 @@ class EncodecDecode(nn.Module):
         self.model, self.paddings = model, paddings(model.decoder)
 
     def forward(self, codes: Tensor, scale: Tensor | None = None) -> Tensor:
-        with lengths_of_frames(self.model.decoder, self.paddings):
+        with lengths_of_frames(self.paddings):
             made: Tensor = self.model.decoder(self.model.quantizer.decode(codes.transpose(0, 1)))
         return made if scale is None else made * scale.view(-1, 1, 1)
 

@@ -25,8 +25,8 @@ from patcomp.bundles.streaming.contexts import (
 )
 from patcomp.bundles.streaming.contract import CELL, HIDDEN, POSITION
 from patcomp.bundles.streaming.streamed import Streamed
+from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.tasks.entries import Entry
-from patcomp.tasks.lstm import over_time
 from patcomp.tasks.replacing import replaced
 
 
@@ -51,10 +51,10 @@ class OfEncodec(Streamed):
 
     def computed(self, inputs: tuple[Tensor, ...], contexts: Contexts, past: Any) -> Tensor:
         """The result for a chunk; `past` are the states of the LSTM, which are written, or None for zeros."""
-        forward = over_time(self.lstm)
 
         def continued(sequence: Tensor) -> Any:
-            made, after = forward(sequence, past)
+            with RecurrentNetworks(every=True):
+                made, after = nn.LSTM.forward(self.lstm, sequence, past)
             for held, new in zip(past or (), after, strict=False):
                 held.copy_(new)
             return made, after

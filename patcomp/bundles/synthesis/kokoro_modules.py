@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, conv_transpose1d, pad
 from transformers.models.albert import modeling_albert
 
-from patcomp.language.recurrences import over_tokens
-from patcomp.tasks.lstm import lstms_over_time
+from patcomp.frontend_torch.exporting.over_time import over_time
 from patcomp.tasks.replacing import no_mask, replaced
 
 STYLE = 128
@@ -91,7 +90,7 @@ def harmonics(generator: Any, pitch: Tensor, noise: Tensor) -> Tensor:
     scale = generator.upsample_scale
     multiples = torch.arange(1, generator.dim + 1, dtype=pitch.dtype) * (scale / generator.sampling_rate)
     turns = pitch * multiples  # in each frame
-    _, ends = over_tokens(_turned, torch.zeros(1, generator.dim), [(turns % 1).transpose(0, 1)])
+    _, ends = over_time(_turned, [torch.zeros(1, generator.dim)], [(turns % 1).transpose(0, 1)])
     ends = ends.transpose(0, 1)
     shares = ((torch.arange(scale, dtype=pitch.dtype) + 0.5) / scale)[None, None, :, None]
     between = ends[:, :-1, None] + shares * turns[:, 1:, None]  # from the middle of a frame to that of the next one
@@ -124,7 +123,6 @@ class _Part(nn.Module):
     def _of_any_length(self) -> Iterator[None]:
         """Let all modules take a text of any number of tokens, without padding."""
         with ExitStack() as stack:
-            stack.enter_context(lstms_over_time(self.model))
             stack.enter_context(replaced(vars(modeling_albert), create_bidirectional_mask=no_mask))
             stack.enter_context(replaced(
                 vars(nn.utils.rnn), pack_padded_sequence=lambda sequence, *given, **options: sequence,

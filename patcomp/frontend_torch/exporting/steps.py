@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from typing import Any, TextIO
 
 import torch
@@ -23,10 +23,11 @@ from patcomp.frontend_torch.exporting.examples import check_example, check_packi
 from patcomp.frontend_torch.exporting.failures import baked_in, explained, unfit, what_is_wrong_with, wrong_shapes
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example
-from patcomp.frontend_torch.exporting.packed import PackedSequences
+from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
+from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import callers_defaults, draft_export, open_layouts, quiet
+from patcomp.pytorch import callers_defaults, draft_export, open_layouts, open_views, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 
@@ -53,9 +54,10 @@ def export(
     The steps, each only if the one before failed:
 
     1. `torch.export.export`, not strict. Where it fixes a size that `dynamic_shapes` leaves open because the example
-       has 0 or 1 there, and the `Dim` allows 2, it is given an example with 2. The program has yours.
+       has 0 or 1 there, and the `Dim` allows 2, it is given an example with 2. The program has yours. Recurrent
+       networks over an open number of steps are loops, also in steps 2 and 4.
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
-       program; packed sequences whose lengths are all full run unpacked.
+       program; packed sequences whose lengths are all full, or whose number of steps is open, run unpacked.
     3. `torch.export.export`, strict.
     4. `torch.export.draft_export`, with the constants of step 2. A decision in Python by data is refused, or with
        `assume_branch` is the one for the example.
@@ -122,7 +124,8 @@ def export(
 
 def _exported(model: nn.Module, call: _Call, *, strict: bool = False) -> ExportedProgram:
     args, kwargs, shapes = call
-    return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+    with nullcontext() if strict else RecurrentNetworks():
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
 
 def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
@@ -132,11 +135,10 @@ def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Probl
         if "generated guard" not in str(error):
             raise
         # perhaps PyTorch forbids sizes only to know how tensors lie in memory, which no program depends on
-        try:
-            with open_layouts():
+        for without_questions in (open_layouts, open_views):
+            with suppress(Exception), without_questions():
                 return _exported(model, call), []
-        except Exception:
-            raise error from None
+        raise
 
 
 def _with_larger_sizes(larger: _Call, model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
@@ -161,7 +163,7 @@ def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[Exp
 
     def draft() -> ExportedProgram:
         # its log file goes with the folder; real tensors flow through the model, and draw random numbers
-        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), RecurrentNetworks():
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
@@ -178,7 +180,7 @@ def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[Exp
 def _with_known_numbers(
     model: nn.Module, call: _Call, traced: Callable[[], ExportedProgram]
 ) -> tuple[ExportedProgram, list[Problem]]:
-    """A program in which numbers from known tensors are constants, and full packed sequences are unpacked.
+    """A program in which numbers from known tensors are constants, and packed sequences are unpacked.
 
     Raises:
         RefusedError: the program could compute something else than the model.
@@ -189,7 +191,7 @@ def _with_known_numbers(
 
     @functools.wraps(forward)
     def with_modes(*args: Any, **kwargs: Any) -> Any:
-        with constants, packed:
+        with constants, packed, open_batches():
             return forward(*args, **kwargs)
 
     model.forward = with_modes  # `kept` restores it
