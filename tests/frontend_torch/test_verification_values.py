@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from patcomp.frontend_torch.verification.other_model import how_it_differs
 from patcomp.ir import coreai
 from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
 from tests.catalog.recovering import Calling
+from tests.helpers.programs import program
 
 ATEN = torch.ops.aten
 
@@ -212,6 +214,17 @@ def test_integers_that_weights_of_half_precision_change_are_counted(kind: str) -
         assert error.half_loss == pytest.approx(float((wide(x) != model(x)).double().mean()))
 
 
+def test_an_input_of_half_precision_that_is_not_read_changes_no_integers() -> None:
+    """The twin of what is computed in float32 is one in float64, which says nothing about half precision."""
+    module = program({"x": "2xf32", "h": "2xf16"}, lambda x, h: coreai.cast(coreai.broadcasting_add(x, 1e8), "si32"))
+    inputs = {"x": torch.ones(2), "h": torch.ones(2).half()}
+    expectation = Expectation.of_program(module, inputs, {}, "main")
+    assert expectation.is_half
+    assert not torch.equal(expectation.twins["y0"].value, expectation.references["y0"])
+    (error,) = expectation.errors("evaluator", lambda *given: dict(expectation.references), None)
+    assert error.half_loss == 0.0
+
+
 # ---- twins --------------------------------------------------------------------------------------------
 
 
@@ -249,6 +262,24 @@ def test_a_loop_has_a_twin() -> None:
 
     twins = twins_of(doubled)
     assert twins[1].value.tolist() == pytest.approx([1e-3, 1e-3], rel=1e-6)  # type: ignore[index]
+
+
+def test_other_operators_with_bodies_have_no_twin() -> None:
+    """A scan has as many operands as a loop or a branch, and would run as one."""
+    operands = (lambda i: i < 3, lambda i: (i + 1,), (torch.tensor(0),), ())
+    for kind in (torch.ops.higher_order.while_loop, torch.ops.higher_order.scan):
+        with nullcontext() if "while" in kind.name() else pytest.raises(NotImplementedError, match="scan has no twin"):
+            assert Wider({}).__torch_dispatch__(kind, (), operands) == (3,)
+
+
+def test_complex_numbers_of_half_precision_have_a_float32_twin() -> None:
+    def run(wider: Wider) -> dict[str, Tensor]:
+        with wider:
+            y = torch.view_as_complex(torch.full((2, 2), 0.1).half()) * 1
+            return {"y": torch.view_as_real(y)}
+
+    twin = twins_of(run)["y"]
+    assert (twin.of, twin.name, twin.value.dtype) == (torch.float16, "float32 twin", torch.float32)
 
 
 def test_a_model_that_checks_its_types_has_no_twin() -> None:
