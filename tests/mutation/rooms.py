@@ -107,6 +107,16 @@ ROOMS = {
             f"{_TORCH}/test_half_precision.py", f"{_TORCH}/test_verification_values.py",
         ),
     ),
+    "proof": Room(
+        ("patcomp/proof/*.py", "patcomp/proof/run/*.py"),
+        (
+            "tests/proof_seeds/test_*.py", "tests/proof_of_run/test_prove.py", "tests/proof_of_run/test_faults.py",
+            "tests/catalog/test_proofs*.py", "tests/catalog/test_examination.py", "tests/catalog/test_verdicts.py",
+            "tests/patterns/test_seeded_mistakes.py", "tests/patterns/test_selftest.py",
+        ),
+        # what the seeds are, which their proofs show, too
+        left_out=("test_fires_on_its_example", "test_the_witness_shows_the_mistake"),
+    ),
     "size_questions": Room(
         ("patcomp/frontend_torch/decomposition/size_questions.py",),
         (f"{_TORCH}/test_size_questions.py",),
