@@ -103,7 +103,8 @@ ROOMS = {
         ),
         (
             "tests/evaluate/test_verification.py", "tests/evaluate/test_twin_of_program.py",
-            "tests/evaluate/test_partial_sums.py", "tests/evaluate/test_overflow.py", f"{_TORCH}/test_departure.py", f"{_TORCH}/test_near_ties.py",
+            "tests/evaluate/test_partial_sums.py", "tests/evaluate/test_overflow.py",
+            f"{_TORCH}/test_departure.py", f"{_TORCH}/test_near_ties.py",
             f"{_TORCH}/test_half_precision.py", f"{_TORCH}/test_verification_values.py",
         ),
     ),
