@@ -158,7 +158,8 @@ class _Walk(Lockstep):
             return results
         if weight.key not in self.stored:
             self.stored[weight.key] = self._plain(weight)
-        made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
+        (like,), *_ = results
+        made = weight_tensor(self.stored[weight.key].floats(), like)
         return [[made] for _ in results]
 
     def _scheme(self, weight: Weight) -> Scheme:
@@ -210,17 +211,18 @@ class _Walk(Lockstep):
     def _round_convolution(self, weight: Weight, operands: Sequence[list[Any]]) -> None:
         """The same for a convolution, whose inputs are its windows."""
         exact, found, plain = _thirds(operands)
-        stride, dilation = (integers(values) for values in operands[0][2:4])
-        shape = operands[0][1].shape  # of one dimension, a weight gets another axis
+        (_, read, *options), *_ = operands
+        stride, dilation, _ = map(integers, options)
+        shape = read.shape  # of one dimension, a weight gets another axis
 
         def seen(count: int) -> _Moments:
             own, made = ([windows(each[0].float(), shape[2:], stride, dilation) for each in given]
                          for given in (exact, found))  # fmt: skip
             return moments_of(own, made)
 
-        self._store(weight, Layout((0,), 1), (len(operands[0][1]), shape[1:].numel()), seen)
+        self._store(weight, Layout((0,), 1), (len(read), shape[1:].numel()), seen)
         for stored, given in ((self.stored[weight.key], found), (self._plain(weight), plain)):
-            rounded = weight_tensor(stored.floats(), operands[0][1]).reshape(shape)
+            rounded = weight_tensor(stored.floats(), read).reshape(shape)
             for each in given:
                 each[1] = rounded
 

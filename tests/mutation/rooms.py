@@ -117,8 +117,10 @@ ROOMS = {
             "tests/catalog/test_proofs*.py", "tests/catalog/test_examination.py", "tests/catalog/test_verdicts.py",
             "tests/patterns/test_seeded_mistakes.py", "tests/patterns/test_selftest.py",
         ),
-        # what the seeds are, which their proofs show, too
-        left_out=("test_fires_on_its_example", "test_the_witness_shows_the_mistake"),
+        # what the seeds are, which their proofs show, too, and the rules of the catalog, of which samples are proved
+        left_out=(
+            "test_fires_on_its_example", "test_the_witness_shows_the_mistake", "test_every_declarative_rule_is_proved",
+        ),
     ),
     "size_questions": Room(
         ("patcomp/frontend_torch/decomposition/size_questions.py",),
