@@ -341,6 +341,18 @@ def test_strides_with_palettes(most: int | None, stride: int | None, is_found: b
     assert [each.what for each in found(module, max_palettized_stride=most).findings] == whats
 
 
+@pytest.mark.parametrize("kind", ["constant", "input", "computed"])
+def test_only_constants_in_few_bits_are_stored_weights(kind: str) -> None:
+    def body(x: Value, given: Value) -> Value:
+        codes = coreai.constant(np.arange(32, dtype=np.uint8).reshape(4, 8) % 16, "ui4")
+        read = {"constant": codes, "input": given, "computed": coreai.reverse(given, [0])}[kind]
+        table = coreai.constant(np.zeros((1, 1, 16, 1), np.float16), "f16")
+        return coreai.broadcasting_add(x, coreai.lut_to_dense(read, table, coreai.constant(0, "si16")))
+
+    listed = kinds(program({"x": "4x8xf16", "given": "4x8xui4"}, body), stored="w8")
+    assert listed == ({"weights stored as pal4": (1, False)} if kind == "constant" else {})
+
+
 def test_weights_that_are_an_input_are_no_palettes() -> None:
     exported = torch.export.export(
         Function(lambda x, w: F.conv2d(x, w, stride=4)), (torch.ones(1, 3, 9, 9), torch.ones(4, 3, 1, 1))
