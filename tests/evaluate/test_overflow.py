@@ -40,6 +40,18 @@ def loop(x: Value, body: Body) -> Value:
     )[1]
 
 
+def goes_on(x: Value) -> Value:
+    """Once in float32, and three times if the numbers are infinite."""
+    return coreai.while_(
+        [coreai.constant(0), x],
+        lambda i, x: coreai.broadcasting_and(
+            coreai.broadcasting_greater(coreai.constant(3), i),
+            coreai.broadcasting_greater(coreai.reshape(coreai.reduce_max(x, [0]), []), coreai.constant(65500, "f16")),
+        ),
+        lambda i, x: [coreai.broadcasting_add(i, 1), add(x, -30000)],
+    )[1]
+
+
 def found_in(type_: str, body: Body, given: Tensor, find: Callable[[IRModule, Tensor], Sequence[Overflow]]) -> Any:
     """Each overflow: the op, the call that it is in, and the number."""
     found = find(program({"x": type_}, body), given)
@@ -89,6 +101,16 @@ def test_not_a_number_and_floats_of_float16() -> None:
     assert math.isnan(machine.overflows[0].value)
 
 
+def test_states_are_no_numbers() -> None:
+    def body(state: Value, x: Value) -> list[Value]:
+        return [times(x, 65504), coreai.write_handle(state, x, coreai.create_token())]
+
+    module = program({"x": "1xf32"}, body, states={"s": "1xf32"})
+    machine = OverflowMachine(module, half=True)
+    evaluate(module, {"x": torch.full((1,), 2.0)}, state={"s": torch.zeros(1)}, machine=machine)
+    assert [each.operation.name for each in machine.overflows] == [MUL]
+
+
 def test_each_call_of_a_graph_has_its_own_overflows() -> None:
     type_ = tensor((1,), "f32")
     module = program({"x": "1xf32"}, lambda x: coreai.tanh(times(times(x, 300), 300)), name="inner")
@@ -112,6 +134,7 @@ HALF: dict[str, tuple[Body, list[float], list[tuple[str, str | None, float]]]] =
     "infinite in float32, too": (lambda x: coreai.log(add(x, -1)), [1, 2], []),
     "one more than in float32": (lambda x: times(coreai.log(add(x, -1)), 60000), [1, 4],
                                  [(MUL, None, 60000 * math.log(3))]),
+    "a cast of it": (lambda x: coreai.cast(times(times(x, 300), 300), "f32"), [1, 2], [(MUL, None, 180000)]),
     "in a loop": (lambda x: loop(x, lambda y: coreai.tanh(times(times(y, 300), 300))), [1, 2],
                   [(MUL, "coreai.while", 180000), (MUL, "coreai.while", 300 * 300)]),
 }  # fmt: skip
@@ -135,6 +158,13 @@ def test_the_first_overflow_is_told() -> None:
     assert told is not None
     assert (told.op, told.value) == (MUL, 90000)
     assert first_overflow(module, {"x": torch.zeros(2).half()}, {}, "main") is None
+
+
+def test_a_loop_that_goes_on_in_half_precision() -> None:
+    module = program({"x": "2xf16"}, lambda x: goes_on(times(times(x, 300), 300)))
+    told = first_overflow(module, {"x": torch.ones(2).half()}, {}, "main")
+    assert told is not None
+    assert (told.op, told.value) == (MUL, 90000)
 
 
 # ---- the fewest ops in float32 -------------------------------------------------------------------

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.authoring import Aten
 from patcomp.evaluate import Expectation, OutputError, compare
 from patcomp.evaluate.comparison import beside_partial_sums
 from patcomp.evaluate.twin import Twin, Wider, twins_of
@@ -22,6 +23,8 @@ from patcomp.frontend_torch.verification.near_ties import distance
 from patcomp.frontend_torch.verification.other_model import how_it_differs
 from patcomp.ir import coreai
 from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, RuleSet, normalization
 from tests.catalog.recovering import Calling
 from tests.helpers.programs import program
 
@@ -163,6 +166,22 @@ def test_a_model_that_writes_to_its_input_leaves_it() -> None:
     assert any(torch.equal(value, torch.full((3,), 4.0)) for value in expectation.references.values())
 
 
+class Draws(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand(3)
+
+
+def test_noise_is_given_by_name_or_drawn() -> None:
+    x, noise, other = torch.ones(3), torch.tensor([0.25, 0.5, 0.75]), torch.zeros(3)
+    exported = torch.export.export(Draws(), (x,))
+    signature = TorchConverter(random="inputs").add_exported_program(exported).to_coreai().signature()
+    for inputs, wanted in (({"x": x, "rand_noise": noise}, noise), ((x,), other)):
+        given = Expectation.of(Draws(), inputs, signature, lambda values: {"rand_noise": other} | dict(values))
+        assert torch.equal(given.given["rand_noise"], wanted)
+        assert [value.tolist() for value in given.references.values()] == [(x + wanted).tolist()]
+    assert {"x", "rand_noise"} == given.given.keys()
+
+
 class Adds(nn.Module):
     total: Tensor
 
@@ -225,6 +244,71 @@ def test_an_input_of_half_precision_that_is_not_read_changes_no_integers() -> No
     assert not torch.equal(expectation.twins["y0"].value, expectation.references["y0"])
     (error,) = expectation.errors("evaluator", lambda *given: dict(expectation.references), None)
     assert error.half_loss == 0.0
+
+
+class InHalf(nn.Module):
+    """A model that does not run in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float16:
+            raise TypeError
+        return x.argsort()
+
+
+def test_integers_without_a_twin_have_no_known_loss() -> None:
+    model, x = InHalf(), torch.tensor([3.0, 1.0, 2.0]).half()
+    (name,) = converted(model, x).output_names()
+    (error,) = errors_of(model, (x,), {name: model(x).int()}).values()
+    assert (error.passed, error.half_loss) == (True, 0.0)
+
+
+HALVES, SORTED = torch.ones(4).half(), torch.tensor([0, 1, 2, 3])
+CHOSEN: dict[str, tuple[Tensor, Twin | None, dict[str, Any], float]] = {
+    "another choice": (SORTED, Twin(torch.tensor([0, 1, 3, 2]), torch.float16), {"x": HALVES}, 0.5),
+    "the same choice": (SORTED, Twin(SORTED.clone(), torch.float16), {"x": HALVES}, 0.0),
+    "bools": (SORTED > 0, Twin(SORTED > 2, torch.bfloat16), {"x": HALVES}, 0.5),
+    "beside numbers": (SORTED, Twin(SORTED + 1, torch.float16), {"n": 3, "x": HALVES}, 1.0),
+    "floats": (SORTED.float(), Twin(SORTED + 1.0, torch.float32), {"x": HALVES}, 0.0),
+    "complex numbers": (SORTED + 1j, Twin(SORTED + 1.0 + 1j, torch.float32), {"x": HALVES}, 0.0),
+    "nothing": (SORTED[:0], Twin(SORTED[:0], torch.float16), {"x": HALVES}, 0.0),
+    "of another shape": (SORTED, Twin(SORTED[:3], torch.float16), {"x": HALVES}, 0.0),
+    "no twin": (SORTED, None, {"x": HALVES}, 0.0),
+    "in float32": (SORTED, Twin(SORTED + 1, torch.float16), {"x": SORTED.float()}, 0.0),
+    "beside float64": (SORTED, Twin(SORTED + 1, torch.float32), {"x": HALVES}, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_share_of_integers_that_half_precision_changes(name: str) -> None:
+    reference, twin, given, share = CHOSEN[name]
+    twins = {} if twin is None else {"y": twin}
+    expectation = Expectation(torch.sin, given, {}, {"y": reference}, lambda: twins)
+    (error,) = expectation.errors("evaluator", lambda *_: {"y": reference.clone()}, None)
+    assert (error.passed, error.half_loss) == (True, share)
+
+
+@pytest.mark.parametrize(
+    ("x", "to", "of"),
+    [
+        (torch.ones(3).bfloat16(), torch.float32, torch.bfloat16),
+        (torch.arange(3), torch.bfloat16, torch.bfloat16),
+        (torch.arange(3), torch.int32, torch.float16),
+        (torch.ones(3).half(), torch.bfloat16, torch.float16),
+    ],
+)
+def test_the_type_beside_which_a_float32_model_is_a_twin(x: Tensor, to: torch.dtype, of: torch.dtype) -> None:
+    """That of the inputs, or of the outputs; float16 by default. The model gets its inputs in float32."""
+    seen: list[torch.dtype] = []
+
+    def wide(x: Tensor) -> Tensor:
+        seen.append(x.dtype)
+        return x + 1.0
+
+    model = Calling(lambda x: (x * 2).to(to))
+    expectation = Expectation.of(model, (x,), converted(model, x).signature(), float32_model=wide)
+    (twin,) = expectation.twins.values()
+    assert (twin.of, twin.value.tolist()) == (of, [each + 1.0 for each in x.tolist()])
+    assert seen == [torch.float32 if x.is_floating_point() else torch.int64]
 
 
 # ---- twins --------------------------------------------------------------------------------------------
@@ -519,3 +603,32 @@ def test_custom_operators_before_lowering_run_by_pytorch() -> None:
     departure = on_evaluator(program, Joins(), x, by="module").departure
     assert departure is not None
     assert (departure.stage, departure.rule) == ("lower", "verified.joined")
+
+
+@normalization("aten.sub.Tensor", name="a wrong sub")
+def wrong_sub(op: OpView, aten: Aten) -> Value:
+    op.ignore("alpha", because="this rule is wrong")
+    return aten.add.Tensor(op.result, op["self"], op["other"])
+
+
+def test_a_wrong_rule_beside_a_custom_operator_is_found() -> None:
+    """Which runs with the sizes that it gets as integers."""
+    library = torch.library.Library("beside", "DEF")
+    library.define("tiled(Tensor x, SymInt n, SymInt[] sizes) -> Tensor")
+    library.impl("tiled", lambda x, n, sizes: (x * n).reshape(sizes).clone(), "CompositeExplicitAutograd")
+
+    class Tiles(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.beside.tiled(x - 1.0, x.shape[0], [x.shape[0], 1])
+
+    converter = TorchConverter(catalog=[RuleSet([wrong_sub])])
+
+    @converter.register_torch_lowering("beside::tiled")
+    def lower_tiled(values_map: Any, node: Any, loc: Any) -> Any:
+        return coreai.expand_dims(coreai.broadcasting_mul(values_map[node.args[0].name], 4.0, loc=loc), [1], loc=loc)
+
+    x, rows = torch.linspace(1, 2, 4), torch.export.Dim("rows", min=2)
+    exported = torch.export.export(Tiles(), (x,), dynamic_shapes=({0: rows},))
+    departure = on_evaluator(converter.add_exported_program(exported).to_coreai(), Tiles(), x, by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.rule) == ("normalize", wrong_sub.name)
