@@ -78,6 +78,8 @@ def test_a_size_changes_wherever_it_stands() -> None:
     """Axes, bools and the ends of open slices stay; the limit of an index goes with its size."""
     changed = with_sizes(EXAMPLE, {4: 3, 6: 2})
     assert changed == {**EXAMPLE, "x": "3x2xf32", "i": "2xsi64[0,1]", "n": [3, 1], "m": 2}
+    sizes = {"a": 1, "b": 2, "c": 4096, "d": 4097}
+    assert with_sizes(sizes, dict.fromkeys(sizes.values(), 7)) == {"a": 1, "b": 7, "c": 7, "d": 4097}
 
 
 def test_an_example_is_made_smaller() -> None:
