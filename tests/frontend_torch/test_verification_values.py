@@ -129,6 +129,21 @@ def test_the_limits_beside_a_twin_are_the_widest_ones() -> None:
     assert single.median_tolerance == pytest.approx(4 * eps)
 
 
+def test_half_precision_explains_twenty_rounding_steps() -> None:
+    """Of the loss beside the model in float32, and where eager PyTorch overflows."""
+    ones, eps = Twin(torch.ones(2), torch.float16), 2**-10
+    for steps, loss in ((20, 0.0), (21, 21 * eps)):
+        y = torch.tensor([1.0 - steps * eps, 1.0]).half()
+        assert compare("y", "evaluator", y, y.clone(), twin=lambda: ones).half_loss == loss
+    y = torch.tensor([0.5, 0.0]).half()
+    assert compare("y", "evaluator", y, y, twin=lambda: Twin(torch.zeros(2), torch.float16)).half_loss == 0.5
+    eager, wide = torch.tensor([math.inf, 1.0]).half(), Twin(torch.tensor([1024.0, 1.0]), torch.float16)
+    for number, passed in ((1004.0, True), (1003.5, False)):
+        given = torch.tensor([number, 1.0]).half()
+        error = compare("y", "evaluator", eager, given, twin=lambda: wide)
+        assert (error.passed, error.tolerance, error.relative_to) == (passed, 20.0, 1024.0)
+
+
 @pytest.mark.parametrize("twin", [None, Twin(torch.ones(2), torch.float32)])
 def test_a_twin_that_is_none_or_of_another_shape_changes_nothing(twin: Twin | None) -> None:
     y = torch.tensor([1.0])
