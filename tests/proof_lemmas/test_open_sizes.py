@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from patcomp.proof.drawing import described, draw, open_type, smaller, with_sizes
+from patcomp.proof.enumeration import _with
 from patcomp.proof.op_calls import examples_of_op
 from patcomp.proof.openings import openings
 from patcomp.proof.variants import variants
@@ -56,6 +57,15 @@ def test_open_sizes_of_an_op() -> None:
         "mat1=1x3 | mat1=3x3 | mat1=5x3 | mat1=8x3",
         "mat1=3x3 | mat1=5x3 | mat1=8x3",
     ]
+
+
+def test_a_changed_part_is_that_of_all_runs() -> None:
+    (drawing, *_) = examples_of_op(all_rules()["addmm"])
+    opened = list(openings(drawing))[-1]
+    assert [*opened.runs[0]] == ["mat1"]
+    other = _with(opened, {"beta": 2}, "other numbers")
+    assert (other.example, other.runs, other.aspect) == ({**drawing.example, "beta": 2}, opened.runs, "other numbers")
+    assert _with(opened, {"mat1": "9x3xf32"}, "other sizes").runs == []
 
 
 @pytest.mark.parametrize(
