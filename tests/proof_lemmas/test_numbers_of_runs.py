@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from patcomp.proof.counterexample import TOLERANCES
+from patcomp.proof.counterexample import TOLERANCES, InvalidRewriteError
 from patcomp.proof.fills import _close, _integers, fills_of, literals_of, special_values
 from patcomp.proof.narrow_floats import DRAWS, agree_in_range, has_narrow_floats, numbers
+from patcomp.proof.numbers import _may_be_rounding
 from patcomp.proof.open_aspects import is_wide
 from patcomp.proof.pairs import Input, Pair
 from patcomp.proof.programs import Programs
@@ -72,6 +73,39 @@ def test_special_integers() -> None:
 def test_numbers_that_differ_in_their_last_places() -> None:
     assert _close(0, torch.float32) == [2.0**24 - place for place in (0, 1, 3, 0, 2)]
     assert _close(5, torch.int32) == [64, 63, 61, 64, 62]
+
+
+# ---- differences that rounding may make ----------------------------------------------------------------
+
+
+ONES = torch.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "actual", "aspect", "may_be"),
+    [
+        ("rms_norm", ONES, ONES + 29 * 2e-5, "", True),
+        ("rms_norm", ONES, ONES + 31 * 2e-5, "", False),
+        ("decompose kthvalue", ONES, ONES + 29 * 2e-5, "", True),
+        ("decompose kthvalue", ONES, ONES + 31 * 2e-5, "", False),
+        ("decompose kthvalue", ONES.half(), ONES.half() + 29 * 4e-3, "", True),
+        ("decompose kthvalue", ONES.half(), ONES.half() + 31 * 4e-3, "", False),
+        ("decompose kthvalue", ONES.bfloat16(), ONES.bfloat16() + 0.875, "", True),
+        ("decompose kthvalue", ONES.bfloat16(), ONES.bfloat16() + 0.9375, "", False),
+        ("times_one", ONES, ONES + 1e-7, "", False),
+        ("rms_norm", ONES, ONES[:3], "", False),
+        ("rms_norm", ONES.int(), ONES.int() + 1, "", False),
+        ("rms_norm", ONES, ONES + 5, "large numbers", True),
+        ("rms_norm", ONES, ONES * torch.inf, "large numbers", False),
+    ],
+)
+def test_what_may_be_rounding(name: str, expected: Tensor, actual: Tensor, aspect: str, may_be: bool) -> None:
+    pair = first_pair(name)
+    error = pair.wrong("differs", {}, expected_y0=expected, actual_y0=actual)
+    assert _may_be_rounding(pair, error, aspect) is may_be
+    invalid = InvalidRewriteError(pair.drawing, "fails", "")
+    invalid.tensors = error.tensors
+    assert not _may_be_rounding(pair, invalid, aspect)
 
 
 # ---- the limits of 16 bits ---------------------------------------------------------------------------
