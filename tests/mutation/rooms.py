@@ -115,7 +115,8 @@ ROOMS = {
             "tests/proof_seeds/test_*.py", "tests/proof_lemmas/test_[!l]*.py",
             "tests/proof_lemmas/test_listed_programs.py",
             "tests/proof_of_run/test_prove.py", "tests/proof_of_run/test_f*.py",
-            "tests/test_lint_catalog.py", "tests/catalog/test_proofs*.py", "tests/catalog/test_examination.py", "tests/catalog/test_verdicts.py",
+            "tests/catalog/test_proofs*.py", "tests/catalog/test_examination.py", "tests/catalog/test_verdicts.py",
+            "tests/test_lint_catalog.py",
             "tests/patterns/test_seeded_mistakes.py", "tests/patterns/test_selftest.py",
         ),
         # what the seeds are, which their proofs show, too, and the rules of the catalog, of which samples are proved
