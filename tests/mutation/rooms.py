@@ -114,7 +114,7 @@ ROOMS = {
         (
             "tests/proof_seeds/test_*.py", "tests/proof_lemmas/test_[!l]*.py",
             "tests/proof_lemmas/test_listed_programs.py",
-            "tests/proof_of_run/test_prove.py", "tests/proof_of_run/test_f*.py",
+            "tests/proof_of_run/test_prove.py", "tests/proof_of_run/test_[fw]*.py",
             "tests/catalog/test_proofs*.py", "tests/catalog/test_examination.py", "tests/catalog/test_verdicts.py",
             "tests/test_lint_catalog.py",
             "tests/patterns/test_seeded_mistakes.py", "tests/patterns/test_selftest.py",
