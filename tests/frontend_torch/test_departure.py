@@ -405,6 +405,27 @@ def test_the_module_where_the_runtime_departs(
     assert "%tanh differs by" in departure.detail
 
 
+def test_the_runtime_departs_in_a_model_with_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens, plain, run = (
+        Counts().eval(),
+        torch.arange(12).reshape(4, 3),
+        IMPLEMENTATIONS["coreai.sigmoid"],
+        running.run,
+    )
+
+    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any) -> Any:
+        with monkeypatch.context() as patch:
+            if backend == "runtime":
+                patch.setitem(IMPLEMENTATIONS, "coreai.sigmoid", lambda op, x: plain(op, x) * 0.5)
+            return run(program, values, entrypoint, state, "evaluator")
+
+    program = TorchConverter().add_exported_program(torch.export.export(model, (tokens,))).to_coreai()
+    monkeypatch.setattr(verifying, "run", run_on)
+    departure = program.verify_against(model, (tokens,), backends=["evaluator", "runtime"], by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.rule, departure.module) == ("runtime", "", "gate")
+
+
 def test_inner_values_can_be_outputs_on_the_runtime(
     net: Net, exported: torch.export.ExportedProgram, native: Native
 ) -> None:

@@ -17,6 +17,9 @@ from patcomp.authoring import Aten
 from patcomp.errors import EvaluationError
 from patcomp.evaluate import Expectation, OutputError, compare
 from patcomp.evaluate.comparison import beside_partial_sums
+from patcomp.evaluate.expectation import Run
+from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.twin import Twin, Wider, twins_of
 from patcomp.ir import coreai
 from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
@@ -127,6 +130,14 @@ def test_the_limits_beside_a_twin_are_the_widest_ones() -> None:
     single = compare("y", "evaluator", y, torch.tensor([4.01, -1.005, 2.007]), twin=lambda: near)
     assert (single.passed, single.reference) == (True, "float32 twin")
     assert single.median_tolerance == pytest.approx(4 * eps)
+
+
+def test_a_tenth_of_the_magnitude_says_enough() -> None:
+    y = torch.tensor([30.0, -1.0, 2.0])
+    for moved, is_noted in ((1.0, False), (1.5, True)):
+        twin = Twin(y.double() - moved, torch.float32)
+        error = compare("y", "evaluator", y, y + 0.5, twin=lambda twin=twin: twin)  # type: ignore[misc]
+        assert (error.tolerance, bool(error.note)) == (3 * moved, is_noted)
 
 
 def test_half_precision_explains_twenty_rounding_steps() -> None:
@@ -267,6 +278,51 @@ def test_an_input_of_half_precision_that_is_not_read_changes_no_integers() -> No
     assert not torch.equal(expectation.twins["y0"].value, expectation.references["y0"])
     (error,) = expectation.errors("evaluator", lambda *given: dict(expectation.references), None)
     assert error.half_loss == 0.0
+
+
+class Attends(nn.Module):
+    """Attention refuses operands of different types before any of its ops runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.linspace(-1, 1, 24).reshape(1, 1, 3, 8).half())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, self.key, self.key)
+
+
+def test_weights_are_widened_before_the_model_runs() -> None:
+    model, x = Attends(), torch.linspace(-2, 2, 16).reshape(1, 1, 2, 8).half()
+    (twin,) = Expectation.of(model, (x,), converted(model, x).signature()).twins.values()
+    key = model.key.float()
+    torch.testing.assert_close(twin.value, nn.functional.scaled_dot_product_attention(x.float(), key, key))
+
+
+ONES = torch.ones(3).half()
+
+
+@pytest.mark.parametrize(
+    ("backend", "tolerance", "evaluated", "rounded", "passed"),
+    [
+        ("runtime", None, ONES, ONES + 1, True),
+        ("runtime", None, ONES, ONES, False),
+        ("runtime", None, ONES + 1, ONES + 1, False),
+        ("runtime", 0.1, ONES, ONES + 1, False),
+        ("evaluator", None, ONES, ONES + 1, False),
+    ],
+)
+def test_partial_sums_explain_one_of_two_outputs(
+    backend: str, tolerance: float | None, evaluated: Tensor, rounded: Tensor, passed: bool
+) -> None:
+    def evaluate(machine: type[Machine]) -> Run:
+        made = rounded if issubclass(machine, PartialSumMachine) else evaluated
+        return lambda values, states: {"a": ONES, "b": made}
+
+    expectation = Expectation(torch.sin, {}, {}, {"a": ONES, "b": ONES}, dict)
+    runs: dict[str, Run] = {backend: lambda values, states: {"a": ONES, "b": ONES + 1}}
+    first, second = expectation.verification(runs, tolerance, evaluate).errors
+    assert (first.passed, first.partial_sums) == (True, 0.0)
+    assert (second.passed, second.partial_sums) == (passed, 1.0 if passed else 0.0)
 
 
 class InHalf(nn.Module):
