@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
 from patcomp import TorchConverter
 from patcomp.errors import RuleError, UnknownNameError
+from patcomp.evaluate.overflow import Overflow
 from patcomp.ir import IRModule, Value, aten, coreai, tensor
-from patcomp.ir.locations import Origin, origin_location
+from patcomp.ir.locations import Origin, describe, origin_location
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Rule, RuleSet, Stage, decomposition, example, op_rule
 from patcomp.questions.audit import Audit, Finding, audit
@@ -21,6 +25,7 @@ from patcomp.questions.programs import explain, why_not
 from patcomp.questions.reach import check_reach
 from patcomp.questions.regions import Regions
 from patcomp.targets import Target, Wants
+from patterns_catalog.composites.normalization import rms_norm
 from tests.frontend_torch.models import Function
 from tests.helpers.programs import program
 
@@ -66,6 +71,7 @@ BORDERS: list[tuple[str, dict[str, Any], dict[str, tuple[int, bool]]]] = [
         {"an input or output with rows of 48 bytes, not of 64": (2, True)},
     ),
     ("24x?xf16", {"row_bytes": 64}, {}),
+    ("f16", {"row_bytes": 64}, {}),
     ("2x8xf16", {"left_out": frozenset({"coreai.sin"})}, {}),
     ("2x8xf16", {"left_out": frozenset({MUL})}, {MUL: (1, False)}),
 ]  # fmt: skip
@@ -84,6 +90,16 @@ def test_states_are_looked_at() -> None:
 
     module = program({"x": "2x8xf32"}, body, states={"s": "2x8xf32"})
     assert kinds(module, max_rank=1)["rank over 1"][0] >= 2
+    assert kinds(module, row_bytes=64) == {"an input or output with rows of 32 bytes, not of 64": (2, True)}
+
+
+def test_a_padding_that_only_windows_read_is_theirs() -> None:
+    def body(x: Value) -> Value:
+        padded = coreai.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], 0.0, padding_mode="constant")
+        coreai.pad(x, [0, 0, 0, 0, 2, 2, 2, 2], 0.0, padding_mode="constant")  # which nothing reads
+        return coreai.maxpool2d(padded, [2, 2], [1, 1], [1, 1], False)
+
+    assert kinds(program({"x": "1x2x8x8xf16"}, body), left_out=frozenset({"coreai.pad"})) == {"coreai.pad": (1, False)}
 
 
 def test_numbers_beyond_half_precision() -> None:
@@ -151,6 +167,34 @@ def test_the_rules_that_would_help() -> None:
     assert one.mended_by == ("mine", "of all")
     (one,) = found(module, rules, ("of another target",), left_out=left_out).findings
     assert one.mended_by == ("mine", "of all", "of another target")
+
+
+def test_values_beyond_float16_name_composites_rules_and_the_first_places() -> None:
+    """A call of a composite stands for the ops in its body, and a branch does so without a name."""
+    branches = Function(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
+    model = nn.Sequential(nn.RMSNorm(8, eps=1e-6), branches)
+    module = TorchConverter().add_exported_program(torch.export.export(model, (torch.ones(2, 8),))).to_coreai().module
+    (called,) = module.composite_names()
+    (call,), (inner, *_) = module.invokes()[called], module.graph(called).regions[0].block.ops
+    (branch,) = (op for op in module.op.walk() if op.name == "coreai.if")
+    sine = branch.regions[0].block.first_op
+    assert sine is not None
+    rules = RuleSet(
+        [
+            of_target("of sines", "coreai.sin"),
+            of_target("of both", "coreai.sin", inner.name),
+            replace(of_target("of norms", ADD), composite=rms_norm),
+        ]
+    )
+    overflows = [Overflow(sine, branch, 7e4), Overflow(inner, call, math.inf), Overflow(inner, None, -1e5)]
+    one = audit(module, Target("mine"), rules, [*overflows, overflows[0]]).findings[0]
+    assert (one.what, one.count, one.is_advice) == ("values beyond float16", 4, False)
+    assert one.mended_by == ("of sines", "of both", "of norms")
+    assert [place.partition(": ")[0] for place in one.places] == [
+        "70000 of coreai.sin", f"inf of {inner.name} in rms_norm", f"-100000 of {inner.name}",
+    ]  # fmt: skip
+    assert one.places[1].partition(": ")[2] == describe(call)
+    assert audit(module, Target("mine"), rules).findings == ()
 
 
 # ---- regions -------------------------------------------------------------------------------------
@@ -277,6 +321,36 @@ def test_strides_of_windows(name: str) -> None:
     factors = "strides of other factors than 2, 3"
     assert [each.what for each in found(program_.module, stride_factors=frozenset({2, 3})).findings] == [factors]
     assert found(program_.module, stride_factors=frozenset({5}), max_palettized_stride=2).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("most", "stride", "is_found"), [(3, 4, True), (4, 4, False), (None, 4, False), (1, 1, False), (1, None, False)]
+)
+def test_strides_with_palettes(most: int | None, stride: int | None, is_found: bool) -> None:
+    """A stride that is an input is not known."""
+
+    def body(x: Value, weight: Value, strides: Value) -> Value:
+        table = coreai.constant(np.zeros((1, 1, 1, 1, 16, 1), np.float16), "f16")
+        looked_up = coreai.lut_to_dense(weight, table, coreai.constant(0, "si16"))
+        step = strides if stride is None else coreai.constant(np.array([1, stride], np.uint32), "ui32")
+        ones = coreai.constant(np.array([1, 1], np.uint32), "ui32")
+        return coreai.conv2d(x, looked_up, step, ones, coreai.constant(1, "ui32"))
+
+    module = program({"x": "1x2x9x9xf16", "weight": "4x2x1x1xui4", "strides": "2xui32"}, body)
+    whats = [f"strides over {most} with palettized weights"] if is_found else []
+    assert [each.what for each in found(module, max_palettized_stride=most).findings] == whats
+
+
+@pytest.mark.parametrize("kind", ["constant", "input", "computed"])
+def test_only_constants_in_few_bits_are_stored_weights(kind: str) -> None:
+    def body(x: Value, given: Value) -> Value:
+        codes = coreai.constant(np.arange(32, dtype=np.uint8).reshape(4, 8) % 16, "ui4")
+        read = {"constant": codes, "input": given, "computed": coreai.reverse(given, [0])}[kind]
+        table = coreai.constant(np.zeros((1, 1, 16, 1), np.float16), "f16")
+        return coreai.broadcasting_add(x, coreai.lut_to_dense(read, table, coreai.constant(0, "si16")))
+
+    listed = kinds(program({"x": "4x8xf16", "given": "4x8xui4"}, body), stored="w8")
+    assert listed == ({"weights stored as pal4": (1, False)} if kind == "constant" else {})
 
 
 def test_weights_that_are_an_input_are_no_palettes() -> None:

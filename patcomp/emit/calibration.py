@@ -20,7 +20,7 @@ from torch import Tensor
 
 from patcomp.compression.compress import floats, stored_as
 from patcomp.compression.gptq import fitted
-from patcomp.compression.scheme import Scheme, Stored
+from patcomp.compression.scheme import Layout, Scheme, Stored
 from patcomp.compression.weights import PRODUCTS, Weight, weights_of
 from patcomp.evaluate.lockstep import (
     Choices,
@@ -36,13 +36,17 @@ from patcomp.evaluate.machine import Handle, Step
 from patcomp.evaluate.registry import integers
 from patcomp.evaluate.two_roundings import worse
 from patcomp.ir.axes import axes_before
-from patcomp.ir.constants import is_constant, weight_key
+from patcomp.ir.constants import constant_integers, is_constant, weight_key
 from patcomp.ir.module import IRModule, callee, names_of
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
 
 _Of = TypeVar("_Of")
+_Chosen = Sequence[Tensor] | None
+"""Which matrices of a stack a value has, in each frame; None for all."""
+_Moments = tuple[list[np.ndarray], list[np.ndarray]]
+"""As `second_moments` gives them."""
 _PROGRAMS = 3
 """The program, the one that examples round, and the one that is rounded to the nearest."""
 _WINDOWS = ("coreai.conv2d", "coreai.conv3d")
@@ -85,22 +89,15 @@ def calibrated(
     results = walk.run_graph(graph, given)
     spoiled = []
     for kind, attributes, values in (("output", "res_attrs", results), ("state", "arg_attrs", given)):
-        for index, name in enumerate(names_of(graph, attributes) if walk.by_examples else ()):
-            seen = [_content(each[index], kind) for each in values]
-            made = [each for each in seen if each is not None]
-            if len(made) == len(seen) and (why := worse(*_thirds(made))):
+        for index, name in enumerate(names_of(graph, attributes)):
+            contents = [each[index].tensor if isinstance(each[index], Handle) else each[index] for each in values]
+            tensors = [each for each in contents if isinstance(each, Tensor)]  # not tokens; inputs stay
+            if why := worse(*_thirds(tensors)):
                 spoiled.append(f"{kind} {name or index}: {why}")
     if spoiled:
         kept = {key: stored for key, stored in walk.stored.items() if key not in walk.by_examples}
         return Calibration(kept, spoiled=spoiled)
     return Calibration(walk.stored, walk.by_examples)
-
-
-def _content(value: Any, kind: str) -> Tensor | None:
-    """The tensor that a program leaves in an output or a state; none for tokens and inputs."""
-    if kind == "state":
-        return value.tensor if isinstance(value, Handle) else None
-    return value if isinstance(value, Tensor) else None
 
 
 def _thirds(frames: Sequence[_Of]) -> tuple[Sequence[_Of], Sequence[_Of], Sequence[_Of]]:
@@ -120,10 +117,8 @@ class _Walk(Lockstep):
         self.nearest: dict[str, Stored] = {}
         """The other stored form of weights that several products read."""
         self.by_examples: list[str] = []
-        self.named: dict[SSAValue, Weight] = {}
-        """The weights that wait for their product, by the values that are views of them."""
-        self.choices: dict[SSAValue, Sequence[Tensor]] = {}
-        """Of values that are views of chosen matrices, which they are, in each frame."""
+        self.named: dict[SSAValue, tuple[Weight, _Chosen]] = {}
+        """The weights that wait for their product, by the values that are views of them or of chosen matrices."""
 
     def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
         op = step.op
@@ -131,30 +126,27 @@ class _Walk(Lockstep):
             results = super().run(step, operands, frames)
             exact, *changed = _thirds(results)
             return [*exact, *self._constants(op, [*changed[0], *changed[1]])]
-        if op.operands and (axes_before(op) is not None or _keeps_matrices(op)):
+        if axes_before(op) is not None or _keeps_matrices(op):
             self._name(op.results[0], op.operands[0])
         elif op.name == "coreai.invoke":
             for argument, operand in zip(self.module.graph(callee(op)).regions[0].block.args, op.operands, strict=True):
                 self._name(argument, operand)
         elif op.name == "coreai.gather_nd":
-            self._name(op.results[0], op.operands[0])
-            if op.results[0] in self.named:
-                self.choices[op.results[0]] = [given[1].long().reshape(-1) for given in operands]
+            self._name(op.results[0], op.operands[0], [given[1].long().reshape(-1) for given in operands])
         elif op.name in PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
-                    self._round(self.named[operand], index, operands, self.choices.get(operand))
+                    self._round(*self.named[operand], index, operands)
         elif op.name in _WINDOWS and op.operands[1] in self.named:
-            self._round_convolution(self.named[op.operands[1]], operands)
+            self._round_convolution(self.named[op.operands[1]][0], operands)
         return super().run(step, operands, frames)
 
-    def _name(self, value: SSAValue, of: SSAValue) -> None:
+    def _name(self, value: SSAValue, of: SSAValue, chosen: _Chosen = None) -> None:
+        """Note that a value is a view of another one, or of its matrices that are chosen."""
         self.named.pop(value, None)  # a graph that is called again reads other weights
-        self.choices.pop(value, None)
         if of in self.named:
-            self.named[value] = self.named[of]
-        if of in self.choices:
-            self.choices[value] = self.choices[of]
+            weight, before = self.named[of]
+            self.named[value] = weight, chosen or before
 
     def _constants(self, op: Operation, results: list[list[Any]]) -> list[list[Any]]:
         """The results of a constant in the rounded programs; those of a weight that waits are still the floats."""
@@ -162,11 +154,12 @@ class _Walk(Lockstep):
         if weight is None or self.scheme_of(weight) is None:
             return results
         if _waits(weight):
-            self.named[op.results[0]] = weight
+            self.named[op.results[0]] = weight, None
             return results
         if weight.key not in self.stored:
             self.stored[weight.key] = self._plain(weight)
-        made = weight_tensor(self.stored[weight.key].floats(), results[0][0])
+        (like,), *_ = results
+        made = weight_tensor(self.stored[weight.key].floats(), like)
         return [[made] for _ in results]
 
     def _scheme(self, weight: Weight) -> Scheme:
@@ -183,45 +176,53 @@ class _Walk(Lockstep):
             self.nearest[weight.key] = made
         return made
 
-    def _round(
-        self, weight: Weight, index: int, operands: Sequence[list[Any]], chosen: Sequence[Tensor] | None
-    ) -> None:
+    def _store(self, weight: Weight, layout: Layout, shape: Sequence[int], seen: Callable[[int], _Moments]) -> None:
+        """Make the stored form of a weight at its first product.
+
+        Args:
+            weight: the weight.
+            layout, shape: its axes, as the product reads it.
+            seen: gives the moments of the inputs of so many matrices, as `second_moments` does.
+        """
+        if weight.key in self.stored:
+            return
+        if not self._scheme(weight).goes_by_inputs:
+            self.stored[weight.key] = self._plain(weight)
+            return
+        self.by_examples.append(weight.key)
+        values = floats(weight, self.module.blobs)
+        matrices = layout.matrices(values.reshape(shape))
+        moments, crossed = seen(len(matrices))
+        better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
+        made = layout.weight(np.stack(better), shape).reshape(values.shape)
+        self.stored[weight.key] = stored_as(self._scheme(weight), weight, made, moments)
+
+    def _round(self, weight: Weight, chosen: _Chosen, index: int, operands: Sequence[list[Any]]) -> None:
         """Give the rounded programs the stored forms of a weight, which are made for its first product."""
         exact, found, plain = _thirds(operands)
-        if weight.key not in self.stored and not self._scheme(weight).goes_by_inputs:
-            self.stored[weight.key] = self._plain(weight)
-        elif weight.key not in self.stored:
-            self.by_examples.append(weight.key)
-            values = floats(weight, self.module.blobs).astype(np.float32, copy=False)
-            matrices = weight.layout.matrices(values)
-            choices = None if chosen is None else Choices(*_thirds(chosen)[:2])
-            moments, crossed = second_moments(exact, found, index, len(matrices), choices)
-            better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
-            self.stored[weight.key] = stored_as(
-                self._scheme(weight), weight, weight.layout.weight(np.stack(better), values.shape), moments
-            )
+        choices = None if chosen is None else Choices(*_thirds(chosen)[:2])
+        self._store(
+            weight, weight.layout, weight.shape, lambda count: second_moments(exact, found, index, count, choices)
+        )
         own = (None, None, None) if chosen is None else _thirds(chosen)
         for stored, given, read in ((self.stored[weight.key], found, own[1]), (self._plain(weight), plain, own[2])):
             _use(weight.layout.matrices(stored.floats()), index, given, read)
 
     def _round_convolution(self, weight: Weight, operands: Sequence[list[Any]]) -> None:
-        """The same for a convolution, whose inputs are its windows; a grouped one is rounded to the nearest."""
+        """The same for a convolution, whose inputs are its windows."""
         exact, found, plain = _thirds(operands)
-        stride, dilation, groups = (integers(values) for values in operands[0][2:5])
-        shape = operands[0][1].shape  # of one dimension, a weight gets another axis
-        by_inputs = self._scheme(weight).goes_by_inputs and groups == [1]
-        if weight.key not in self.stored and not by_inputs:
-            self.stored[weight.key] = self._plain(weight)
-        elif weight.key not in self.stored:
-            self.by_examples.append(weight.key)
-            values = floats(weight, self.module.blobs).astype(np.float32, copy=False)
+        (_, read, *options), *_ = operands
+        stride, dilation, _ = map(integers, options)
+        shape = read.shape  # of one dimension, a weight gets another axis
+
+        def seen(count: int) -> _Moments:
             own, made = ([windows(each[0].float(), shape[2:], stride, dilation) for each in given]
                          for given in (exact, found))  # fmt: skip
-            moments, crossed = moments_of(own, made)
-            better = fitted(values.reshape(len(values), -1), moments[0], crossed[0])
-            self.stored[weight.key] = stored_as(self._scheme(weight), weight, better.reshape(values.shape), moments)
+            return moments_of(own, made)
+
+        self._store(weight, Layout((0,), 1), (len(read), shape[1:].numel()), seen)
         for stored, given in ((self.stored[weight.key], found), (self._plain(weight), plain)):
-            rounded = weight_tensor(stored.floats(), operands[0][1]).reshape(shape)
+            rounded = weight_tensor(stored.floats(), read).reshape(shape)
             for each in given:
                 each[1] = rounded
 
@@ -237,7 +238,7 @@ def _waits(weight: Weight) -> bool:
     """Whether a weight is rounded at its product, and not number by number."""
     if not weight.has_one_layout or any(_is_inside_control_flow(reader.op) for reader in weight.readers):
         return False
-    return weight.kinds in _WAITING or (weight.kinds == ("conv",) and _is_read_in_order(weight))
+    return weight.kinds in _WAITING or _is_read_in_order(weight)
 
 
 def _keeps_matrices(op: Operation) -> bool:
@@ -245,22 +246,23 @@ def _keeps_matrices(op: Operation) -> bool:
     if not op.has_trait(Reshape):
         return False
     before, after = (shape_of(value.type)[-2:] for value in (op.operands[0], op.results[0]))
-    return before == after and None not in before
+    return before == after
 
 
 def _is_read_in_order(weight: Weight) -> bool:
-    """Whether only convolutions read a weight, and nothing moves its elements before; transposed convolutions read it
-    in another way."""
+    """Whether only convolutions of one group read a weight, and nothing moves its elements before; transposed
+    convolutions read it in another way."""
     uses = [use for constant in weight.constants for use in constant.results[0].uses]
     while uses:
         use = uses.pop()
         if use.operation.has_trait(Reshape):
             uses.extend(use.operation.results[0].uses)
-        elif use.operation.name not in _WINDOWS:
+        elif use.operation.name not in _WINDOWS or constant_integers(use.operation.operands[4]) != (1,):
             return False
     return True
 
 
 def _is_inside_control_flow(op: Operation) -> bool:
     parent = op.parent_op()
-    return parent is None or parent.name != "coreai.graph"
+    assert parent is not None
+    return parent.name != "coreai.graph"

@@ -245,7 +245,7 @@ def _run_model(
         )
     if call is not None and len(call.results) == len(leaves):
         for leaf, result in zip(leaves, call.results, strict=True):
-            if not isinstance(result, str) and not (leaf is result.value or leaf == result.value):
+            if not isinstance(result, str) and leaf != result.value:
                 raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
     updated = named_arguments(signature, args, kwargs)
     stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}

@@ -35,6 +35,14 @@ class Overflow:
         """The op with the place in the model: the call, if the op is in the body of one."""
         return self.call or self.operation
 
+    def composite(self, names: Mapping[str, str]) -> str | None:
+        """The composite whose body has the op; None if it is not in one.
+
+        Args:
+            names: the composites by the symbols of their graphs, as `IRModule.composite_names` gives them.
+        """
+        return names.get(callee(self.call)) if self.call is not None and self.call.name == "coreai.invoke" else None
+
 
 @dataclass(eq=False)
 class _Calls(Machine):
@@ -173,9 +181,7 @@ def first_overflow(
 
 def told(overflow: Overflow, module: IRModule) -> FirstOverflow:
     """An overflow with its composite and its place in the model."""
-    name, call, called = overflow.operation.name, overflow.call, None
-    if call is not None and call.name == "coreai.invoke":
-        called = module.composite_names().get(callee(call))
+    name, called = overflow.operation.name, overflow.composite(module.composite_names())
     place = next(iter(origins(overflow.place.location)), Origin(""))
     text = f"{name} in {called}" if called else name
     return FirstOverflow(text, overflow.value, place.module_path, place.node, place.source)

@@ -56,7 +56,7 @@ class Wider(TorchDispatchMode):
         super().__init__()
         self.wider = wider
         self.narrowest: torch.dtype | None = None
-        """The narrowest type that was widened."""
+        """The narrowest type that was widened; of complex numbers, the one of their parts."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -96,7 +96,8 @@ class Wider(TorchDispatchMode):
         return value
 
     def _find(self, dtype: torch.dtype) -> None:
-        self.narrowest = max(self.narrowest or dtype, dtype, key=lambda each: torch.finfo(each).eps)
+        real = dtype.to_real()
+        self.narrowest = max(self.narrowest or real, real, key=lambda each: torch.finfo(each).eps)
 
 
 def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]:

@@ -216,12 +216,10 @@ def _varied(drawing: Any) -> dict[str, Any]:
 
 
 def _with(base: Any, changed: Mapping[str, Any], aspect: str) -> Any:
-    """A program with other parts. The other runs of a program with open sizes have the new parts, too."""
-    runs = [{name: value for name, value in run.items() if name not in changed} for run in base.runs]
-    as_inputs = {"as_inputs": base.as_inputs} if isinstance(base, Drawing) else {}
-    if base.runs and any(name in run for run in base.runs for name in changed):
-        runs = []
-    return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs, **as_inputs)
+    """A program with other parts. The other runs of a program with open sizes have the new parts, too; there are none
+    if a part changes that is open."""
+    runs = [] if any(name in run for run in base.runs for name in changed) else base.runs
+    return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs)
 
 
 def _may_change_tensors(drawing: Any, parts: Parts) -> bool:

@@ -123,7 +123,7 @@ def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:
         if _endless(error) is not None:
             raise
         return set()
-    return {name for report in reports for name, count in report.statistics.fired.items() if count}
+    return {name for report in reports for name in report.statistics.fired}
 
 
 def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
@@ -131,9 +131,8 @@ def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
     for source in _sources(rule, catalog):
         stage = catalog.stage(rule.stage)
         statistics = run(source.graph("main"), stage.index, Context(source.blobs, namespace_of(rule)))
-        fired = [name for name, count in statistics.fired.items() if count]
-        if rule.name not in fired:
-            others = ", ".join(fired) or "no rule"
+        if rule.name not in statistics.fired:
+            others = ", ".join(statistics.fired) or "no rule"
             yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
         for overlap in statistics.overlaps:
             if rule.name in (overlap.taken, overlap.other):

@@ -86,6 +86,10 @@ def _arg(world: World, x: Symbols, *args: Any, **kwargs: Any) -> Tensor:
     raise UnreachedError("an index of an order")
 
 
+_PARAMETERS = {"sort": ("dim", "descending"), "topk": ("k", "dim", "largest", "sorted")}
+"""The names of positional arguments, where they are others than those of `max`."""
+
+
 def _ordered(name: str) -> Callable[..., Any]:
     """`max`, `min`, `sort`, `topk`, `cummax`, `cummin` of an axis: values and their indices."""
 
@@ -93,14 +97,13 @@ def _ordered(name: str) -> Callable[..., Any]:
         if name in ("max", "min") and args and isinstance(args[0], Tensor):
             return MEANINGS[f"{name}imum"](world, x, args[0])
         keys = world.keys(x.codes)
-        if not args and not kwargs and name in ("max", "min"):
+        options = dict(zip(_PARAMETERS.get(name, ("dim", "keepdim")), args, strict=False)) | kwargs
+        if not options and name in ("max", "min"):
             at = getattr(torch, f"arg{name}")(keys)
             return Symbols(x.codes.reshape(-1)[at], x.dtype, world)
-        options = {**kwargs, "stable": True} if name == "sort" else kwargs
-        made = getattr(torch, name)(keys, *args, **options)
-        axis = kwargs.get(
-            "dim", args[1] if name == "topk" and len(args) > 1 else args[0] if name != "topk" and args else -1
-        )
+        if name == "sort":
+            options["stable"] = True
+        made, axis = getattr(torch, name)(keys, **options), options.get("dim", -1)
         keepdim = made.indices.dim() == x.dim()
         at = made.indices if keepdim else made.indices.unsqueeze(axis)
         codes = torch.take_along_dim(x.codes, at, axis)

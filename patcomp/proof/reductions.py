@@ -119,7 +119,7 @@ def _along(world: World, name: str, x: Symbols, dim: int) -> Symbols:
     return computed(world, codes, x.dtype)
 
 
-@meaning("cumsum", "cumprod")
+@meaning("cumsum")
 def _cumsum(world: World, x: Symbols, dim: int, *, dtype: Any = None) -> Any:
     if x.dim() == 0:
         return x

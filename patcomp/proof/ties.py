@@ -54,7 +54,7 @@ def numbers_of(rule: Rule) -> Iterator[Sequence[float]]:
 
 
 def decides(pair: Pair) -> bool:
-    """Whether a source compares numbers: it has integers or bools that are no inputs."""
+    """Whether a source finds places: it has integers that are no inputs."""
     if isinstance(pair, Decomposed):
         return any(is_integer(type_.element_type) for type_ in pair.call.types)
     module: Any = getattr(pair, "source", None) or pair.module  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ def _of_product(count: int, length: int) -> list[int]:
 
 def _is_rotation(order: Sequence[int]) -> bool:
     """Whether no axis stays, and no two axes are exchanged."""
-    return all(order[axis] != place and order[place] != axis for place, axis in enumerate(order))
+    return all(axis != place and order[axis] != place for place, axis in enumerate(order))
 
 
 def with_axes(example: Example) -> Iterator[dict[str, Any]]:

@@ -128,13 +128,11 @@ def _of_overflows(
     """The ops whose results float16 cannot hold, each with its number, and the composite that it is in."""
     places, rules = [], []
     for each in overflows:
-        called = None
-        if each.call is not None and each.call.name == "coreai.invoke":
-            called = composites.get(callee(each.call))
+        called = each.composite(composites)
         names = (each.operation.name, f"composite {called}")
         rules += [rule for name in names for rule in mending.get(name, ())]
         inside = f" in {called}" if called else ""
-        places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.call or each.operation)}")
+        places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.place)}")
     return Finding("values beyond float16", len(overflows), tuple(places[:_SHOWN]), tuple(dict.fromkeys(rules)))
 
 
@@ -217,15 +215,15 @@ def _row_bytes(value: SSAValue, least: int) -> int:
 def _of_strides(op: Operation, target: Target) -> Iterator[str]:
     """The problems of a target with the strides of a convolution or of windows."""
     wants = target.wants
-    if op.name not in _STRIDED or not (wants.stride_factors or wants.max_palettized_stride):
+    if op.name not in _STRIDED:
         return
     strides = constant_integers(op.operands[2]) or ()
     if wants.stride_factors and any(_without(stride, wants.stride_factors) != 1 for stride in strides):
         yield f"strides of other factors than {', '.join(map(str, sorted(wants.stride_factors)))}"
-    maker = op.operands[1].owner
-    looked_up = isinstance(maker, Operation) and maker.name == "coreai.lut_to_dense"
-    if looked_up and wants.max_palettized_stride is not None and max(strides, default=1) > wants.max_palettized_stride:
-        yield f"strides over {wants.max_palettized_stride} with palettized weights"
+    maker, most = maker_of(op.operands[1]), wants.max_palettized_stride
+    looked_up = maker is not None and maker.name == "coreai.lut_to_dense"
+    if looked_up and most is not None and any(stride > most for stride in strides):
+        yield f"strides over {most} with palettized weights"
 
 
 def _without(number: int, factors: Collection[int]) -> int:

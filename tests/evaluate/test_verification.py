@@ -375,17 +375,21 @@ def test_nothing_compared_is_no_success(program: AIProgram) -> None:
 
 def test_python_results_are_compared_too() -> None:
     class Counts(nn.Module):
-        def __init__(self, count: int):
+        def __init__(self, count: float):
             super().__init__()
             self.count = count
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
-            return x + 1, self.count
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+            return x + 1, self.count * 1
 
     program = TorchConverter().add_exported_program(torch.export.export(Counts(3), (X,))).to_coreai()
     assert verified(program, Counts(3))
     with pytest.raises(EvaluationError, match="the model returned 4, which was 3 when it was exported"):
         verified(program, Counts(4))
+    with pytest.raises(EvaluationError, match="the model returned 2 tensors, but the program has 1 outputs"):
+        verified(program, lambda x: (x, x, 3))
+    program = TorchConverter().add_exported_program(torch.export.export(Counts(1e20), (X,))).to_coreai()
+    assert verified(program, Counts(1e20))  # an equal number, which is another object
 
 
 def test_it_prints_as_a_plain_table(program: AIProgram, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +17,12 @@ from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarg
 from patcomp.emit import running, verifying
 from patcomp.emit.native import Native
 from patcomp.evaluate import IMPLEMENTATIONS
+from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.ir import coreai
-from patcomp.ir.module import with_outputs
+from patcomp.ir.module import IRModule, with_outputs
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
+from patcomp.ir.xdsl import ops_inside, replace_uses
 from patcomp.patterns import (
     Capture,
     OpView,
@@ -32,6 +36,9 @@ from patcomp.patterns import (
     optimization,
     rule,
 )
+from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites import pipeline
+from patcomp.rewrites.pipeline import StageReport
 from patterns_catalog.composites.normalization import native_layer_norm
 
 
@@ -181,7 +188,7 @@ def test_a_wrong_rule_is_found(wrong: Rule, net: Net, exported: torch.export.Exp
     assert not verification
     assert found is not None
     assert (found.stage, found.rule, found.module) == (stage, wrong.name, module)
-    assert found.rule_source == wrong.source
+    assert (found.rule_source, found.rule_doc) == (wrong.source, wrong.doc)
     assert found.source.partition(":")[0].endswith(("test_departure.py", "activation.py", "normalization.py"))
     first = verification.first_wrong_module
     assert first is not None
@@ -322,6 +329,49 @@ def test_the_first_module_that_makes_nan_is_named(net: Net, exported: torch.expo
     assert (first.module, first.error.nan, first.error.expected_nan) == ("1", 64, 64)
 
 
+def test_what_follows_the_conversion_departs(net: Net, exported: torch.export.ExportedProgram) -> None:
+    """In a stage that is named, or in a change that no stage made."""
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    wrong = TorchConverter(catalog=[RuleSet([wrong_gelu])]).add_exported_program(exported).to_coreai().module
+    assert program.history is not None
+    later = program.history.followed_by(StageReport("later", 0, 0, 0.0), wrong)
+    departure = by_module(replace(program, module=wrong, history=later), net).departure
+    assert departure is not None
+    assert (departure.stage, departure.rule, departure.module) == ("later", "", "")
+    assert "the program before this stage, which followed the conversion, is right" in str(departure)
+    departure = by_module(replace(program, module=wrong), net).departure
+    assert departure is not None
+    assert (departure.stage, departure.rule) == ("", "")
+    assert "the conversion is right, and the program was changed after it" in str(departure)
+
+
+def test_a_stage_that_is_wrong_without_its_rules(
+    net: Net, exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = pipeline.outline
+
+    def drop(module: IRModule) -> Statistics:
+        for op in ops_inside(module.op):
+            if op.name in ("coreai.relu", "coreai.sin"):
+                replace_uses(op.results[0], op.operands[0])
+        return right(module)
+
+    monkeypatch.setattr(pipeline, "outline", drop)
+    plain = Called(torch.sin)
+    for model, one in ((net, exported), (plain, torch.export.export(plain, (X,)))):
+        departure = by_module(TorchConverter().add_exported_program(one).to_coreai(), model).departure
+        assert departure is not None
+        assert (departure.stage, departure.rule) == ("outline", "")
+        assert "without any rewrite of a rule the outputs are wrong, too" in str(departure)
+
+
+def test_an_import_of_which_no_node_is_wrong() -> None:
+    values: Any = SimpleNamespace(first_wrong_node=lambda module: None)
+    departure = DepartureSearch(None, values).in_import(None)  # type: ignore[arg-type]
+    assert (departure.stage, departure.rule) == ("import", "")
+    assert departure.detail == "the outputs differ, and no single node of the program does"
+
+
 def test_programs_without_a_conversion_and_wrong_options(net: Net, exported: torch.export.ExportedProgram) -> None:
     program = TorchConverter().add_exported_program(exported).to_coreai()
     with pytest.raises(ValueError, match="by must be 'output' or 'module', got 'layer'"):
@@ -353,6 +403,27 @@ def test_the_module_where_the_runtime_departs(
     assert departure is not None
     assert (departure.stage, departure.rule, departure.module) == ("runtime", "", "block.recovered")
     assert "%tanh differs by" in departure.detail
+
+
+def test_the_runtime_departs_in_a_model_with_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens, plain, run = (
+        Counts().eval(),
+        torch.arange(12).reshape(4, 3),
+        IMPLEMENTATIONS["coreai.sigmoid"],
+        running.run,
+    )
+
+    def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any) -> Any:
+        with monkeypatch.context() as patch:
+            if backend == "runtime":
+                patch.setitem(IMPLEMENTATIONS, "coreai.sigmoid", lambda op, x: plain(op, x) * 0.5)
+            return run(program, values, entrypoint, state, "evaluator")
+
+    program = TorchConverter().add_exported_program(torch.export.export(model, (tokens,))).to_coreai()
+    monkeypatch.setattr(verifying, "run", run_on)
+    departure = program.verify_against(model, (tokens,), backends=["evaluator", "runtime"], by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.rule, departure.module) == ("runtime", "", "gate")
 
 
 def test_inner_values_can_be_outputs_on_the_runtime(

@@ -106,6 +106,16 @@ def test_a_rule_that_chooses_wrongly_is_found() -> None:
     assert (departure.rule, departure.near_tie) == ("wrong argmax", None)
 
 
+@pytest.mark.parametrize(("second", "is_tie"), [(2.0, True), (1.75, False)])
+def test_a_choice_between_equal_numbers_is_a_tie_without_a_tolerance(second: float, is_tie: bool) -> None:
+    model, x = Called(CHOICES["argmax"]), torch.tensor([[1.0, 2.0, second]])
+    converter = TorchConverter(catalog=[RuleSet([wrong_argmax])])
+    program = converter.add_exported_program(torch.export.export(model, (x,))).to_coreai()
+    found = program.verify_against(model, (x,), backends=["evaluator"], by="module", tolerance=0.0).departure
+    assert found is not None
+    assert found.near_tie == (0.0 if is_tie else None)
+
+
 def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime is played by an evaluator of a program with another rounding."""
     model, run = Chooses(CHOICES["topk"]), running.run

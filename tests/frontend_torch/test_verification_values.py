@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, Node
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.authoring import Aten
+from patcomp.errors import EvaluationError
 from patcomp.evaluate import Expectation, OutputError, compare
 from patcomp.evaluate.comparison import beside_partial_sums
+from patcomp.evaluate.expectation import Run
+from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.twin import Twin, Wider, twins_of
-from patcomp.frontend_torch.verification.near_ties import distance
-from patcomp.frontend_torch.verification.other_model import how_it_differs
 from patcomp.ir import coreai
 from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
+from patcomp.ir.value import Value
+from patcomp.patterns import OpView, RuleSet, normalization
 from tests.catalog.recovering import Calling
+from tests.helpers.programs import program
 
 ATEN = torch.ops.aten
 
@@ -125,6 +132,29 @@ def test_the_limits_beside_a_twin_are_the_widest_ones() -> None:
     assert single.median_tolerance == pytest.approx(4 * eps)
 
 
+def test_a_tenth_of_the_magnitude_says_enough() -> None:
+    y = torch.tensor([30.0, -1.0, 2.0])
+    for moved, is_noted in ((1.0, False), (1.5, True)):
+        twin = Twin(y.double() - moved, torch.float32)
+        error = compare("y", "evaluator", y, y + 0.5, twin=lambda twin=twin: twin)  # type: ignore[misc]
+        assert (error.tolerance, bool(error.note)) == (3 * moved, is_noted)
+
+
+def test_half_precision_explains_twenty_rounding_steps() -> None:
+    """Of the loss beside the model in float32, and where eager PyTorch overflows."""
+    ones, eps = Twin(torch.ones(2), torch.float16), 2**-10
+    for steps, loss in ((20, 0.0), (21, 21 * eps)):
+        y = torch.tensor([1.0 - steps * eps, 1.0]).half()
+        assert compare("y", "evaluator", y, y.clone(), twin=lambda: ones).half_loss == loss
+    y = torch.tensor([0.5, 0.0]).half()
+    assert compare("y", "evaluator", y, y, twin=lambda: Twin(torch.zeros(2), torch.float16)).half_loss == 0.5
+    eager, wide = torch.tensor([math.inf, 1.0]).half(), Twin(torch.tensor([1024.0, 1.0]), torch.float16)
+    for number, passed in ((1004.0, True), (1003.5, False)):
+        given = torch.tensor([number, 1.0]).half()
+        error = compare("y", "evaluator", eager, given, twin=lambda: wide)
+        assert (error.passed, error.tolerance, error.relative_to) == (passed, 20.0, 1024.0)
+
+
 @pytest.mark.parametrize("twin", [None, Twin(torch.ones(2), torch.float32)])
 def test_a_twin_that_is_none_or_of_another_shape_changes_nothing(twin: Twin | None) -> None:
     y = torch.tensor([1.0])
@@ -157,6 +187,33 @@ def test_a_model_that_writes_to_its_input_leaves_it() -> None:
     assert torch.equal(x, torch.ones(3))
     assert all(torch.equal(value, torch.ones(3)) for value in expectation.given.values())
     assert any(torch.equal(value, torch.full((3,), 4.0)) for value in expectation.references.values())
+
+
+class Draws(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand(3)
+
+
+def test_noise_is_given_by_name_or_drawn() -> None:
+    x, noise, other = torch.ones(3), torch.tensor([0.25, 0.5, 0.75]), torch.zeros(3)
+    exported = torch.export.export(Draws(), (x,))
+    signature = TorchConverter(random="inputs").add_exported_program(exported).to_coreai().signature()
+    for inputs, wanted in (({"x": x, "rand_noise": noise}, noise), ((x,), other)):
+        given = Expectation.of(Draws(), inputs, signature, lambda values: {"rand_noise": other} | dict(values))
+        assert torch.equal(given.given["rand_noise"], wanted)
+        assert [value.tolist() for value in given.references.values()] == [(x + wanted).tolist()]
+    assert {"x", "rand_noise"} == given.given.keys()
+
+
+def test_a_program_that_no_model_was_converted_to_takes_names_from_its_outputs() -> None:
+    model, x = nn.BatchNorm1d(3).eval(), torch.randn(2, 3)
+    signature = replace(converted(model, x).signature(), call=None)
+    expectation = Expectation.of(model, (x,), signature)
+    assert [*expectation.references] == [spec.name for spec in signature.outputs]
+    assert torch.equal(*expectation.references.values(), model(x))
+    assert expectation.states == {}
+    with pytest.raises(EvaluationError, match="the model returned 2 tensors, but the program has 1 outputs"):
+        Expectation.of(lambda x: (x, x, 3), (x,), signature)
 
 
 class Adds(nn.Module):
@@ -212,6 +269,127 @@ def test_integers_that_weights_of_half_precision_change_are_counted(kind: str) -
         assert error.half_loss == pytest.approx(float((wide(x) != model(x)).double().mean()))
 
 
+def test_an_input_of_half_precision_that_is_not_read_changes_no_integers() -> None:
+    """The twin of what is computed in float32 is one in float64, which says nothing about half precision."""
+    module = program({"x": "2xf32", "h": "2xf16"}, lambda x, h: coreai.cast(coreai.broadcasting_add(x, 1e8), "si32"))
+    inputs = {"x": torch.ones(2), "h": torch.ones(2).half()}
+    expectation = Expectation.of_program(module, inputs, {}, "main")
+    assert expectation.is_half
+    assert not torch.equal(expectation.twins["y0"].value, expectation.references["y0"])
+    (error,) = expectation.errors("evaluator", lambda *given: dict(expectation.references), None)
+    assert error.half_loss == 0.0
+
+
+class Attends(nn.Module):
+    """Attention refuses operands of different types before any of its ops runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.linspace(-1, 1, 24).reshape(1, 1, 3, 8).half())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, self.key, self.key)
+
+
+def test_weights_are_widened_before_the_model_runs() -> None:
+    model, x = Attends(), torch.linspace(-2, 2, 16).reshape(1, 1, 2, 8).half()
+    (twin,) = Expectation.of(model, (x,), converted(model, x).signature()).twins.values()
+    key = model.key.float()
+    torch.testing.assert_close(twin.value, nn.functional.scaled_dot_product_attention(x.float(), key, key))
+
+
+ONES = torch.ones(3).half()
+
+
+@pytest.mark.parametrize(
+    ("backend", "tolerance", "evaluated", "rounded", "passed"),
+    [
+        ("runtime", None, ONES, ONES + 1, True),
+        ("runtime", None, ONES, ONES, False),
+        ("runtime", None, ONES + 1, ONES + 1, False),
+        ("runtime", 0.1, ONES, ONES + 1, False),
+        ("evaluator", None, ONES, ONES + 1, False),
+    ],
+)
+def test_partial_sums_explain_one_of_two_outputs(
+    backend: str, tolerance: float | None, evaluated: Tensor, rounded: Tensor, passed: bool
+) -> None:
+    def evaluate(machine: type[Machine]) -> Run:
+        made = rounded if issubclass(machine, PartialSumMachine) else evaluated
+        return lambda values, states: {"a": ONES, "b": made}
+
+    expectation = Expectation(torch.sin, {}, {}, {"a": ONES, "b": ONES}, dict)
+    runs: dict[str, Run] = {backend: lambda values, states: {"a": ONES, "b": ONES + 1}}
+    first, second = expectation.verification(runs, tolerance, evaluate).errors
+    assert (first.passed, first.partial_sums) == (True, 0.0)
+    assert (second.passed, second.partial_sums) == (passed, 1.0 if passed else 0.0)
+
+
+class InHalf(nn.Module):
+    """A model that does not run in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float16:
+            raise TypeError
+        return x.argsort()
+
+
+def test_integers_without_a_twin_have_no_known_loss() -> None:
+    model, x = InHalf(), torch.tensor([3.0, 1.0, 2.0]).half()
+    (name,) = converted(model, x).output_names()
+    (error,) = errors_of(model, (x,), {name: model(x).int()}).values()
+    assert (error.passed, error.half_loss) == (True, 0.0)
+
+
+HALVES, SORTED = torch.ones(4).half(), torch.tensor([0, 1, 2, 3])
+CHOSEN: dict[str, tuple[Tensor, Twin | None, dict[str, Any], float]] = {
+    "another choice": (SORTED, Twin(torch.tensor([0, 1, 3, 2]), torch.float16), {"x": HALVES}, 0.5),
+    "the same choice": (SORTED, Twin(SORTED.clone(), torch.float16), {"x": HALVES}, 0.0),
+    "bools": (SORTED > 0, Twin(SORTED > 2, torch.bfloat16), {"x": HALVES}, 0.5),
+    "beside numbers": (SORTED, Twin(SORTED + 1, torch.float16), {"n": 3, "x": HALVES}, 1.0),
+    "floats": (SORTED.float(), Twin(SORTED + 1.0, torch.float32), {"x": HALVES}, 0.0),
+    "complex numbers": (SORTED + 1j, Twin(SORTED + 1.0 + 1j, torch.float32), {"x": HALVES}, 0.0),
+    "nothing": (SORTED[:0], Twin(SORTED[:0], torch.float16), {"x": HALVES}, 0.0),
+    "of another shape": (SORTED, Twin(SORTED[:3], torch.float16), {"x": HALVES}, 0.0),
+    "no twin": (SORTED, None, {"x": HALVES}, 0.0),
+    "in float32": (SORTED, Twin(SORTED + 1, torch.float16), {"x": SORTED.float()}, 0.0),
+    "beside float64": (SORTED, Twin(SORTED + 1, torch.float32), {"x": HALVES}, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_share_of_integers_that_half_precision_changes(name: str) -> None:
+    reference, twin, given, share = CHOSEN[name]
+    twins = {} if twin is None else {"y": twin}
+    expectation = Expectation(torch.sin, given, {}, {"y": reference}, lambda: twins)
+    (error,) = expectation.errors("evaluator", lambda *_: {"y": reference.clone()}, None)
+    assert (error.passed, error.half_loss) == (True, share)
+
+
+@pytest.mark.parametrize(
+    ("x", "to", "of"),
+    [
+        (torch.ones(3).bfloat16(), torch.float32, torch.bfloat16),
+        (torch.arange(3), torch.bfloat16, torch.bfloat16),
+        (torch.arange(3), torch.int32, torch.float16),
+        (torch.ones(3).half(), torch.bfloat16, torch.float16),
+    ],
+)
+def test_the_type_beside_which_a_float32_model_is_a_twin(x: Tensor, to: torch.dtype, of: torch.dtype) -> None:
+    """That of the inputs, or of the outputs; float16 by default. The model gets its inputs in float32."""
+    seen: list[torch.dtype] = []
+
+    def wide(x: Tensor) -> Tensor:
+        seen.append(x.dtype)
+        return x + 1.0
+
+    model = Calling(lambda x: (x * 2).to(to))
+    expectation = Expectation.of(model, (x,), converted(model, x).signature(), float32_model=wide)
+    (twin,) = expectation.twins.values()
+    assert (twin.of, twin.value.tolist()) == (of, [each + 1.0 for each in x.tolist()])
+    assert seen == [torch.float32 if x.is_floating_point() else torch.int64]
+
+
 # ---- twins --------------------------------------------------------------------------------------------
 
 
@@ -251,6 +429,24 @@ def test_a_loop_has_a_twin() -> None:
     assert twins[1].value.tolist() == pytest.approx([1e-3, 1e-3], rel=1e-6)  # type: ignore[index]
 
 
+def test_other_operators_with_bodies_have_no_twin() -> None:
+    """A scan has as many operands as a loop or a branch, and would run as one."""
+    operands = (lambda i: i < 3, lambda i: (i + 1,), (torch.tensor(0),), ())
+    for kind in (torch.ops.higher_order.while_loop, torch.ops.higher_order.scan):
+        with nullcontext() if "while" in kind.name() else pytest.raises(NotImplementedError, match="scan has no twin"):
+            assert Wider({}).__torch_dispatch__(kind, (), operands) == (3,)
+
+
+def test_complex_numbers_of_half_precision_have_a_float32_twin() -> None:
+    def run(wider: Wider) -> dict[str, Tensor]:
+        with wider:
+            y = torch.view_as_complex(torch.full((2, 2), 0.1).half()) * 1
+            return {"y": torch.view_as_real(y)}
+
+    twin = twins_of(run)["y"]
+    assert (twin.of, twin.name, twin.value.dtype) == (torch.float16, "float32 twin", torch.float32)
+
+
 def test_a_model_that_checks_its_types_has_no_twin() -> None:
     """Nor one in a type that the check does not know: float64 would not say what half precision loses."""
 
@@ -284,101 +480,6 @@ def test_the_narrowest_type_decides() -> None:
 
     assert twins_of(run)["y"].of == torch.bfloat16
     assert twins_of(lambda wider: {"y": torch.ones(2, dtype=torch.int32)}) == {}
-
-
-# ---- near ties ------------------------------------------------------------------------------------------
-
-TIED = torch.tensor([[1.0, 1.5, -2.0], [4.0, 4.25, 0.0]])
-
-
-def chosen(target: Any, *args: Any, given: Any, expected: Any = None, **kwargs: Any) -> float | None:
-    """The distance of a choice that an operator made of tensors, from the one that it would make."""
-    graph, values = Graph(), dict[Node, Any]()
-
-    def placed(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        node = graph.placeholder(f"x{len(values)}")
-        values[node] = value
-        return node
-
-    node = graph.call_function(target, tuple(map(placed, args)), kwargs)
-    found = distance(
-        node,
-        torch.as_tensor(expected),
-        torch.as_tensor(given),
-        lambda each: values[each] if isinstance(each, Node) else each,
-    )
-    return None if found is None else found[0]
-
-
-@pytest.mark.parametrize(
-    ("target", "args", "expected", "given", "apart"),
-    [
-        (ATEN.argmax.default, (TIED, 1), [1, 1], [0, 1], 0.5),
-        (ATEN.argmax.default, (TIED, 1), [1, 1], [0, 2], 4.25),
-        (ATEN.argmax.default, (TIED, 1, True), [[1], [1]], [[1], [0]], 0.25),
-        (ATEN.argmin.default, (TIED, 0), [0, 0, 0], [1, 0, 0], 3.0),
-        (ATEN.argmax.default, (TIED,), 4, 3, 0.25),
-        (ATEN.sort.default, (TIED,), [[2, 0, 1], [2, 0, 1]], [[2, 1, 0], [2, 0, 1]], 0.5),
-        (ATEN.sort.default, (TIED, 0), [[0, 0, 0], [1, 1, 1]], [[0, 0, 1], [1, 1, 0]], 2.0),
-        (ATEN.topk.default, (TIED, 1), [[1], [1]], [[1], [0]], 0.25),
-        (ATEN.lt.Scalar, (TIED, 1.25), [[True, False, True], [False, False, True]], [[False] * 3] * 2, 3.25),
-        (ATEN.gt.Tensor, (TIED, TIED + 0.5), [[False] * 3] * 2, [[True, False, False], [False] * 3], 0.5),
-        (ATEN.floor.default, (torch.tensor([0.9, 2.25]),), [0.0, 2.0], [1.0, 2.0], 0.1),
-        (ATEN.ceil.default, (torch.tensor([0.9, 2.25]),), [1.0, 3.0], [1.0, 2.0], 0.25),
-        (ATEN.trunc.default, (torch.tensor([-0.9, 2.25]),), [0.0, 2.0], [-1.0, 2.0], 0.1),
-        (ATEN.round.default, (torch.tensor([0.4, 2.0]),), [0.0, 2.0], [1.0, 2.0], 0.1),
-        (ATEN.sign.default, (torch.tensor([0.2, -3.0]),), [1.0, -1.0], [0.0, -1.0], 0.2),
-        (ATEN._to_copy.default, (torch.tensor([2.9]),), [2], [3], 0.1),
-        (ATEN.to.dtype, (torch.tensor([2.9]), torch.int64), [2], [3], 0.1),
-    ],
-)
-def test_how_far_choices_are_apart(target: Any, args: Any, expected: Any, given: Any, apart: float) -> None:
-    assert chosen(target, *args, expected=expected, given=given) == pytest.approx(apart)
-
-
-def test_the_dimension_of_a_choice_may_be_a_keyword() -> None:
-    assert chosen(ATEN.sort.stable, TIED, stable=True, dim=0, expected=[[0] * 3] * 2, given=[[1, 0, 0], [0, 0, 0]]) == 3
-
-
-@pytest.mark.parametrize(
-    ("target", "args"),
-    [
-        (ATEN.add.Tensor, (TIED, 1.0)),
-        (ATEN.floor.default, (torch.ones(2, 3, dtype=torch.int32),)),
-        (ATEN.lt.Scalar, (torch.ones(2, 3, dtype=torch.int32), 1)),
-    ],
-)
-def test_what_is_no_choice_of_floats(target: Any, args: Any) -> None:
-    assert chosen(target, *args, expected=torch.zeros(2, 3), given=torch.ones(2, 3)) is None
-
-
-def test_values_of_a_choice_are_no_choice() -> None:
-    """The largest value is a number of its own; which element it is is chosen."""
-    assert chosen(ATEN.amax.default, TIED, [1], expected=[1.5, 4.25], given=[1.0, 4.25]) is None
-    assert chosen(ATEN.max.dim, TIED, 1, expected=[1.5, 4.25], given=[1.0, 4.25]) is None
-    assert chosen(ATEN.max.dim, TIED, 1, expected=[1, 1], given=[0, 1]) == 0.5
-
-
-# ---- other models -----------------------------------------------------------------------------------------
-
-
-def test_how_a_given_model_differs() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
-    weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    same = {name: value.detach().clone() for name, value in weights.items()}
-    assert how_it_differs(print, same.items()) == "the given function is another one than the exported model"
-    changed = {**same, "0.bias": same["0.bias"] + 1, "1.running_mean": torch.ones(3), "gone": torch.ones(1)}
-    text = how_it_differs(model, changed.items())
-    assert text == "the given model has other weights than the exported one: '0.bias', '1.running_mean'"
-    for mode in ("evaluation", "training"):
-        model.train(mode == "training")
-        text = how_it_differs(model, same.items())
-        assert text.startswith(f"the given model has the weights of the exported one and is in {mode} mode")
-        for others in ({}, {**same, "gone": torch.ones(1)}):
-            text = how_it_differs(model, others.items())
-            assert text.startswith(f"the given model is in {mode} mode; it is another one than the exported model")
 
 
 # ---- values inside a program --------------------------------------------------------------------------------
@@ -426,3 +527,32 @@ def test_custom_operators_before_lowering_run_by_pytorch() -> None:
     departure = on_evaluator(program, Joins(), x, by="module").departure
     assert departure is not None
     assert (departure.stage, departure.rule) == ("lower", "verified.joined")
+
+
+@normalization("aten.sub.Tensor", name="a wrong sub")
+def wrong_sub(op: OpView, aten: Aten) -> Value:
+    op.ignore("alpha", because="this rule is wrong")
+    return aten.add.Tensor(op.result, op["self"], op["other"])
+
+
+def test_a_wrong_rule_beside_a_custom_operator_is_found() -> None:
+    """Which runs with the sizes that it gets as integers."""
+    library = torch.library.Library("beside", "DEF")
+    library.define("tiled(Tensor x, SymInt n, SymInt[] sizes) -> Tensor")
+    library.impl("tiled", lambda x, n, sizes: (x * n).reshape(sizes).clone(), "CompositeExplicitAutograd")
+
+    class Tiles(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.beside.tiled(x - 1.0, x.shape[0], [x.shape[0], 1])
+
+    converter = TorchConverter(catalog=[RuleSet([wrong_sub])])
+
+    @converter.register_torch_lowering("beside::tiled")
+    def lower_tiled(values_map: Any, node: Any, loc: Any) -> Any:
+        return coreai.expand_dims(coreai.broadcasting_mul(values_map[node.args[0].name], 4.0, loc=loc), [1], loc=loc)
+
+    x, rows = torch.linspace(1, 2, 4), torch.export.Dim("rows", min=2)
+    exported = torch.export.export(Tiles(), (x,), dynamic_shapes=({0: rows},))
+    departure = on_evaluator(converter.add_exported_program(exported).to_coreai(), Tiles(), x, by="module").departure
+    assert departure is not None
+    assert (departure.stage, departure.rule) == ("normalize", wrong_sub.name)

@@ -114,6 +114,25 @@ def test_merging_reaches_in_one_walk_what_xdsl_reaches_in_many(data):
     assert merge_equal_ops(module.graph("main")) == 0
 
 
+def test_ops_of_branches_inside_branches_are_counted():
+    """In each of seven blocks, one op is dead; those inside repeat both exponentials, and two of them the condition."""
+    block = Block(arg_types=[tensor([2], "f32")])
+    x = Value(block.args[0])
+
+    def branch(depth: int) -> list[Value]:
+        coreai.sin(x)
+        first, second = coreai.exp(x), coreai.exp(x)
+        y = coreai.if_(coreai.constant(True), *[lambda: branch(depth - 1)] * 2)[0] if depth else x
+        return [coreai.add(coreai.mul(first, second), y)]
+
+    with Builder(block) as builder:
+        builder.insert(create_op("coreai.output", [branch(2)[0].ssa], ()))
+    merging = create_graph("main", block)
+    dying, before = merging.clone(), len(ops_inside(merging))
+    assert (remove_dead_ops(dying), before - len(ops_inside(dying))) == (7, 7)
+    assert (merge_equal_ops(merging), before - len(ops_inside(merging))) == (22, 22)
+
+
 def test_constants_of_equal_bytes_but_other_types_stay():
     block, zeros = Block(), []
     for value, name in ((0.0, "f32"), (0, "si32"), ([0], "si32"), (0, "si32")):

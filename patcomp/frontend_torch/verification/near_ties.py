@@ -6,7 +6,6 @@ from collections.abc import Callable
 from operator import getitem
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -47,11 +46,11 @@ def distance(
     if not isinstance(operand, Tensor) or not operand.is_floating_point():
         return None
     wide = operand.detach().double()
-    if op in _COMPARISONS and expected.dtype == torch.bool:
+    if op in _COMPARISONS:
         distances = (wide - value_of(producer.args[1])).abs().broadcast_to(expected.shape)
     elif op in _CHOICES and not expected.is_floating_point():
         distances = _between(wide, _dimension(producer, value_of), expected.long(), given.long())
-    elif op in _JUMPS and wide.shape == expected.shape:
+    elif op in _JUMPS:
         distances = _JUMPS[op](wide).abs()
     else:
         return None
