@@ -67,8 +67,9 @@ def fills_of(pair: Pair) -> Iterator[Fill]:
         if pair.rule.stage is Stage.OPTIMIZE:
             yield Fill(partial(_of_numbers, run, _close, 0))
         else:
-            for numbers in (_TINY, (1.0,)):
-                yield Fill(partial(_of_numbers, run, partial(_same_numbers, numbers), 0))
+            yield Fill(partial(_of_numbers, run, partial(_same_numbers, _TINY), 0))
+            if not is_left_open(pair.rule.unspecified, TIES):
+                yield Fill(partial(_of_numbers, run, partial(_same_numbers, (1.0,)), 0), TIES)
 
 
 def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:

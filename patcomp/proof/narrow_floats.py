@@ -101,8 +101,13 @@ def _near(pair: Pair, inputs: Mapping[str, Any], index: int) -> Iterator[Tensor 
     source itself overflows or rounds, and says nothing."""
     for sign in (1, -1):
         yield _result(pair, {name: _nudged(value, sign) for name, value in inputs.items()}, index)
+    yield in_64_bits(pair, inputs, index)
+
+
+def in_64_bits(pair: Pair, inputs: Mapping[str, Any], index: int) -> Tensor | None:
+    """The source's result on inputs of 64 bits; None if the source does not take them."""
     wide = {name: value.double() if _is_float(value) else value for name, value in inputs.items()}
-    yield _result(pair, wide, index)
+    return _result(pair, wide, index)
 
 
 _NAMES = {torch.float16: "f16", torch.bfloat16: "bf16"}

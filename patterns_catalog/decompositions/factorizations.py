@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Rejected, decomposition, example
+from patcomp.patterns.aspects import TIES
 from patterns_catalog.decompositions.matrix_factors import (
     LARGEST,
     NOT_FINITE,
@@ -20,6 +21,8 @@ from patterns_catalog.decompositions.matrix_factors import (
     row_numbers,
     swapped,
 )
+
+_DEPENDENT = NOT_FINITE | {TIES: "the factors of columns that depend on each other are not unique"}
 
 
 def _steps(matrix: Tensor) -> int:
@@ -97,7 +100,7 @@ def cholesky(self: Tensor, upper: bool = False) -> Tensor:
 
 
 @decomposition(
-    "aten.geqrf", unspecified=NOT_FINITE, examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")]
+    "aten.geqrf", unspecified=_DEPENDENT, examples=[example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32")]
 )
 def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     "Householder's reflections: the upper factor with their vectors below, and their factors"
@@ -128,7 +131,7 @@ def ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, trans
     return reflected(self, input2, input3.mT, transposed=not transpose).mT
 
 
-@decomposition("aten.linalg_qr", unspecified=NOT_FINITE, examples=[
+@decomposition("aten.linalg_qr", unspecified=_DEPENDENT, examples=[
     example("2x4x4xf32"), example("5x3xf32"), example("3x5xf32"), example("5x3xf32", "complete"),
     example("5x3xf32", "r"),
 ])  # fmt: skip
