@@ -50,6 +50,7 @@ REPLACED = (
     "aten.mish_backward",
     "aten.mse_loss_backward",
     "aten.multilabel_margin_loss_forward",
+    "aten.soft_margin_loss_backward",
     "aten.threshold",
     "aten.threshold_backward",
 )
