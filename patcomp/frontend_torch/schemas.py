@@ -37,7 +37,10 @@ _MARKED = {
 """What the operators do with elements, by the mark of a trait; pointwise are also those that PyTorch tags so."""
 
 
-_GRADIENTS = ("aten::mish_backward", "aten::mse_loss_backward", "aten::threshold_backward")
+_GRADIENTS = (
+    "aten::mish_backward", "aten::mse_loss_backward", "aten::rrelu_with_noise_backward",
+    "aten::soft_margin_loss_backward", "aten::threshold_backward",
+)  # fmt: skip
 """The gradients that rules decompose; the others are left out."""
 
 

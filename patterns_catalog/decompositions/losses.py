@@ -103,7 +103,7 @@ def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tupl
         losses = losses.mean() if reduction == 1 else losses.sum()
     elif self.dim() < 2:
         losses = losses.squeeze(0)
-    return losses, is_target.to(self.dtype).reshape(target.shape)
+    return losses.to(self.dtype), is_target.to(self.dtype).reshape(target.shape)
 
 
 @decomposition("aten.multi_margin_loss", examples=[

@@ -3,9 +3,9 @@
     python -m tests.operators.decomposition_sweep --output decompositions.jsonl
     python -m tests.operators.decomposition_sweep --from-schemas --only 'aten.norm*'
 
-A decomposition *departs* if it gives other numbers, types or shapes than the operator. Then the call is also exported
-and converted, without `run_decompositions` and after the one with patcomp's table: each way must give eager's numbers,
-or refuse the call.
+A decomposition *departs* if it gives other numbers, types or shapes than the operator. Then the first call of each kind
+is also exported and converted, without `run_decompositions` and after the one with patcomp's table: each way must give
+eager's numbers, or refuse the call. What PyTorch's own table makes of the call is listed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import fnmatch
 import json
 import logging
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -95,17 +96,37 @@ def compared(call: Call, table: Table) -> str | None:
             raise
         except Exception:  # kernels and decompositions raise errors of any class
             return None
-        return departure(call, given, wanted) if mode.used else None
+        message = departure(call, given, wanted)
+        # kernels in Python run before the mode sees their op
+        return message if message or mode.used else None
 
 
 def _can_be_exported(call: Call) -> bool:
-    """Whether the shape functions take a call; some kernels do not check their arguments, and read beyond them."""
-    try:
-        with without_data() as stripped:
-            Call(call.function, stripped(call.args), stripped(call.kwargs), call.text)()
-    except DATA_DEPENDENT:
-        return True
-    return True
+    """Whether the shape functions take a call; some kernels do not check their arguments, and read beyond them.
+
+    Calls that differ in their numbers only are asked about once.
+    """
+    facts = [
+        (leaf.dtype, leaf.shape, leaf.stride()) if isinstance(leaf, Tensor) else (type(leaf), leaf)
+        for leaf in call.leaves
+    ]
+    key = call.function, str(pytree.tree_structure((call.args, call.kwargs))), tuple(facts)
+    if key not in _EXPORTED:
+        try:
+            with without_data() as stripped:
+                Call(call.function, stripped(call.args), stripped(call.kwargs), call.text)()
+        except DATA_DEPENDENT:
+            _EXPORTED[key] = True
+        except TimeIsUp:
+            raise
+        except Exception:  # shape functions raise errors of any class
+            _EXPORTED[key] = False
+        else:
+            _EXPORTED[key] = True
+    return _EXPORTED[key]
+
+
+_EXPORTED: dict[Any, bool] = {}
 
 
 def _results(made: Any) -> list[Tensor]:
@@ -128,7 +149,7 @@ def departure(call: Call, given: list[Tensor], wanted: list[Tensor]) -> str:
             return f"result {index} is {ours.dtype}{list(ours.shape)} for {eagers.dtype}{list(eagers.shape)}"
         if not (eagers.is_floating_point() or eagers.is_complex()):
             if not torch.equal(ours, eagers):
-                return f"result {index}: {_shown(ours)} for {_shown(eagers)}"
+                return f"result {index}: {_shown(ours, eagers, ours != eagers)}"
             continue
         dtypes = [leaf.dtype for leaf in call.leaves if isinstance(leaf, Tensor)] + [eagers.dtype]
         relative = max(_TOLERANCES.get(dtype, 1e-5) for dtype in dtypes)
@@ -144,12 +165,12 @@ def departure(call: Call, given: list[Tensor], wanted: list[Tensor]) -> str:
             right = torch.isclose(ours.double(), exact, rtol=relative, atol=relative * scale, equal_nan=True)
             same |= right | (off <= 2 * eager_off)
         if not bool(same.all()):
-            return f"result {index}: {_shown(ours)} for {_shown(eagers)}"
+            return f"result {index}: {_shown(ours, eagers, ~same)}"
     return ""
 
 
-def _shown(x: Tensor) -> str:
-    return str(x.flatten()[:6].tolist())
+def _shown(ours: Tensor, eagers: Tensor, differ: Tensor) -> str:
+    return " for ".join(str(x[differ][:6].tolist()) for x in (ours, eagers))
 
 
 def _twin(call: Call) -> list[Tensor]:
@@ -181,18 +202,20 @@ class _Module(nn.Module):
         return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
-MOST = 3
-"""How many departures of an operator are converted."""
 WAYS = ("undecomposed", "patcomp's table")
+BY_PYTORCH = "PyTorch's table"
+"""A program that `run_decompositions()` has decomposed before patcomp gets it, and that PyTorch itself runs."""
 
 
 def converted(call: Call, way: str) -> str:
-    """`"right"`, `"refused: ..."`, `"not exported: ..."` or `"wrong: ..."`, for a call that patcomp converts."""
+    """`"right"`, `"refused: ..."`, `"not exported: ..."` or `"wrong: ..."`, for a call that is converted in a way."""
     tensors = tuple(leaf for leaf in call.leaves if isinstance(leaf, Tensor))
     module = _Module(call)
     with torch.no_grad():
         wanted = module(*(tensor.clone() for tensor in tensors))
     try:
+        if way == BY_PYTORCH:
+            return _verdict(changed_by_pytorch([call])[0])
         exported = torch.export.export(module, tensors, strict=False)
         if way == "patcomp's table":
             exported = exported.run_decompositions(get_decomp_table())
@@ -209,12 +232,35 @@ def converted(call: Call, way: str) -> str:
     except PatcompError as error:  # an index out of range, where the runtime would abort; a shape that export got wrong
         return f"refused: {error}"
     given = [to_tensor(np.asarray(value) if np.isscalar(value) else value) for value in outputs.values()][: len(wanted)]
-    message = departure(call, given, wanted)
+    return _verdict(departure(call, given, wanted))
+
+
+def changed_by_pytorch(calls: list[Call]) -> list[str]:
+    """How each call of one program departs after `run_decompositions` with PyTorch's own table."""
+    modules = nn.ModuleList(map(_Module, calls))
+
+    class Together(nn.Module):
+        def forward(self, *inputs: list[Tensor]) -> list[list[Tensor]]:
+            return [module(*tensors) for module, tensors in zip(modules, inputs, strict=True)]
+
+    inputs = tuple([leaf for leaf in call.leaves if isinstance(leaf, Tensor)] for call in calls)
+    with torch.no_grad():
+        wanted = Together()(*pytree.tree_map(torch.clone, inputs))
+        given = torch.export.export(Together(), inputs, strict=False).run_decompositions().module()(*inputs)
+    return [departure(*each) for each in zip(calls, given, wanted, strict=True)]
+
+
+def _verdict(message: str) -> str:
     return f"wrong: {message}" if message else "right"
 
 
+def _has_python_kernel(op: OpOverload) -> bool:
+    """Whether PyTorch decomposes an operator before it asks any table."""
+    return not {torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd}.isdisjoint(op.py_kernels)
+
+
 def overloads() -> Iterator[OpOverload]:
-    """The operators of ATen that PyTorch decomposes, without writes, random numbers and undefined memory."""
+    """The operators of ATen that PyTorch decomposes in Python, without writes, random numbers and undefined memory."""
     every = every_decomposition()
     for name in sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")):
         try:
@@ -223,14 +269,25 @@ def overloads() -> Iterator[OpOverload]:
             continue
         writes = schema_of_overload(op).is_mutable
         unspecified = torch.Tag.nondeterministic_seeded in op.tags or "empty" in name or "resize" in name
-        if op in every and not writes and not unspecified:
+        if (op in every or _has_python_kernel(op)) and not writes and not unspecified:
             yield op
 
 
+def kind_of(call: Call, message: str) -> str:
+    """What some departures of an operator have in common: the types of the tensors, and the sorts of numbers."""
+    dtypes = {str(leaf.dtype) for leaf in call.leaves if isinstance(leaf, Tensor)}
+    sorts = [set(re.findall(r"torch\.\w+|-?inf|[a-zA-Z]+", _NUMBER.sub("x", side))) for side in message.split(" for ")]
+    return f"{sorted(dtypes)} {list(map(sorted, sorts))}"
+
+
+_NUMBER = re.compile(r"\b\d[\d.]*(e[+-]?\d+)?j?")
+
+
 def sweep(calls: Iterable[Call], table: Table) -> tuple[Counter[str], list[tuple[str, str, dict[str, str]]]]:
-    """The number of calls by how they ended, and the departures: call, what departs, and the verdict of each way."""
+    """The number of calls by how they ended; and the first departure of each kind: call, what departs, and the verdict
+    of each way."""
     counts: Counter[str] = Counter()
-    found: list[tuple[str, str, dict[str, str]]] = []
+    departures: list[tuple[Call, str]] = []
     try:
         with time_limit(SECONDS):
             for call in calls:
@@ -240,11 +297,20 @@ def sweep(calls: Iterable[Call], table: Table) -> tuple[Counter[str], list[tuple
                 counts["compared"] += 1
                 if message:
                     counts["departs"] += 1
-                    verdicts = {way: converted(call, way) for way in WAYS} if counts["departs"] <= MOST else {}
-                    counts.update(f"{way}: {verdict.partition(':')[0]}" for way, verdict in verdicts.items())
-                    found.append((str(call), message, verdicts))
+                    departures.append((call, message))
     except TimeIsUp:
         counts["out of time"] += 1
+    found: list[tuple[str, str, dict[str, str]]] = []
+    for call, message in {kind_of(*each): each for each in reversed(departures)}.values():
+        verdicts = {}
+        for way in (*WAYS, BY_PYTORCH):
+            try:
+                with time_limit(SECONDS):
+                    verdicts[way] = converted(call, way)
+            except TimeIsUp:
+                verdicts[way] = "out of time"
+        counts.update(f"{way}: {verdict.partition(':')[0]}" for way, verdict in verdicts.items())
+        found.append((str(call), message, verdicts))
     return counts, found
 
 
@@ -264,7 +330,11 @@ def main() -> None:
     table = every_decomposition()
     subjects: list[tuple[str, Iterable[Call]]] = []
     if options.from_schemas:
-        subjects += [(aten.op_name(op.name()), made_calls(op, options.tries)) for op in overloads()]
+        subjects += [
+            (f"{aten.op_name(op.name())} {dtype}", made_calls(op, options.tries, DTYPES[dtype]))
+            for dtype in options.dtype
+            for op in overloads()
+        ]
     else:
         subjects += [
             (f"{name_of(op)} {dtype}", sampled_calls(op, DTYPES[dtype], options.limit))

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from patcomp.evaluate.eager import registered_overload
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.decomposition.table import REFUSED, Table, current_table
+from patcomp.frontend_torch.decomposition.table import REFUSED, REFUSED_OF_COMPLEX, Table, current_table
 from patcomp.ir import aten
 from patcomp.patterns import Rule, RuleSet
 from patcomp.pytorch import OpOverload, global_decomposition_table
@@ -38,7 +38,8 @@ class Formulas:
     @cached_property
     def _parts(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
         usual = self._unknown_of({**self._table.functions, **self.own})
-        return usual, {op: function for op, function in usual.items() if op not in self.own} | self.of_complex
+        others = self.own.keys() | set(map(registered_overload, REFUSED_OF_COMPLEX))
+        return usual, {op: function for op, function in usual.items() if op not in others} | self.of_complex
 
     @cached_property
     def _usual(self) -> dict[Any, Any]:
@@ -50,7 +51,9 @@ class Formulas:
         refused = set(map(registered_overload, REFUSED))
         rest = {op: it for op, it in global_decomposition_table["post_autograd"].items() if op not in refused}
         usual, for_complex = self._parts
-        return _by_kind(self._unknown_of(rest) | usual, rest | for_complex)
+        refused |= set(map(registered_overload, REFUSED_OF_COMPLEX))
+        of_complex = {op: it for op, it in rest.items() if op not in refused} | for_complex
+        return _by_kind(self._unknown_of(rest) | usual, of_complex)
 
     def _unknown_of(self, table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
         left = {

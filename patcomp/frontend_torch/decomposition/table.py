@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from patcomp.pytorch import (
     Registrations,
     is_functional_composite,
     python_decompositions,
+    pytree,
     registrations,
     schema_of_overload,
     statically_known_true,
@@ -50,6 +51,7 @@ REPLACED = (
     "aten.mish_backward",
     "aten.mse_loss_backward",
     "aten.multilabel_margin_loss_forward",
+    "aten.soft_margin_loss_backward",
     "aten.threshold",
     "aten.threshold_backward",
 )
@@ -57,6 +59,14 @@ REPLACED = (
 
 REFUSED = ("aten.logit_backward", "aten.smooth_l1_loss_backward")
 """Ops whose decompositions by PyTorch compute other numbers, and for which the catalog has none."""
+
+REFUSED_OF_COMPLEX = (
+    "aten.bucketize.Tensor",
+    "aten.logspace.Scalar_Tensor",
+    "aten.logspace.Tensor_Scalar",
+    "aten.logspace.Tensor_Tensor",
+)
+"""The same, of complex numbers only."""
 
 
 def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
@@ -73,7 +83,24 @@ def get_decomp_table() -> dict[OpOverload, Callable[..., Any]]:
         table.pop(op, None)
     table[torch.ops.aten.copy.default] = _copy
     table.update(_replaced())
+    for name in REFUSED_OF_COMPLEX:
+        function = table.pop(op := overload_of(name), None)
+        if function is not None:
+            table[op] = _of_real_numbers(function)
     return table  # type: ignore[return-value]
+
+
+def _of_real_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves complex tensors to the op."""
+
+    @wraps(function)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        if any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves):
+            return NotImplemented
+        return function(*args, **kwargs)
+
+    return decomposed
 
 
 def _replaced() -> dict[OpOverload, Callable[..., Any]]:
