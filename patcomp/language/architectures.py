@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     **dict.fromkeys(_DYNAMIC, Architecture()),
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""
+
+_SPAN = re.compile(r"(?:^|_)(?:window|chunk|block)(?:_size|_len|_length)?$|^index_topk$|^floor_scale$")
+"""Finds settings of a configuration behind whose number of tokens a model computes something else."""
+
+
+def spans_of(settings: Mapping[str, Any]) -> list[int]:
+    """The windows, chunks and switches of a configuration's content, in tokens."""
+    return [size for name, size in settings.items() if type(size) is int and size > 0 and _SPAN.search(name)]
