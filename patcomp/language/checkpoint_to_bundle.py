@@ -19,6 +19,7 @@ from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.agreement import STRICT, Allowed
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.asked import context_of, own_context, prompt_of, tokens_of
 from patcomp.language.bundle import Bundle
@@ -31,7 +32,7 @@ from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.head_checking import HeadComparison
 from patcomp.language.latent import check_absorbed, check_can_absorb
-from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.loading import DTYPES, implementations
 from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp.language.per_layer import PerLayerDecoder, described_table, outside, write_table
 from patcomp.language.precision import names_of

@@ -78,8 +78,8 @@ def note_on_engines(model: nn.Module, context: int) -> str:
     if length is None or context <= length:
         return ""
     return (
-        f"the rotary embedding ({LONGROPE}) takes other factors behind {length} tokens, where Bundle.generate reads the "
-        f"text again from its start; Apple's engines go on with keys of the first factors, so pass "
+        f"the rotary embedding ({LONGROPE}) takes other factors behind {length} tokens, where Bundle.generate reads "
+        f"the text again from its start; Apple's engines go on with keys of the first factors, so pass "
         f"max_context={length} (--max-context) for them"
     )
 
@@ -103,12 +103,12 @@ def rotary_forms(model: nn.Module) -> dict[str, Callable[..., Any]]:
         if not _changes(_kind(self, layer_type)):
             return own(self, x, position_ids, **options)
         frequencies = found[_settings(self, layer_type)]
-        return own(_With(self, frequencies.buffer, frequencies.of(position_ids)), x, position_ids, **options)
+        return own(With(self, frequencies.buffer, frequencies.of(position_ids)), x, position_ids, **options)
 
     return dict.fromkeys(names, forward)
 
 
-class _With:
+class With:
     """An object with another value of one attribute."""
 
     def __init__(self, own: Any, name: str, value: Any):

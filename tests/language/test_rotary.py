@@ -29,7 +29,7 @@ TOKENS = (PROMPT * 4)[:40]
 
 @pytest.fixture(params=["phi3", pytest.param("minicpm3", marks=pytest.mark.slow), "gemma3_text"])
 def changing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    """Phi-3 turns a part of a head, MiniCPM3 a key of all heads, and Gemma 3 has an embedding for each type of layer."""
+    """Phi-3 turns a part of a head, MiniCPM3 a key of all heads; Gemma 3 has an embedding for each type of layer."""
     return of(request.param, monkeypatch)
 
 
@@ -160,7 +160,9 @@ def test_one_set_of_frequencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         function = Function("main", Decoder(model))
         program = dynamic_program([(function, exported(function, 32))])
     assert function.state_names == ["keyCache", "valueCache"]
-    empty = {name: state.numpy() for name, state in zip(function.state_names, function.decoder.states.zeros(32))}
+    empty = {
+        name: state.numpy() for name, state in zip(function.state_names, function.decoder.states.zeros(32), strict=True)
+    }
     made = program.run(
         {"input_ids": np.array([TOKENS[:32]], np.int32), "position_ids": np.arange(32, dtype=np.int32)[None]},
         state=empty,

@@ -148,7 +148,7 @@ def test_rotary_embeddings_that_change(kind: str) -> None:
     """The tables are eager's for up to 64 tokens, and longrope has others for more."""
     model = model_of("llama")
     factors: dict[str, Any] = {
-        "original_max_position_embeddings": 64, "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 5.0],
+        "original_max_position_embeddings": 64, "short_factor": [1, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 5.0],
     } if kind == "longrope" else {"factor": 2.0}  # fmt: skip
     model.config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, **factors}
     model.config.max_position_embeddings = 192
