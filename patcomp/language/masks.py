@@ -14,6 +14,9 @@ from torch import Tensor
 
 from patcomp.language.rotary import With
 
+GPT_NEO = "_attn"
+"""The function of transformers' class that `gpt_neo` stands for."""
+
 
 def gpt_neo(self: Any, query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Any:
     """The attention of GPT-Neo, (1, heads, q, width), to all keys or to those of a window.
@@ -30,7 +33,7 @@ def gpt_neo(self: Any, query: Tensor, key: Tensor, value: Tensor, *arguments: An
     seen = keys <= queries
     if self.attention_type == "local":
         seen = seen & (keys > queries - self.config.window_size)
-    own = inspect.unwrap(type(self)._attn)
+    own = inspect.unwrap(getattr(type(self), GPT_NEO))
     # copies, because a part of a cache lies in memory as the whole cache does, which a trace would ask about
     key, value = (each.clone(memory_format=torch.contiguous_format) for each in (key, value))
     return own(With(self, "bias", _Sliced(seen)), query, key, value, *arguments, **options)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from patcomp.language.conventions import AskedCache
-from patcomp.language.masks import gpt_neo
+from patcomp.language.masks import GPT_NEO, gpt_neo
 from patcomp.language.recurrences import delta_rule, lightning, mamba, mamba2, wkv
 from patcomp.language.rotary import rotary_forms
 from patcomp.language.sparse import chosen_tokens
@@ -55,7 +55,7 @@ def open_lengths(
         "MiniMaxLightningAttention.forward": lightning,
         "DeepseekV32Indexer.forward": chosen_tokens,
         "GlmMoeDsaIndexer.forward": chosen_tokens,
-        "GPTNeoSelfAttention._attn": gpt_neo,
+        f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
         **(rotary_forms(model) if rotary is None else rotary),
     }
     modules = {sys.modules[each.__module__] for part in model.modules() for each in type(part).__mro__}
