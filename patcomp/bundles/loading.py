@@ -12,10 +12,15 @@ from typing import Any
 import torch
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.json_files import object_in
 from patcomp.errors import reason_of
+from patcomp.language.agreement import check_names, left_over
+from patcomp.language.folders import check_weight_files
+from patcomp.language.loading import loaded
+from patcomp.language.weight_sets import check_sets
 
 
-def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) -> Any:
+def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "", **options: Any) -> Any:
     """A model in evaluation mode.
 
     Args:
@@ -23,10 +28,12 @@ def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) 
         library: `"diffusers"` or `"transformers"`.
         name: of the class.
         dtype: of the weights.
+        part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
         options: further ones of `from_pretrained`.
 
     Raises:
-        BundleError: the library is not installed, or cannot load the model; or weights of the model are missing.
+        BundleError: the library is not installed, or cannot load the model; or the weights are not those of the model:
+            some are missing, left over or of other shapes, or the folder has two sets that differ.
     """
     try:
         kind = getattr(importlib.import_module(library), name)
@@ -34,19 +41,23 @@ def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) 
         raise BundleError(f'{name} needs {library}; install it with pip install "patcomp[models]"') from error
     except AttributeError:
         raise BundleError(f"the installed version of {library} has no class {name}; install a newer one") from None
-    word = "dtype" if library == "transformers" else "torch_dtype"
-    kept = list(getattr(kind, "_keep_in_fp32_modules", None) or []) if library == "diffusers" else []
-    loaded = "float32" if kept else dtype
+    if library == "transformers":
+        check_weight_files(folder, object_in(folder / "config.json"))
+        with _quiet():
+            return loaded(
+                name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=None, part=part, **options
+            )
+    check_sets(folder)
+    kept = list(getattr(kind, "_keep_in_fp32_modules", None) or [])
     with _quiet(), _without_kept(kind) if kept else nullcontext():
         try:
             made, report = kind.from_pretrained(
-                folder, output_loading_info=True, local_files_only=True, **{word: getattr(torch, loaded)}, **options
-            )
+                folder, output_loading_info=True, local_files_only=True,
+                torch_dtype=getattr(torch, "float32" if kept else dtype), **options,
+            )  # fmt: skip
         except Exception as error:  # the files and the code of a model can make it raise anything
             raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
-    if lacking := sorted(report["missing_keys"]):
-        shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        raise BundleError(f"the weights in {str(folder)!r} are not those of {name}: they lack {shown}")
+    check_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, None)
     for path, parameter in made.named_parameters() if kept else ():
         if not set(path.split(".")) & set(kept):
             parameter.data = parameter.data.to(getattr(torch, dtype))

@@ -211,7 +211,7 @@ def _of_a_checkpoint(model: str, found: Subject, options: ModelOptions) -> list[
     if unused := options.given(*_FOR_MODULES):
         raise UsageError(f"{model} is {found}, whose task decides {', '.join(unused)}; leave it out")
     require_transformers("the model of a folder")
-    from patcomp.language.loading import Allowed
+    from patcomp.language.agreement import Allowed
     from patcomp.tasks.folder_to_program import entries_of, exported
 
     entries = entries_of(

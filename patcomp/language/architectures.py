@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from patcomp.language.errors import LanguageModelError
 
 
 @dataclass(frozen=True)
@@ -34,3 +39,31 @@ ARCHITECTURES: dict[str, Architecture] = {
     **dict.fromkeys(_DYNAMIC, Architecture()),
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""
+
+NOT_CONVERTED = {
+    "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
+    "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
+}
+"""The architectures that become no bundle, by `model_type`, and why."""
+
+
+def check_converted(kind: object) -> None:
+    """Check that an architecture may become a bundle.
+
+    Raises:
+        LanguageModelError: it is known not to.
+    """
+    if isinstance(kind, str) and kind in NOT_CONVERTED:
+        raise LanguageModelError(
+            f"language models of the architecture {kind!r} are not converted: {NOT_CONVERTED[kind]}; a bundle holds "
+            "keys and values, windows of convolutions and recurrences"
+        )
+
+
+_SPAN = re.compile(r"(?:^|_)(?:window|chunk|block)(?:_size|_len|_length)?$|^index_topk$|^floor_scale$")
+"""Finds settings of a configuration behind whose number of tokens a model computes something else."""
+
+
+def spans_of(settings: Mapping[str, Any]) -> list[int]:
+    """The windows, chunks and switches of a configuration's content, in tokens."""
+    return [size for name, size in settings.items() if type(size) is int and size > 0 and _SPAN.search(name)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from patcomp.errors import ConversionWarning
 from patcomp.language.dynamic_form import TOTAL
 from patcomp.language.errors import LanguageModelError
 
@@ -42,8 +44,20 @@ def tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
     return [int(token) for token in found["input_ids"]]
 
 
+_LIMITS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "max_seq_length", "n_ctx",
+)  # fmt: skip
+"""How configurations call the most tokens of a model."""
+_UNLIMITED = 4096
+"""The most tokens of a bundle if the model takes any number, and the user does not say it."""
+
+
 def context_of(model: Any, wanted: int | None) -> int:
-    """The most tokens of a bundle."""
+    """The most tokens of a bundle; a warning says it where nobody does.
+
+    Raises:
+        LanguageModelError: the model takes fewer, or the number is too small.
+    """
     own = own_context(model)
     if wanted is not None and (wanted < TOTAL or (own is not None and wanted > own)):
         raise LanguageModelError(
@@ -51,11 +65,17 @@ def context_of(model: Any, wanted: int | None) -> int:
             f"max_context is {wanted}; it must be at least {TOTAL}"
         )  # fmt: skip
     if wanted is None and own is None:
-        raise LanguageModelError("the model's configuration does not say how many tokens it takes; pass max_context=")
-    return wanted or int(own or 0)
+        warnings.warn(
+            f"the configuration of {type(model).__name__} does not say how many tokens it takes; the bundle takes "
+            f"{_UNLIMITED}, and max_context= (--max-context) another number",
+            ConversionWarning,
+            stacklevel=3,
+        )
+    return wanted or own or _UNLIMITED
 
 
 def own_context(model: Any) -> int | None:
     """The most tokens that a model takes, as far as its configuration says it."""
     config = model.config.get_text_config()
-    return getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    found = (getattr(config, name, None) for name in _LIMITS)
+    return next((size for size in found if type(size) is int and size > 0), None)

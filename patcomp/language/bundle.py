@@ -14,7 +14,7 @@ import numpy as np
 from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, EMBEDDING, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
+from patcomp.language.contract import DRAFT, EMBEDDING, FIRST_LENGTH, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import (
     Draft,
@@ -195,7 +195,9 @@ class Bundle:
 
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
         fed = feeding(Table(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
-        return Session(fed, sizes, _empty_states(next(iter(described.values()))), self._limit)
+        empty = _empty_states(next(iter(described.values())))
+        length = self.metadata["language"].get(FIRST_LENGTH) if MAIN in functions else None
+        return Session(fed, sizes, empty, self._limit, first_length=length)
 
     def _draft(
         self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack, session: Session

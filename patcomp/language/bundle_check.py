@@ -16,6 +16,7 @@ from patcomp.errors import AssetError, Problem, reason_of
 from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
 from patcomp.language.dynamic_check import dynamic_problems
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.lint import tokenizer_problems
 from patcomp.language.static_check import is_static, static_problems
 from patcomp.language.vision.contract import vision_problems
 
@@ -48,7 +49,7 @@ def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem
     language = metadata.get("language") if isinstance(metadata.get("language"), dict) else {}
     assert isinstance(language, dict)
     if language.get("embedded_tokenizer", True):
-        problems += _tokenizer(folder / "tokenizer" / "tokenizer.json")
+        problems += _tokenizer(folder / "tokenizer" / "tokenizer.json") or tokenizer_problems(folder, language)
     assets = metadata.get("assets") if isinstance(metadata.get("assets"), dict) else {}
     assert isinstance(assets, dict)
     if metadata.get("kind") == VISION:

@@ -23,6 +23,7 @@ from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
 from patcomp.ir.pages import release
+from patcomp.language.architectures import ARCHITECTURES, spans_of
 from patcomp.language.choices import CloseChoices
 from patcomp.language.contract import MAIN, VERIFY
 from patcomp.language.decoder import Decoder
@@ -30,13 +31,15 @@ from patcomp.language.dynamic_form import Function, arguments_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import Call, Session, feeding
 from patcomp.language.memory import bytes_of
+from patcomp.language.rotary import first_length
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
 """What the rounding of a type explains: the largest difference of a logit from the model's, as a part of the largest
 logit."""
 
 _TOKENS = 8
-"""How many tokens are compared, if the user gives no prompt and no function needs more."""
+"""How many tokens are compared, if the user gives no prompt and no function needs more; behind the windows, chunks and
+switches of an architecture that is not tested."""
 
 
 class Comparison:
@@ -46,17 +49,24 @@ class Comparison:
         functions: of one decoder; each is called at least once.
         prompt: token ids, which are repeated until they suffice; none for some of the vocabulary.
         dtype: of the weights.
-        limit: the most tokens.
+        limit: the most tokens of the bundle.
+        most: the most tokens to compare.
+        least: the fewest tokens of the first call.
     """
 
-    def __init__(self, functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int):
+    def __init__(
+        self, functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int,
+        most: int | None = None, least: int = 1,
+    ):  # fmt: skip
         self.functions, self.dtype, self.limit = functions, dtype, limit
         self.decoder: Decoder = functions[0].decoder
         sizes = {function.name: function.new for function in functions}
-        needed = min(limit, 1 + sum(size or 1 for size in sizes.values()))
+        needed = min(limit, 1 + sum(size or 1 for size in sizes.values()), most or limit)
+        if not prompt:
+            needed = max(needed, min(limit, most or limit, _spanned(self.decoder.model)))
         given = list(prompt) or [(7 * each + 1) % self.decoder.model.config.vocab_size for each in range(_TOKENS)]
-        self.tokens = (given * -(-needed // len(given)))[: max(needed, len(given))]
-        self.calls = calls_of(sizes, len(self.tokens))
+        self.tokens = (given * -(-needed // len(given)))[: min(max(needed, len(given)), most or limit)]
+        self.calls = calls_of(sizes, len(self.tokens), least)
 
     @property
     def _wanted(self) -> Tensor:
@@ -135,6 +145,34 @@ class Comparison:
         return torch.from_numpy(np.concatenate(logits))
 
 
+def comparisons_of(
+    functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int
+) -> list[Comparison]:
+    """The comparison of functions with their model; two if the tokens pass the change of its rotary embedding, one on
+    each side.
+
+    Args: as for `Comparison`.
+    """
+    length = first_length(functions[0].decoder.model)
+    whole = Comparison(functions, prompt, dtype, limit)
+    if length is None or len(whole.tokens) <= length:
+        return [whole]
+    # the model reads a text in one call, with one rotary embedding for all of its tokens
+    anywhere = [function for function in functions if function.new is None]
+    return [
+        Comparison(functions, prompt, dtype, limit, most=length),
+        Comparison(anywhere, whole.tokens, dtype, limit, least=length + 1),
+    ]
+
+
+def _spanned(model: Any) -> int:
+    """How many tokens pass all windows, chunks and switches of an architecture that is not tested."""
+    config = model.config.get_text_config()
+    if config.model_type in ARCHITECTURES:
+        return _TOKENS
+    return max([*spans_of(config.to_dict()), first_length(model) or 0]) + _TOKENS
+
+
 def check_programs(comparisons: Iterable[Comparison], program: AIProgram) -> None:
     """Compare the functions of several models in a program.
 
@@ -145,12 +183,13 @@ def check_programs(comparisons: Iterable[Comparison], program: AIProgram) -> Non
         each.check_program(program)
 
 
-def calls_of(sizes: Mapping[str, int | None], tokens: int) -> list[tuple[str, int, int]]:
+def calls_of(sizes: Mapping[str, int | None], tokens: int, least: int = 1) -> list[tuple[str, int, int]]:
     """Calls that read all tokens and use each function: its name, and the first token and the one behind the last.
 
     Args:
         sizes: the functions by name, with the number of tokens that each takes; None for any number.
         tokens: how many there are.
+        least: the fewest tokens of a first call of a function that takes any number.
     """
     made: list[tuple[str, int, int]] = []
     done = 0
@@ -164,7 +203,11 @@ def calls_of(sizes: Mapping[str, int | None], tokens: int) -> list[tuple[str, in
         made.append((VERIFY, done, done + verify))
         done += verify
     free = next((name for name, size in sizes.items() if size is None), None)
-    ends = range(done + 1, tokens + 1) if free is None else sorted({(done + tokens) // 2, tokens - 1, tokens})
+    ends = (
+        range(done + 1, tokens + 1)
+        if free is None
+        else sorted({max(each, min(least, tokens)) for each in ((done + tokens) // 2, tokens - 1, tokens)})
+    )
     for end in ends:
         if end > done:
             made.append((free or MAIN, done, end))

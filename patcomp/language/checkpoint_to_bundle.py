@@ -19,22 +19,24 @@ from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.agreement import STRICT, Allowed
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.asked import context_of, own_context, prompt_of, tokens_of
 from patcomp.language.bundle import Bundle
-from patcomp.language.checking import Comparison, check_programs, compare
+from patcomp.language.checking import Comparison, check_programs, compare, comparisons_of
 from patcomp.language.compressing import compressed
-from patcomp.language.contract import ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
+from patcomp.language.contract import FIRST_LENGTH, ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import dynamic_program, exported, functions_of, unread_weights
 from patcomp.language.entry_points import EntryPoints, function_map
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.head_checking import HeadComparison
 from patcomp.language.latent import check_absorbed, check_can_absorb
-from patcomp.language.loading import DTYPES, STRICT, Allowed, implementations
+from patcomp.language.loading import DTYPES, implementations
 from patcomp.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp.language.per_layer import PerLayerDecoder, described_table, outside, write_table
 from patcomp.language.precision import names_of
+from patcomp.language.rotary import check_one_set, first_length, note_on_engines
 from patcomp.language.sources import Step, model_of, source_of, stored_in
 from patcomp.language.states import states_of
 from patcomp.language.static_contract import EXTEND, QUERIES
@@ -218,12 +220,15 @@ def convert_language_model(
             chosen.enter_context(implementations(model))
             if target == "neural_engine":
                 _check_has_static_form(model)
-                context = checked_context(model, context if max_context else default_context(context))
+                most = min(context, first_length(model) or context)
+                context = checked_context(model, context if max_context else default_context(most))
                 described = description(model, context, name, source.identifier, notes, compression=word)
                 work.once("description", lambda: write_description(work.folder, described, words))
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
+                for what in filter(None, (points.prefill and "prefill=", takes_head and f"draft={HEAD!r}")):
+                    check_one_set(model, context, what)
                 if absorb_latents:
                     check_can_absorb(model)
                     catalog = [*catalog, latent_attention]
@@ -253,9 +258,11 @@ def convert_language_model(
                         head = load_head(model, files, form, dtype, str(source.folder))
                     chosen.enter_context(implementations(head))
                     decoders.append(HeadDecoder(head, DTYPES[dtype]))
-                notes = (*notes, *_notes_on_engines(decoders[0], points))
+                notes = (*notes, *_notes_on_engines(decoders[0], points, context))
                 functions = function_map(points, has_draft=draft is not None)
                 described = description(model, context, name, source.identifier, notes, functions, word)
+                if (length := first_length(model)) is not None and length < context:
+                    described["language"][FIRST_LENGTH] = length
                 if table is not None:
                     described[PER_LAYER] = described_table(table.weight)
                     with step("writing the table of per-layer embeddings"):
@@ -305,13 +312,14 @@ def _dynamic(
             )
     with step("converting the program"):
         program = dynamic_program(programs, catalog)
-    each = [[function for function in functions if function.decoder is decoder] for decoder in decoders]
-    return program, [
-        HeadComparison(of_one, prompt, dtype, context, decoders[0].model)
-        if isinstance(of_one[0].decoder, HeadDecoder) else
-        Comparison(of_one, prompt, dtype, context)
-        for of_one in each
-    ]  # fmt: skip
+    comparisons: list[Comparison] = []
+    for decoder in decoders:
+        of_one = [function for function in functions if function.decoder is decoder]
+        if isinstance(decoder, HeadDecoder):
+            comparisons.append(HeadComparison(of_one, prompt, dtype, context, decoders[0].model))
+        else:
+            comparisons += comparisons_of(of_one, prompt, dtype, context)
+    return program, comparisons
 
 
 def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
@@ -328,16 +336,18 @@ def _draft_decoder(draft: Any, model: Any, context: int) -> Decoder:
     own = own_context(draft)
     if own is not None and own < context:
         raise LanguageModelError(f"the draft takes {own} tokens and the bundle {context}; pass max_context={own}")
+    check_one_set(draft, context, "draft")
     return Decoder(draft)
 
 
-def _notes_on_engines(decoder: Decoder, points: EntryPoints) -> list[str]:
+def _notes_on_engines(decoder: Decoder, points: EntryPoints, context: int) -> list[str]:
     """Why Apple's engines do not take a bundle, or not with their own settings; each is a warning, too."""
     refusal = engine_refusal([state.grows for state in decoder.states.states])
     outside_note = OUTSIDE if PER_LAYER in decoder.further else ""
-    for note in filter(None, (refusal, outside_note)):
+    rotary_note = note_on_engines(decoder.model, context)
+    for note in filter(None, (refusal, outside_note, rotary_note)):
         warnings.warn(f"{decoder.model.config.model_type}: {note}", ConversionWarning, stacklevel=3)
-    return [note for note in (refusal, outside_note, ONE_TOKEN if points.prefill else "") if note]
+    return [note for note in (refusal, outside_note, rotary_note, ONE_TOKEN if points.prefill else "") if note]
 
 
 def _static(model: Any, context: int, quantized: bool, step: Step, work: Unfinished | None) -> AIProgram:

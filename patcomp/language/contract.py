@@ -32,6 +32,11 @@ ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with C
 OUTSIDE = "each call takes per-layer embeddings as an input, which Apple's engines do not give"
 """A note about bundles with embeddings outside of the asset."""
 
+STOPS = "stop_token_ids"
+"""A key of `language` in `metadata.json`: the tokens that end what the model writes."""
+FIRST_LENGTH = "first_rotary_length"
+"""A key of `language` in `metadata.json`: behind so many tokens the rotary embedding is another (`rotary`)."""
+
 CAPACITY = 256
 """How many tokens the first cache holds; it is doubled as needed."""
 

@@ -25,6 +25,7 @@ from patcomp.language.conventions import convention_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.layers import FixedLayer, FixedStackedLayer, IndexedLayer, Ring, RingLayer, StackedCacheLayer
 from patcomp.language.open_lengths import open_lengths
+from patcomp.language.rotary import rotary_forms
 from patcomp.language.states import LayerStates, States, states_of
 
 
@@ -76,6 +77,7 @@ class Decoder(nn.Module):
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._convention = convention_of(model)
+        self._rotary = rotary_forms(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def example(self, new: int) -> Tensor:
@@ -117,7 +119,7 @@ class Decoder(nn.Module):
         rings = {window: Ring.of(window, offset, total) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
         cache = self._convention.cache(layers)
-        with open_lengths(self.model, cache), self._watched() as seen:
+        with open_lengths(self.model, cache, self._rotary), self._watched() as seen:
             places = position_ids.narrow(1, offset, new)
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):

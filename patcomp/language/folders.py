@@ -12,6 +12,7 @@ from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.formats import format_of
 from patcomp.language.quantized.formats.refused import REASONS
+from patcomp.language.weight_sets import check_sets, say_what_is_not_read, shards_without_index
 
 CAUSAL = "AutoModelForCausalLM"
 """The class of transformers that loads language models."""
@@ -130,18 +131,24 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
                 f"{str(folder)!r} has its weights in {form} ({path.name}), and only safetensors are read; save the "
                 "checkpoint again as safetensors, as save_pretrained of transformers does"
             )
+    if shards := shards_without_index(folder):
+        raise LanguageModelError(
+            f"{str(folder)!r} has the shards {shards}, and lacks {index.name}, the table of the files that hold each "
+            "weight; get it, too, or save the checkpoint again"
+        )
     raise LanguageModelError(f"{str(folder)!r} lacks {single.name}, the file of its weights")
 
 
 def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
-    """Check that the files of weights are there and whole; only their headers are read.
+    """Check that the files of weights are there and whole, and one set; only their headers are read if there is one.
 
     Raises:
-        LanguageModelError: one is missing, damaged or cut off.
+        LanguageModelError: one is missing, damaged or cut off, or there are two sets that differ.
     """
     from safetensors import SafetensorError, safe_open
 
-    for file in weight_files(folder, config):
+    files = weight_files(folder, config)
+    for file in files:
         if file.suffix == ".gguf":
             continue  # its header was read, with the size of each tensor
         try:
@@ -152,6 +159,10 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
                 pointer = start.read(32).startswith(b"version https://git-lfs")
             reason = "it is a pointer of Git LFS; `git lfs pull` fetches the file" if pointer else reason_of(error)
             raise LanguageModelError(f"{str(file)!r} is not a whole file of safetensors: {reason}") from None
+    if files[:1] and files[0].suffix == ".safetensors":
+        if "transformers_weights" not in config:  # which says the set that is meant
+            check_sets(folder)
+        say_what_is_not_read(folder, files)
 
 
 _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}

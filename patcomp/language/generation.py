@@ -49,14 +49,21 @@ class Session:
         empty: the states before the first token, by name; those that grow have no place yet.
         limit: the most tokens.
         piece: the most tokens of a prompt in one call of a function with an open number of tokens.
+        first_length: the most tokens for which the model has its first rotary embedding, if it has another for longer
+            texts. The states are of one of the two: they are made again, by one call for all tokens, where the other
+            is needed.
     """
 
     def __init__(
         self, call: Call, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int,
-        piece: int = _PIECE,
+        piece: int = _PIECE, first_length: int | None = None,
     ):  # fmt: skip
         self.call, self.sizes, self.limit, self.piece = call, dict(sizes), limit, piece
+        self.first_length = limit if first_length is None else first_length
         self.done = self.calls = 0
+        self._read: list[int] = []
+        self._is_long = False
+        self._empty = {name: state for name, state in empty.items() if state.size}
         self._growing = [name for name, state in empty.items() if not state.size]
         self._capacity = min(CAPACITY, limit)
         self.states: dict[str, Any] = {
@@ -85,19 +92,27 @@ class Session:
         fitting = {name: size for name, size in self.sizes.items() if size is not None and size <= waiting}
         exact = [name for name, size in fitting.items() if size == waiting]
         if not exact and (free := [name for name, size in self.sizes.items() if size is None]):
-            return free[0], min(waiting, self.piece)
+            is_longer = self.done + waiting > self.first_length and not self._is_long
+            return free[0], waiting if is_longer else min(waiting, self.piece)
         chosen = exact[0] if exact else max(fitting, key=lambda name: fitting[name] or 0)
         return chosen, fitting[chosen] or 0
 
     def run(self, function: str, tokens: Sequence[int]) -> np.ndarray:
         """One call: the logits of its tokens."""
+        count = len(tokens)
+        self._read = [*self._read[: self.done], *tokens]
+        if self.done and (len(self._read) > self.first_length) != self._is_long:
+            tokens, self.done = self._read, 0
+            function = next((name for name, size in self.sizes.items() if size is None), function)
+            self.states |= {name: state.copy() for name, state in self._empty.items()}
         self.done += len(tokens)
+        self._is_long = self.done > self.first_length
         self.calls += 1
         while self._capacity < self.done:
             self._capacity = min(2 * self._capacity, self.limit)
             self.states |= {name: _grown(self.states[name], self._capacity) for name in self._growing}
         inputs = {TOKENS: np.array([tokens], np.int32), POSITIONS: np.arange(self.done, dtype=np.int32)[None]}
-        return np.asarray(self.call(function, inputs, self.states)[LOGITS], np.float32)[0]
+        return np.asarray(self.call(function, inputs, self.states)[LOGITS], np.float32)[0, -count:]
 
     def snapshot(self) -> Snapshot:
         """The states as they are now."""
@@ -108,6 +123,11 @@ class Session:
         """Go back to an earlier token. Places behind it keep what they have; no call reads them."""
         self.done = snapshot.done
         self.states |= {name: state.copy() for name, state in snapshot.fixed.items()}
+
+    @property
+    def room(self) -> int:
+        """How many tokens may follow with the same rotary embedding: a token in front of the change has the first."""
+        return (self.first_length if self.done < self.first_length else self.limit) - self.done
 
     def drafted(self, wanted: int | None) -> int:
         """How many drafted tokens a call takes behind the last one.
@@ -152,7 +172,7 @@ def speculative(
     made = [int(session.read(prompt)[-1].argmax())]
     unread = made[:]  # the tokens that are known and not yet in the states
     while len(made) < new_tokens:
-        room = min(count + 1 - len(unread), session.limit - session.done - len(unread))
+        room = min(count + 1 - len(unread), session.room - len(unread))
         guessed = [int(token) for token in draft([*prompt, *made], room)][:room] if room > 0 else []
         before = session.snapshot()
         best = session.read([*unread, *guessed], 1 + len(guessed)).argmax(1)

@@ -18,6 +18,11 @@ _COMPUTED = re.compile(r"(rotary_emb\.inv_freq|attention\.(masked_)?bias|\.attn\
 """Finds buffers that old checkpoints have, and that models compute."""
 
 
+def is_computed(name: str) -> bool:
+    """Whether a weight of a checkpoint is a buffer that models compute."""
+    return _COMPUTED.search(name) is not None
+
+
 def foreseeing(names: Iterable[str]) -> list[str]:
     """The weights of heads that foresee several tokens (MTP), of the weights of a checkpoint.
 
@@ -91,7 +96,7 @@ def notes_on_weights(model: Any, names: Sequence[str], *, takes_head: bool) -> l
     others = [
         name for name in names
         if any(re.search(pattern, name) for pattern in patterns)
-        and name not in own and name not in heads and not _COMPUTED.search(name)
+        and name not in own and name not in heads and not is_computed(name)
     ]  # fmt: skip
     notes = []
     further = sorted({*heads} - {*first_head(heads)})

@@ -6,11 +6,8 @@ import copy
 import json
 import logging
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -18,34 +15,16 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from patcomp.errors import ConversionWarning, reason_of
+from patcomp.errors import reason_of
+from patcomp.language.agreement import STRICT, Allowed, check_names, left_over, listed, say_untied, wrapper_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, weight_files
-from patcomp.language.left_out import foreseeing
-from patcomp.language.precision import names_of, set_types
+from patcomp.language.left_out import foreseeing, names_in
+from patcomp.language.precision import set_types
 from patcomp.language.quantized.formats import format_of
 from patcomp.language.quantized.reading import fill
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """How the weights of a checkpoint may differ from those of its model: names, or patterns as `classifier.*`."""
-
-    missing: tuple[str, ...] = ()
-    """Weights that may be missing, or of another shape; they are drawn at random."""
-    unexpected: tuple[str, ...] = ()
-    """Weights of the checkpoint that the model need not take."""
-
-    @classmethod
-    def of(cls, missing: str | Sequence[str], unexpected: str | Sequence[str]) -> Allowed:
-        """What a user allows; one name need not be in a list."""
-        return cls(names_of(missing), names_of(unexpected))
-
-
-STRICT = Allowed()
-"""They may not differ."""
 
 
 def check_configuration(folder: Path, *, trust_remote_code: bool) -> None:
@@ -110,8 +89,10 @@ def loaded(
     folder: Path,
     dtype: str,
     trust_remote_code: bool,
-    allowed: Allowed = STRICT,
+    allowed: Allowed | None = STRICT,
     expand: bool = False,
+    part: str = "",
+    **options: Any,
 ) -> nn.Module:
     """A model of transformers, in eval mode, with the weights of a checkpoint and no others.
 
@@ -121,8 +102,10 @@ def loaded(
         folder: of the checkpoint.
         dtype: of the weights.
         trust_remote_code: whether to run code of the folder.
-        allowed: how its weights may differ from the model's.
+        allowed: how its weights may differ from the model's; None if the caller cannot say it.
         expand: whether weights become floats whose bits cannot be kept.
+        part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
+        options: further ones of `from_pretrained`.
 
     Raises:
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
@@ -130,7 +113,7 @@ def loaded(
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if (form := format_of(folder, config)) is not None:
-        if allowed != STRICT:
+        if allowed not in (None, STRICT):
             raise LanguageModelError(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
                 "allow_missing= and allow_unexpected= out"
@@ -144,6 +127,8 @@ def loaded(
         files, form = weight_files(folder, config), form.expanding() if expand else form
         place = files[0].resolve() if files[0].suffix == ".gguf" else folder
         weights = form.weights(files)
+        front = wrapper_of(weights)
+        weights = {name.removeprefix(front): each for name, each in weights.items()}
         heads = {*foreseeing(weights)}
         kept = {name: each for name, each in weights.items() if name not in heads}
         fill(empty, str(place), form, kept, DTYPES[dtype])
@@ -151,6 +136,9 @@ def loaded(
         check_weights(empty, rounded=True)
         return empty
     reports: list[str] = []
+    files = weight_files(folder, config)
+    names = names_in(files, None)
+    fronts = [re.escape(front) for front in [wrapper_of(names)] if front] + ([part] if part else [])
     try:
         with _reporting_to(reports), torch.random.fork_rng():
             torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
@@ -162,15 +150,20 @@ def loaded(
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
+                **({"key_mapping": {f"^{front}": "" for front in fronts}} if fronts else {}),
+                **{**_own_attention(folder, trust_remote_code), **options},
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
-        reason = f"parts of {_listed(joined)} are missing or have other shapes" if joined else reason_of(error)
+        reason = f"parts of {listed(joined)} are missing or have other shapes" if joined else reason_of(error)
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
-    unexpected = {*found["unexpected_keys"]} - {*foreseeing(found["unexpected_keys"])}  # `notes_on_weights` names them
+    unexpected = left_over(found["unexpected_keys"])
+    if part:
+        unexpected &= {re.sub(f"^{part}", "", name) for name in names if re.match(part, name)}
     check_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
-    check_weights(model, rounded=_stored_types(weight_files(folder, config)) != {_STORED[dtype]})
+    check_weights(model, rounded=_stored_types(files) != {_STORED[dtype]})
+    say_untied(folder, model)
     model.eval()
     return cast("nn.Module", model)
 
@@ -180,9 +173,31 @@ def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool)
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    _without_kernels(config)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
     return without_weights(lambda: auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval())
+
+
+def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
+    """The option `config` of `from_pretrained`, if the folder's own one may name an implementation of attention that is
+    not installed, such as flash_attention_2: what a model computes does not depend on it."""
+    from transformers import AutoConfig
+
+    if "attn_implementation" not in (folder / "config.json").read_text(encoding="utf-8"):
+        return {}
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    _without_kernels(config)
+    return {"config": config}
+
+
+def _without_kernels(config: Any) -> None:
+    """Leave the implementation of attention to transformers, unless it is one that needs nothing installed."""
+    if vars(config).get(_CHOSEN[0]) not in (None, "eager", "sdpa"):
+        vars(config)[_CHOSEN[0]] = None
+    for name in config.sub_configs:
+        if (part := getattr(config, name, None)) is not None:
+            _without_kernels(part)
 
 
 def without_weights(make: Callable[[], Any]) -> nn.Module:
@@ -229,73 +244,6 @@ def _reporting_to(reports: list[str]) -> Iterator[None]:
         logger.removeFilter(is_another)
         if has_bars:
             shown.enable_progress_bar()
-
-
-def check_names(
-    place: Path,
-    model: str,
-    missing: Iterable[str],
-    unexpected: Iterable[str],
-    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
-    allowed: Allowed,
-) -> None:
-    """Check that a checkpoint has the weights of its model; warn about differences that the user allows.
-
-    Args:
-        place: the folder or file of the checkpoint.
-        model: the name of the model.
-        missing: the names of weights that only the model has.
-        unexpected: the names of weights that only the checkpoint has.
-        shapes: the shapes in the checkpoint and in the model, of weights where the two differ.
-        allowed: what the user allows.
-
-    Raises:
-        LanguageModelError: there are weights that the user does not allow.
-    """
-    # the counter of a batch norm is not in old checkpoints, and nothing in eval mode reads it
-    lacked = {*(name for name in missing if not name.endswith("num_batches_tracked")), *shapes}
-    drawn = {name for name in lacked if _fits(name, allowed.missing)}
-    left = {name for name in unexpected if _fits(name, allowed.unexpected)}
-    wrong = [
-        (f"{name} is {_shape(stored)} and must be {_shape(own)}", "missing")
-        for name, (stored, own) in sorted(shapes.items()) if name not in drawn
-    ]  # fmt: skip
-    for names, what, kind in (
-        (lacked - drawn - shapes.keys(), "it lacks", "missing"),
-        (set(unexpected) - left, "the model has no place for", "unexpected"),
-    ):
-        if names:
-            wrong.append((f"{what} {_listed(names)}", kind))
-    if wrong:
-        kinds = dict.fromkeys(kind for _, kind in wrong)
-        ways = {
-            "missing": "complete the checkpoint, or pass allow_missing= (--allow-missing NAME) for weights that may be "
-            "drawn at random",
-            "unexpected": "correct its config.json, or pass allow_unexpected= (--allow-unexpected NAME) for weights "
-            "that may be left out",
-        }
-        raise LanguageModelError(
-            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(text for text, _ in wrong)}; "
-            f"{'; '.join(ways[kind] for kind in kinds)}"
-        )
-    for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
-        if names:
-            warnings.warn(f"weights of {str(place)!r} {what}: {_listed(names)}", ConversionWarning, stacklevel=3)
-
-
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _shape(sizes: tuple[int, ...]) -> str:
-    return "x".join(map(str, sizes)) or "a scalar"
-
-
-def _listed(names: Iterable[str], shown: int = 5) -> str:
-    """The first names, and how many more there are."""
-    ordered = sorted(names)
-    more = len(ordered) - shown
-    return ", ".join(ordered[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}

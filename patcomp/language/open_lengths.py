@@ -15,7 +15,9 @@ from typing import Any
 from torch import nn
 
 from patcomp.language.conventions import AskedCache
+from patcomp.language.masks import GPT_NEO, gpt_neo
 from patcomp.language.recurrences import delta_rule, lightning, mamba, mamba2, wkv
+from patcomp.language.rotary import rotary_forms
 from patcomp.language.sparse import chosen_tokens
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
@@ -26,8 +28,11 @@ _PLACES: Counter[tuple[Any, str]] = Counter()
 
 
 @contextmanager
-def open_lengths(model: nn.Module, cache: AskedCache | None = None) -> Iterator[None]:
-    """Exchange the functions of recurrences in the modules of Python that define the parts of a model.
+def open_lengths(
+    model: nn.Module, cache: AskedCache | None = None, rotary: Mapping[str, Callable[..., Any]] | None = None
+) -> Iterator[None]:
+    """Exchange the functions of recurrences, and of rotary embeddings that write to the model, in the modules of Python
+    that define the parts of a model.
 
         with open_lengths(model):
             exported = torch.export.export(model, (tokens,), dynamic_shapes=shapes)
@@ -39,6 +44,7 @@ def open_lengths(model: nn.Module, cache: AskedCache | None = None) -> Iterator[
     Args:
         model: of transformers.
         cache: that the model is called with; None for a model that is called without, from its first token on.
+        rotary: what `rotary_forms` made of the model; it is made here by default, which must not be inside of a trace.
     """
     forms: dict[str, Callable[..., Any]] = {
         "torch_chunk_gated_delta_rule": delta_rule,
@@ -49,8 +55,10 @@ def open_lengths(model: nn.Module, cache: AskedCache | None = None) -> Iterator[
         "MiniMaxLightningAttention.forward": lightning,
         "DeepseekV32Indexer.forward": chosen_tokens,
         "GlmMoeDsaIndexer.forward": chosen_tokens,
+        f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
+        **(rotary_forms(model) if rotary is None else rotary),
     }
-    modules = {sys.modules[type(part).__module__] for part in model.modules()}
+    modules = {sys.modules[each.__module__] for part in model.modules() for each in type(part).__mro__}
     places = [(module, name) for module in modules for name in forms if hasattr(module, name.partition(".")[0])]
     with _LOCK:
         for module, name in places:

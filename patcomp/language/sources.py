@@ -15,7 +15,8 @@ from torch import nn
 
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
-from patcomp.language.architectures import ARCHITECTURES
+from patcomp.language.agreement import Allowed
+from patcomp.language.architectures import ARCHITECTURES, check_converted
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.folders import CAUSAL, check_language_model, check_weight_files, checked_folder, weight_files
 from patcomp.language.gguf.folder import folder_of, is_gguf
@@ -23,7 +24,6 @@ from patcomp.language.hub import Checkpoint, checkpoint_of
 from patcomp.language.left_out import names_in, notes_on_weights
 from patcomp.language.loading import (
     DTYPES,
-    Allowed,
     check_configuration,
     check_weights,
     classes_of,
@@ -72,6 +72,7 @@ def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: b
             Checkpoint(Path(kept.name), Path(given).stem, str(Path(given)))
         )  # fmt: skip
     config = checked_folder(checkpoint.folder, trust_remote_code=trust_remote_code)
+    check_converted(config.get("model_type"))
     whole = whole_class(config)
     if whole is None:
         check_language_model(checkpoint.folder, config, classes_of(CAUSAL, config))
@@ -155,6 +156,10 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
     if config is None or not hasattr(config, "get_text_config") or config.get_text_config(decoder=True) is config:
         return model, ()
     part = text_part(model)
+    if hasattr(model, "generation_config"):
+        part.model.generation_config = (
+            model.generation_config
+        )  # the tokens that end a text, which the part does not know
     note = f"of {type(model).__name__}, only the language model is converted"
     note += f"; left out: {part.left_out}" if part.left_out else ""
     from patcomp.language.vision.towers import TOWERS  # which imports decoders
@@ -166,6 +171,7 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
 
 def _check_class(model: Any) -> None:
     kind = getattr(getattr(model, "config", None), "model_type", None)
+    check_converted(kind)
     if kind is None or not hasattr(model, "set_attn_implementation"):
         raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
     own_code = not type(model).__module__.startswith(("transformers.", "patcomp."))

@@ -24,6 +24,7 @@ from patcomp.ir.verify import verify
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.exporting import exported_module
 from patcomp.language.layers import StackedCacheLayer
+from patcomp.language.rotary import check_one_set
 from patcomp.language.states import State, states_of
 from patcomp.language.static_contract import (
     CACHES,
@@ -63,19 +64,14 @@ def checked_context(model: Any, context: int) -> int:
     """The most tokens of the functions.
 
     Raises:
-        LanguageModelError: blocks of the largest size do not fill it, the model sees fewer tokens at once, or its
-            rotary embedding depends on how many there are.
+        LanguageModelError: blocks of the largest size do not fill it, the model sees fewer tokens at once, or has
+            another rotary embedding for so many.
     """
     if context % QUERIES[-1]:
         raise LanguageModelError(
             f"max_context is {context}; for the Neural Engine it must be a multiple of {QUERIES[-1]}, the largest block"
         )
-    kind = getattr(model.model.rotary_emb, "rope_type", "default")
-    if kind in ("dynamic", "longrope"):
-        raise LanguageModelError(
-            f"the rotary embedding of kind {kind!r} changes with the number of tokens, and the tables of the Neural "
-            "Engine's form do not; try target='gpu', which exports the embedding as the model computes it"
-        )
+    check_one_set(model, context, "table of the Neural Engine's form")
     window = getattr(model.config, "sliding_window", None)
     slides = "sliding_attention" in (getattr(model.config, "layer_types", None) or ["sliding_attention"])
     if window and slides and window < context:

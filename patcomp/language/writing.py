@@ -11,7 +11,7 @@ from typing import Any
 from patcomp.bundle_folders.contract import VERSION
 from patcomp.bundle_folders.json_files import compilation
 from patcomp.errors import reason_of
-from patcomp.language.contract import LANGUAGE, MAIN
+from patcomp.language.contract import LANGUAGE, MAIN, STOPS
 from patcomp.language.errors import LanguageModelError
 
 
@@ -98,6 +98,16 @@ def card(source: Path | None) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value}
 
 
+def stop_token_ids(model: Any) -> list[int]:
+    """The tokens that end what a model writes, in order: those of its generation_config, otherwise of its config.
+
+    A tokenizer has one of them only.
+    """
+    sources = (getattr(model, "generation_config", None), model.config, model.config.get_text_config())
+    found = next((stop for each in sources if (stop := getattr(each, "eos_token_id", None)) is not None), [])
+    return [int(token) for token in (found if isinstance(found, list | tuple) else [found])]
+
+
 def description(
     model: Any,
     context: int,
@@ -119,6 +129,7 @@ def description(
         compression: the word for how small the weights are; None for floats.
     """
     identifier = identifier or name
+    stops = stop_token_ids(model)
     return {
         "metadata_version": VERSION,
         "kind": LANGUAGE,
@@ -130,6 +141,7 @@ def description(
             "max_context_length": context,
             "embedded_tokenizer": False,
             "function_map": {role: [*names] for role, names in functions.items()},
+            **({STOPS: stops} if stops else {}),
         },
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": compression,

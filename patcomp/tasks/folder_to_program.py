@@ -11,10 +11,11 @@ from torch.export import ExportedProgram
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import PatcompError, reason_of
 from patcomp.hub import TIMM
+from patcomp.language.agreement import STRICT, Allowed
 from patcomp.language.exporting import exported_module
 from patcomp.language.folders import LANGUAGE_MODELS, check_class, check_weight_files, checked_folder, class_name
 from patcomp.language.hub import checkpoint_of
-from patcomp.language.loading import STRICT, Allowed, classes_of, loaded
+from patcomp.language.loading import classes_of, loaded
 from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
 from patcomp.tasks import robots, timm_models

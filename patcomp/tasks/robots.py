@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from patcomp.errors import PatcompError, reason_of
-from patcomp.language.loading import DTYPES, STRICT, Allowed
+from patcomp.language.agreement import STRICT, Allowed
+from patcomp.language.loading import DTYPES
 from patcomp.tasks import policies
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.replacing import replaced

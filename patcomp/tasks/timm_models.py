@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from patcomp.errors import PatcompError, near_names, reason_of
 from patcomp.hub import TIMM
-from patcomp.language.loading import DTYPES, STRICT, Allowed, check_names
+from patcomp.language.agreement import STRICT, Allowed, check_names, wrapper_of
+from patcomp.language.loading import DTYPES
 from patcomp.tasks.entries import Entry
 from patcomp.tasks.images import check_size, from_image
 from patcomp.tasks.timm_images import timm_transform
@@ -77,6 +78,8 @@ def of_name(
     if weights is None:
         raise PatcompError(f"{TIMM}{name} needs a file of weights; pass weights= (--weights), a .safetensors file")
     state = _state_of(Path(weights))
+    front = wrapper_of(state)
+    state = {key.removeprefix(front): value for key, value in state.items()}
     published = timm.get_pretrained_cfg(name)
     classifier = published.classifier if published else None
     bias = state.get(f"{classifier[0] if isinstance(classifier, tuple) else classifier}.bias")

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Change, dict[str, Any], str]] = {
     "no chunk": (unchanged, {"chunk": 0}, "chunk is 0, and must be a number of frames of at least 1"),
     "a negative lookahead": (unchanged, {"lookahead": -1}, "lookahead is -1, and must be a number of frames of at"),
     "no extractor": (without("preprocessor_config.json"), {}, "has no preprocessor_config.json"),
-    "no weights": (without("model.safetensors"), {}, "transformers cannot load Nemotron3Diarization"),
+    "no weights": (without("model.safetensors"), {}, "lacks model.safetensors, the file of its weights"),
     "another class": (
         edited(lambda c: c.update(architectures=["BertModel"]), "config.json"), {"kind": "speaker_diarization"},
         "holds BertModel, and not Nemotron3Diarization"),

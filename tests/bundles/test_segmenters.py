@@ -227,7 +227,7 @@ def _edited(name: str, **values: Any) -> Callable[[Path], object]:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), {}, "transformers cannot load SamModel"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), {}, "lacks model.safetensors, the file of its"),
     "no image processor": (lambda f: (f / "preprocessor_config.json").unlink(), {}, "no preprocessor_config.json"),
     "no mean": (_edited("preprocessor_config.json", image_mean=None), {}, "has no image_mean"),
     "another model": (_edited("config.json", model_type="vit"), {"kind": "segmenter"}, "is no segmenter: sam"),

@@ -274,7 +274,7 @@ BAD: dict[str, tuple[str, Change, dict[str, Any], str]] = {
     "a vocoder of Bark": ("bark", unchanged, {"vocoder": "x"}, "BarkModel has no option 'vocoder'; it is for SpeechT5"),
     "no settings": ("bark", without("generation_config.json"), {}, "has no semantic_config, which says how tokens"),
     "Bark without tokenizer": ("bark", without("tokenizer.json"), {}, "has no tokenizer.json"),
-    "Bark without weights": ("bark", without("model.safetensors"), {}, "transformers cannot load BarkModel"),
+    "Bark without weights": ("bark", without("model.safetensors"), {}, "lacks model.safetensors, the file of its weig"),
 }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ BAD_WHISPERS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "an option of another model": (unchanged, {"frames": 100}, "has no option 'frames'; it has audio, language, task"),
     "audio that is no truth": (unchanged, {"audio": "yes"}, "audio is 'yes', and must be true or false"),
     "no class of speech": (_PLAIN, {"kind": "speech_recognizer"}, "holds WhisperModel, and not WhisperForConditional"),
-    "no weights": (without("model.safetensors"), {}, "transformers cannot load WhisperForConditionalGeneration"),
+    "no weights": (without("model.safetensors"), {}, "lacks model.safetensors, the file of its weights"),
     "other bins": (
         edited(lambda c: c.update(feature_size=80), "preprocessor_config.json"), {},
         "makes 80 bins, and the model reads 128"),

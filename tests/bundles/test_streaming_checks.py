@@ -151,14 +151,14 @@ BAD_CODECS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "too many codebooks": (unchanged, {"codebooks": 5}, "codebooks is 5, and must be from 1 to 4"),
     "half a frame": (unchanged, {"frames": 0.5}, "frames is 0.5, and must be"),
     "an unknown option": (unchanged, {"audio": True}, "have no option 'audio'; they have frames, codebooks"),
-    "no weights": (without("model.safetensors"), {}, "transformers cannot load MimiModel"),
+    "no weights": (without("model.safetensors"), {}, "lacks model.safetensors, the file of its weights"),
     "later samples": (model(use_causal_conv=False), {}, "sees later samples, so that chunks cannot be coded"),
     "reflected samples": (model(pad_mode="reflect"), {}, "pads by 'reflect', for which transformers has no stream"),
     "trimmed on the left": (model(trim_right_ratio=0.5), {}, "sees later samples"),
     "no encoder": (model(encoder_config=None), {}, "has no encoder, and a codec has both"),
     "a broken configuration": (model(codebook_size=33), {}, "transformers cannot read the configuration of"),
     "no configuration": (without("config.json"), {}, "has no model_index.json and no config.json"),
-    "other weights": (model(num_filters=16), {}, "transformers cannot load MimiModel"),
+    "other weights": (model(num_filters=16), {}, "are not those of MimiModel: "),
 }  # fmt: skip
 
 

@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from patcomp.language import LanguageModelError, convert_language_model
+from patcomp.language.agreement import STRICT
 from patcomp.language.gguf.blocks import KEPT
 from patcomp.language.gguf.header import BLOCKS, StoredTensor, read_header
 from patcomp.language.gguf.models import config_of
-from patcomp.language.loading import STRICT
 from patcomp.language.quantized.formats.gguf import GGUF
 from patcomp.language.quantized.weight import StoredWeight, Unpacking
 from patcomp.language.sources import Source, model_of, source_of

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from patcomp.errors import ConversionWarning
 from patcomp.language import Bundle, LanguageModelError, convert_language_model
-from patcomp.language.loading import Allowed, load_model
+from patcomp.language.agreement import Allowed
+from patcomp.language.loading import load_model
 from patcomp.tasks import convert_folder
 from tests.helpers.command import Command
 from tests.language.checkpoints import checkpoint, folder

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from patcomp import load
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, check_bundle, convert_language_model, convert_vision_language_model
+from patcomp.language.agreement import STRICT
 from patcomp.language.generation import Drafting, HiddenStates, Session, greedy, speculative, without
 from patcomp.language.left_out import first_head, foreseeing, notes_on_weights
-from patcomp.language.loading import STRICT
 from patcomp.language.multi_token import HeadDecoder, load_head, own_name
 from patcomp.language.quantized.formats.float8 import Float8
 from patcomp.language.sources import model_of, source_of

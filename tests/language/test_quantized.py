@@ -93,6 +93,11 @@ def configured(**entries: Any) -> Change:
     return change
 
 
+def of_a_tied_head(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    config["tie_word_embeddings"] = True
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * 2
+
+
 @pytest.mark.parametrize(
     ("folder", "change", "said"),
     [
@@ -110,6 +115,7 @@ def configured(**entries: Any) -> Change:
         ("mlx-4", configured(mode="int4"), "MLX's mode 'int4'; affine, mxfp4, nvfp4 and mxfp8 are read"),
         ("mlx-4", changed(f"{K}.scales", lambda w: w.float() * 1e6),
          rf"the scales of {K} have numbers that float16 cannot hold; pass dtype='bfloat16'"),
+        ("ct-int4", of_a_tied_head, r"lm_head\.weight is model\.embed_tokens\.weight \(tie_word_embeddings\), and"),
         ("ct-int4", configured(format="marlin-24"), "format 'marlin-24'; pack-quantized, int-quantized"),
         ("ct-int4", without(f"{K}.weight_shape"), rf"the checkpoint lacks {K}\.weight_shape"),
         ("ct-int4", configured(quant_method="vptq"), "are quantised .vptq, says quantization_config of config.json."),
@@ -149,6 +155,19 @@ def test_bad_files(folder: str, change: Change, said: str, tmp_path: Path) -> No
         convert_language_model(tmp_path / "folder", out=tmp_path / "bundle", tokenizer=False)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "bundle").exists()
+
+
+def test_names_in_a_wrapper(tmp_path: Path) -> None:
+    """DataParallel was around the model."""
+    shutil.copytree(DATA / "mlx-4", tmp_path / "folder")
+    file = tmp_path / "folder" / "model.safetensors"
+    save_file({f"module.{name}": each for name, each in load_file(file).items()}, file, metadata={"format": "pt"})
+    ids = torch.tensor([PROMPT])
+    made, wanted = (
+        load_model(each, "float32", trust_remote_code=False)(ids).logits
+        for each in (tmp_path / "folder", DATA / "mlx-4")
+    )
+    assert torch.equal(made, wanted)
 
 
 def test_options_that_do_not_go_with_few_bits(tmp_path: Path) -> None:

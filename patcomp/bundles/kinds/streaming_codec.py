@@ -28,7 +28,7 @@ _PARTS = {
     "CsmForConditionalGeneration": "codec",
 }
 """Models that have Mimi as a part, and the name of its configuration without the end."""
-_PREFIXES = r"^(audio_encoder|codec_model)[.]"
+_PREFIXES = r"(audio_encoder|codec_model)[.]"
 """Of the names of its weights."""
 _NO_CACHES = "transformers keeps nothing of its convolutions between chunks"
 _OTHERS = ("XcodecModel", "Xcodec2Model", "NeuCodecModel")
@@ -181,7 +181,7 @@ class StreamingCodec(KindOfComponents):
         from patcomp.bundles.streaming.codecs import halves
 
         name, config = self._class, self._config
-        part = {"config": config, "key_mapping": {_PREFIXES: ""}} if name in _PARTS else {}
+        part = {"config": config, "part": _PREFIXES} if name in _PARTS else {}
         model = model_of(self.folder, "transformers", _MIMI if part else name, self.dtype, **part)
         told = self.metadata()["config"]
         books, frames = told.get("codebooks"), told["frames_per_chunk"]

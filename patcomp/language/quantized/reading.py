@@ -26,7 +26,8 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
         dtype: of the floats.
 
     Raises:
-        LanguageModelError: a weight is missing, left over, damaged or of another shape, or the dtype cannot hold it.
+        LanguageModelError: a weight is missing, left over, damaged or of another shape, the dtype cannot hold it, or a
+            weight that is tied to another one has other numbers.
     """
     own = {name: tuple(value.shape) for name, value in model.state_dict(keep_vars=True).items()}
     wide = _kept_in_float32(model)
@@ -52,6 +53,12 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
             store(model.get_submodule(path), name, Unpacking(made, dtype, path), made.order)
         else:
             floats[target] = made.to(torch.float32 if wide.search(target) else dtype)
+    for name, other in model.get_expanded_tied_weights_keys(all_submodels=True).items():
+        if name in floats and other in floats and not torch.equal(floats[name], floats[other]):
+            raise LanguageModelError(
+                f"config.json says that {name} is {other} (tie_word_embeddings), and the weights in {place!r} have "
+                "other numbers for it; correct the one that is wrong"
+            )
     _tie(model)
     model.load_state_dict(floats, strict=False, assign=True)
     if model.config.tie_word_embeddings and not _is_stored(model.get_input_embeddings()):

@@ -21,6 +21,7 @@ from patcomp.emit.asset import Writer, has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
+from patcomp.language.agreement import Allowed
 from patcomp.language.asked import context_of
 from patcomp.language.bundle import Bundle
 from patcomp.language.compressing import applied, plan_for
@@ -42,9 +43,10 @@ from patcomp.language.exporting import exported_module
 from patcomp.language.folders import check_class, check_weight_files, checked_folder, weight_files
 from patcomp.language.hub import checkpoint_of
 from patcomp.language.left_out import names_in, notes_on_weights
-from patcomp.language.loading import DTYPES, Allowed, classes_of, implementations, in_dtype, loaded
+from patcomp.language.loading import DTYPES, classes_of, implementations, in_dtype, loaded
 from patcomp.language.multi_token import HEAD, load_head
 from patcomp.language.quantized.formats import format_of
+from patcomp.language.rotary import check_one_set
 from patcomp.language.sources import Step
 from patcomp.language.text_part import text_part
 from patcomp.language.vision.checking import VisionComparison
@@ -162,6 +164,7 @@ def convert_vision_language_model(
             chosen.enter_context(implementations(model))
             tower = tower_of(model, image_size or settings.size)
             context = context_of(model, max_context)
+            check_one_set(model, context, "image")
             if tower.token_count >= context:
                 raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
             decoder = EmbeddingDecoder(tower, hidden=draft is not None)
