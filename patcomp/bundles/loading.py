@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.room import check_room
+from patcomp.bundle_folders.untrusted import named_class
 from patcomp.errors import reason_of
 
 
@@ -26,14 +27,11 @@ def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) 
         options: further ones of `from_pretrained`.
 
     Raises:
-        BundleError: the library is not installed, or cannot load the model; or weights of the model are missing.
+        BundleError: the library is not installed, has no such class, or cannot load the model; or weights of the model
+            are missing.
     """
-    try:
-        kind = getattr(importlib.import_module(library), name)
-    except ImportError as error:
-        raise BundleError(f'{name} needs {library}; install it with pip install "patcomp[models]"') from error
-    except AttributeError:
-        raise BundleError(f"the installed version of {library} has no class {name}; install a newer one") from None
+    kind = named_class(library, name, "model")
+    check_room(folder, lambda: _by_configuration(kind, library, folder))
     word = "dtype" if library == "transformers" else "torch_dtype"
     kept = list(getattr(kind, "_keep_in_fp32_modules", None) or []) if library == "diffusers" else []
     loaded = "float32" if kept else dtype
@@ -51,6 +49,13 @@ def model_of(folder: Path, library: str, name: str, dtype: str, **options: Any) 
         if not set(path.split(".")) & set(kept):
             parameter.data = parameter.data.to(getattr(torch, dtype))
     return made.eval()
+
+
+def _by_configuration(kind: Any, library: str, folder: Path) -> Any:
+    """A model by the configuration of a folder, without its weights."""
+    if library == "transformers":
+        return kind(kind.config_class.from_pretrained(folder, local_files_only=True))
+    return kind.from_config(kind.load_config(folder, local_files_only=True))
 
 
 @contextmanager

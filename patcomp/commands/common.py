@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, printable
 
 if TYPE_CHECKING:
     from patcomp.patterns import Rule, RuleSet
@@ -187,7 +187,12 @@ def error_console() -> Console:
 
 def say(message: str) -> None:
     """Print a message on standard error."""
-    error_console().print(message, markup=False, highlight=False, soft_wrap=True)
+    error_console().print(printable(message), markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(text: object, *, flush: bool = False) -> None:
+    """Print what may have names of files or of models on standard output, which a terminal must not obey."""
+    print(printable(str(text)), flush=flush)
 
 
 def quiet() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from patcomp.bundle_folders.untrusted import bytes_of, inside
 from patcomp.emit.asset import as_array
 from patcomp.language.contract import PER_LAYER, TABLE_FILE
 from patcomp.language.decoder import Decoder, NewTokens
@@ -174,15 +175,14 @@ class Table:
     def __init__(self, folder: Path, described: Mapping[str, Any]):
         import ml_dtypes
 
-        file = folder / str(described["file"])
+        file = inside(folder, described["file"], "the file of a table of metadata.json", LanguageModelError)
         shape = int(described["rows"]), int(described["width"])
         name = str(described["dtype"])
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = shape[0] * shape[1] * dtype.itemsize
         if not file.is_file():
             raise LanguageModelError(f"the bundle has no {file.name}, the table of its per-layer embeddings")
-        with file.open("rb") as opened:
-            start = 8 + int.from_bytes(opened.read(8), "little")
+        start = 8 + int.from_bytes(bytes_of(file, 8), "little")
         if file.stat().st_size != start + size:
             raise LanguageModelError(
                 f"{str(file)!r} has {file.stat().st_size} bytes, and a table of {shape[0]} x {shape[1]} of {name} has "
