@@ -161,9 +161,8 @@ class UnsupportedError(PatcompError, ValueError):
 
     def without_code(self) -> str:
         """The message without the code to paste."""
-        return _numbered(
-            self.headline, [replace(each, advice=each.advice.partition("\n\n")[0]) for each in self.problems]
-        )
+        plain = [replace(each, advice=each.advice.partition("\n\n")[0]) for each in self.problems]
+        return printable(_numbered(self.headline, plain))
 
 
 class AssetError(PatcompError, RuntimeError):

@@ -94,7 +94,6 @@ def _user_frame(trace: str) -> tuple[str, int]:
     return (_portable(frames[-1][0]), int(frames[-1][1])) if frames else ("", 0)
 
 
-@lru_cache(maxsize=4096)
 def _portable(name: str) -> str:
     """A path that means the same wherever the file is: below site-packages, below the outermost package, or bare."""
     path = Path(name)
