@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def check_folder(folder: Path, error: type[BundleError] = BundleError) -> None:
     """Check a folder before it is read; nothing is checked of one that is not there.
 
-    Hidden folders inside it, such as `.git`, are not looked at: no library reads them, and `copied` copies none.
+    Hidden folders inside it, such as `.git`, and those below the third level are not looked at: no library reads them,
+    and `copied` looks at what it copies.
 
     Args:
         folder: of a checkpoint, a pipeline or a bundle.
@@ -39,7 +40,7 @@ def check_folder(folder: Path, error: type[BundleError] = BundleError) -> None:
     Raises:
         BundleError: it has a link that leads out of it, a device or a pipe, or data that names a file outside of it.
     """
-    for path in _files_below(folder, error) if folder.is_dir() else ():
+    for path in _files_below(folder, error, deepest=_LEVELS) if folder.is_dir() else ():
         if path.suffix == ".json" and len(path.relative_to(folder).parts) <= 2:
             _check_names(path, error)
 
@@ -69,15 +70,17 @@ def copied(source: Path, place: Path) -> None:
                 written.write(piece)
 
 
+_LEVELS = 3
 _PIECE = 1 << 24
 """How many bytes are copied at once."""
 
 
-def _files_below(folder: Path, error: type[BundleError]) -> Iterator[Path]:
+def _files_below(folder: Path, error: type[BundleError], deepest: int | None = None) -> Iterator[Path]:
     """The files of a folder and of the folders in it, but for hidden folders, in the order of their names."""
-    roots, waiting = _roots(folder), [folder]
+    roots, waiting = _roots(folder), [(folder, 1)]
     while waiting:
-        with os.scandir(waiting.pop()) as found:
+        here, level = waiting.pop()
+        with os.scandir(here) as found:
             entries = sorted(found, key=lambda each: each.name)
         for entry in entries:
             path = Path(entry.path)
@@ -93,8 +96,8 @@ def _files_below(folder: Path, error: type[BundleError]) -> Iterator[Path]:
                 if not target.exists():
                     continue  # a file that was not fetched; who needs it says so
             elif entry.is_dir():
-                if not entry.name.startswith("."):
-                    waiting.append(path)
+                if not entry.name.startswith(".") and level != deepest:
+                    waiting.append((path, level + 1))
                 continue
             check_file(path, error)
             yield path

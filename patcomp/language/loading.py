@@ -189,8 +189,8 @@ def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, **option
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
-    if not hasattr(auto, "from_config"):  # a class of models, which transformers does not list
-        return auto(config)
+    if not hasattr(auto, "from_config"):  # a class of models, and none that finds one
+        return auto._from_config(config, **options)
     return auto.from_config(config, trust_remote_code=trust_remote_code, **options)
 
 

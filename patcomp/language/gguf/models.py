@@ -172,7 +172,7 @@ class _Keys:
         found = self.header.keys.get(self.prefix + key, usual)
         if found is None:
             raise LanguageModelError(f"the file lacks the key {self.prefix}{key}")
-        if found == usual:
+        if usual is not None and found == usual:
             return usual
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found < 1 << 31:
             raise LanguageModelError(

@@ -38,10 +38,10 @@ class GGUF(Format):
     def of(cls, config: Mapping[str, Any]) -> Self | None:
         if described_as(config, "gguf") is None:
             return None
-        heads = [config.get(key) for key in ("num_attention_heads", "num_key_value_heads")]
-        if not all(isinstance(each, int) and each > 0 for each in heads):
+        heads, key_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+        if not isinstance(heads, int) or not isinstance(key_heads, int) or min(heads, key_heads) < 1:
             return None  # no folder that was made for a file
-        return cls(*heads)
+        return cls(heads, key_heads)
 
     def weights(self, files: Sequence[Path]) -> Weights:
         header = read_header(files[0])
