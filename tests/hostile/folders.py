@@ -254,7 +254,7 @@ def of_json(data: bytes, random: Random) -> bytes:
     """A value, a key or a pattern of a JSON file is another."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return of_bytes(data, random)
     places = list(_places(value))
     if not places:
