@@ -138,6 +138,7 @@ def _in_table(tokens: np.ndarray, rows: int) -> np.ndarray:
 # ---- the file -----------------------------------------------------------------------------------------
 
 _TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
+_NAMES = ("float16", "bfloat16", "float32")
 _CHUNK = 1 << 26
 """How many bytes are written at once."""
 
@@ -176,8 +177,12 @@ class Table:
         import ml_dtypes
 
         file = inside(folder, described["file"], "the file of a table of metadata.json", LanguageModelError)
-        shape = int(described["rows"]), int(described["width"])
-        name = str(described["dtype"])
+        shape, name = (described["rows"], described["width"]), described["dtype"]
+        if not all(isinstance(each, int) and each > 0 for each in shape) or name not in _NAMES:
+            raise LanguageModelError(
+                f"metadata.json describes a table of {shape[0]!r} x {shape[1]!r} of {name!r}; it must have numbers "
+                f"and one of {', '.join(_NAMES)}"
+            )
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = shape[0] * shape[1] * dtype.itemsize
         if not file.is_file():
