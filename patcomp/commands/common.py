@@ -75,6 +75,11 @@ def print_json(data: object) -> None:
     print(json.dumps(data, indent=2))
 
 
+def print_text(text: object) -> None:
+    """Print the text of a program on standard output: for other programs as it is, for a terminal `printable`."""
+    print(printable(str(text)) if sys.stdout.isatty() else text)
+
+
 Modules = Annotated[
     list[str] | None,
     typer.Option("--import", help="A module to import first, which registers the program's operators or classes."),

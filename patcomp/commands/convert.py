@@ -31,9 +31,9 @@ from patcomp.commands.common import (
     given_options,
     load_catalogs,
     print_json,
+    print_text,
     say,
     sizes_in,
-    tell,
 )
 from patcomp.commands.models import ModelOptions, OptionalModel, load_sources, takes_models
 from patcomp.commands.progress import working
@@ -224,7 +224,7 @@ def convert(
             check.of(None)
     passed, verification = check is None or check.passed, None if check is None else check.result
     if text == STANDARD_OUTPUT:
-        tell(program)
+        print_text(program)
     elif text is not None:
         text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(f"{program}\n")
