@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import zip_longest
 
+_HIDDEN = re.compile(r"[^\x20-\x7e\n\t]")
+
+
+def printable(text: str) -> str:
+    """A text whose characters can be seen; others, such as those that a terminal obeys, are escapes: `\\x1b`.
+
+    Names in files of strangers may have any character. Ends of lines and tabs stay.
+    """
+    return _HIDDEN.sub(lambda found: found[0] if found[0].isprintable() else _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
 
 class PatcompError(Exception):
-    """Base of every error that patcomp itself raises."""
+    """Base of every error that patcomp itself raises; its message is `printable`."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ParseError(PatcompError, ValueError):
@@ -25,7 +43,7 @@ class UnknownNameError(PatcompError, KeyError):
     """A name is unknown; the message lists the known names, or similar ones."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError would show the repr of the message
+        return printable(str(self.args[0]))  # a KeyError would show the repr of the message
 
 
 def near_names(name: object, names: Iterable[str], shown: int = 5) -> str:
@@ -93,7 +111,7 @@ class Problem:
 
     def __str__(self) -> str:
         words, _, code = self.advice.partition("\n\n")
-        return "".join(
+        whole = "".join(
             [
                 self.message,
                 f" ({self.place})" if self.place else "",
@@ -101,10 +119,14 @@ class Problem:
                 f"\n\n{code}\n" if code else "",
             ]
         )
+        return printable(whole)
 
 
 class ConversionWarning(UserWarning):
     """A converted program has a property that its user may not expect; `program.diagnostics` has the same facts."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 def shortened(text: str, most: int = 500) -> str:
@@ -139,9 +161,8 @@ class UnsupportedError(PatcompError, ValueError):
 
     def without_code(self) -> str:
         """The message without the code to paste."""
-        return _numbered(
-            self.headline, [replace(each, advice=each.advice.partition("\n\n")[0]) for each in self.problems]
-        )
+        plain = [replace(each, advice=each.advice.partition("\n\n")[0]) for each in self.problems]
+        return printable(_numbered(self.headline, plain))
 
 
 class AssetError(PatcompError, RuntimeError):

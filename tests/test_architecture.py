@@ -72,6 +72,7 @@ USES_TORCH = (
     "patcomp/torchvision.py",
     "patcomp/emit/calibration.py",
     "patcomp/emit/examples.py",
+    "patcomp/bundle_folders/room.py",
     "patcomp/bundles/",
     "patcomp/commands/",
     "patcomp/language/",

@@ -113,7 +113,7 @@ def test_convert_reports_composites(patcomp: Command, tmp_path: Path) -> None:
     save(Norm(), tmp_path / "norm.pt2")
     convert = ("convert", "norm.pt2", "--text", "norm.mlir")
     done = patcomp(*convert, "--report")
-    assert "rms_norm: 1\n  %mul_1 at test_cli.py:" in done.err
+    assert "rms_norm: 1\n  %mul_1 at tests/test_cli.py:" in done.err
     assert "by rule 'rms_norm'\n" in done.err
     assert "composites none" in patcomp(*convert, "--recover", "none").err
     assert "composites 1 x rms_norm" in patcomp(*convert, "--recover", "rms_norm, layer_norm").err

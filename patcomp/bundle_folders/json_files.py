@@ -1,38 +1,21 @@
-"""JSON files of checkpoints and bundles, which hold an object each."""
+"""`metadata.json` of a bundle."""
 
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.errors import reason_of
-
-
-def object_in(file: Path) -> dict[str, Any]:
-    """The content of a file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        BundleError: it holds something else than an object.
-    """
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{str(file)!r} is not JSON: {reason_of(error)}") from None
-    if not isinstance(found, dict):
-        raise BundleError(f"{str(file)!r} must hold a JSON object, and holds a {type(found).__name__}")
-    return found
+from patcomp.bundle_folders.untrusted import check_folder, inside, object_in
 
 
 def metadata_in(folder: Path) -> dict[str, Any]:
-    """The content of a bundle's `metadata.json`.
+    """The content of a bundle's `metadata.json`; the folder is checked, because it may be a stranger's.
 
     Raises:
-        BundleError: the folder is no bundle.
+        BundleError: the folder is no bundle, or has what leads out of it.
     """
     if not folder.is_dir():
         what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
@@ -40,7 +23,13 @@ def metadata_in(folder: Path) -> dict[str, Any]:
     file = folder / "metadata.json"
     if not file.is_file():
         raise BundleError(f"{str(folder)!r} is not a bundle: there is no metadata.json")
-    return object_in(file)
+    check_folder(folder)
+    found = object_in(file)
+    assets = found.get("assets")
+    for role, name in assets.items() if isinstance(assets, dict) else ():
+        if isinstance(name, str):
+            inside(folder, name, f"assets.{role} of metadata.json")
+    return found
 
 
 def compilation() -> dict[str, Any]:

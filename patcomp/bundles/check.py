@@ -7,6 +7,7 @@ from pathlib import Path
 from patcomp.bundle_folders.contract import general_problems, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import metadata_in
+from patcomp.bundle_folders.untrusted import reading
 from patcomp.bundles.kind import kinds
 from patcomp.errors import Problem
 
@@ -27,4 +28,8 @@ def check_bundle(path: str | Path) -> tuple[Problem, ...]:
     if kind is None:
         named = ", ".join(each.name for each in kinds())
         return (problem(f"kind is {metadata.get('kind')!r}, and must be one of {named}"), *found)
-    return tuple(found or kind.problems(folder, metadata))
+    try:
+        with reading(folder):
+            return tuple(found or kind.problems(folder, metadata))
+    except BundleError as error:
+        return (problem(str(error)),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from patcomp.bundle_folders.contract import VERSION
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import compilation
 from patcomp.bundle_folders.unfinished import request_of, unfinished
+from patcomp.bundle_folders.untrusted import reading
 from patcomp.bundles.kind import Component, Conversion, Kind
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Asset, Writer
@@ -60,7 +62,8 @@ class KindOfComponents(Kind):
         target = chosen.target or self.device()
         request = None if chosen.compress is None else CompressionRequest.of(chosen.compress, target)
         step: Step = chosen.progress or (lambda what: nullcontext())
-        components = self.components()
+        with reading(self.folder):
+            components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
                  "name": chosen.name, "writer": chosen.writer,
                  "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
@@ -74,9 +77,10 @@ class KindOfComponents(Kind):
                 )
                 gc.collect()  # the models of a component are large, and have cycles
             with step("writing the other files"):
-                self.write_files(work.folder)
-                name = chosen.name or self.folder.resolve().name
-                described = _description(self, components, name, request)
+                name = chosen.name or Path(os.path.realpath(self.folder)).name
+                with reading(self.folder):
+                    self.write_files(work.folder)
+                    described = _description(self, components, name, request)
                 (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
 
 

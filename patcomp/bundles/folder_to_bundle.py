@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import check_folder, object_in, reading
 from patcomp.bundles.kind import Conversion, Kind, check_choices, kinds
 from patcomp.emit.asset import Writer
 from patcomp.language.gguf.folder import is_gguf
@@ -77,12 +77,13 @@ def kind_of(folder: Path, name: str | None = None) -> type[Kind]:
         name: of the kind, if the user chooses it.
 
     Raises:
-        BundleError: there is no such kind, or the folder is of none.
+        BundleError: there is no such kind, or the folder is of none, or has what leads out of it.
     """
     is_file = is_gguf(folder)
     if not is_file and not folder.is_dir():
         what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
         raise BundleError(f"{what}; give the folder of a checkpoint or of a pipeline, or a GGUF file")
+    check_folder(folder)
     if name is not None:
         found = next((each for each in kinds() if each.name == name), None)
         if found is None:
@@ -91,7 +92,8 @@ def kind_of(folder: Path, name: str | None = None) -> type[Kind]:
             raise BundleError(f"{str(folder)!r} is a GGUF file, and bundles of the kind {name!r} hold {found.holds}")
         return found
     config = {} if is_file else _config_of(folder)
-    found = next((each for each in kinds() if each.fits(folder, config)), None)
+    with reading(folder):
+        found = next((each for each in kinds() if each.fits(folder, config)), None)
     if found is None:
         names = config.get("architectures")
         listed = ", ".join(map(str, names)) if isinstance(names, list) else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,7 +11,8 @@ from typing import Any
 import torch
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.room import check_room
+from patcomp.bundle_folders.untrusted import named_class, object_in
 from patcomp.errors import reason_of
 from patcomp.language.agreement import check_names, left_over
 from patcomp.language.folders import check_weight_files
@@ -32,21 +32,17 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         options: further ones of `from_pretrained`.
 
     Raises:
-        BundleError: the library is not installed, or cannot load the model; or the weights are not those of the model:
-            some are missing, left over or of other shapes, or the folder has two sets that differ.
+        BundleError: the library is not installed, has no such class, or cannot load the model; or the weights are not
+            those of the model: some are missing, left over or of other shapes, or the folder has two sets that differ.
     """
-    try:
-        kind = getattr(importlib.import_module(library), name)
-    except ImportError as error:
-        raise BundleError(f'{name} needs {library}; install it with pip install "patcomp[models]"') from error
-    except AttributeError:
-        raise BundleError(f"the installed version of {library} has no class {name}; install a newer one") from None
+    kind = named_class(library, name, "model")
     if library == "transformers":
         check_weight_files(folder, object_in(folder / "config.json"))
         with _quiet():
             return loaded(
                 name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=None, part=part, **options
             )
+    check_room(folder, lambda: kind.from_config(kind.load_config(folder, local_files_only=True)))
     check_sets(folder)
     kept = list(getattr(kind, "_keep_in_fp32_modules", None) or [])
     with _quiet(), _without_kept(kind) if kept else nullcontext():

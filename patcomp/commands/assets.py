@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from patcomp.commands.bundles import inspect_bundle
-from patcomp.commands.common import AsJson, UsageError, print_json
+from patcomp.commands.common import AsJson, UsageError, print_json, tell
 from patcomp.commands.subjects import Subject, assets_of, subject_of
 from patcomp.commands.tables import print_table
 from patcomp.errors import near_names
@@ -54,13 +54,13 @@ def inspect(
 def _print(found: Inspection, shown: int) -> None:
     from patcomp.emit.units import size_text
 
-    print(f"{found.path}: {size_text(found.bytes)}")
+    tell(f"{found.path}: {size_text(found.bytes)}")
     for name, value in sorted(found.metadata.items()):
         for key, each in sorted(value.items()) if isinstance(value, Mapping) else [(name, value)]:
-            print(f"  {key}: {each}")
+            tell(f"  {key}: {each}")
     for name, signature in found.functions.items():
-        print(f"function {name}")
-        print("\n".join(f"  {line}" for line in str(signature).splitlines()))
+        tell(f"function {name}")
+        tell("\n".join(f"  {line}" for line in str(signature).splitlines()))
     if found.composites:
         print_table(["composite", "calls"], [(name, str(count)) for name, count in found.composites.items()])
     print_table(["op", "count"], [(name, str(count)) for name, count in found.ops.items()])

@@ -15,6 +15,7 @@ from patcomp.commands.common import (
     UsageError,
     print_json,
     sizes_in,
+    tell,
 )
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Anything, ModelOptions, converted, load_sources, takes_models
@@ -59,7 +60,7 @@ def audit(
     if json:
         print_json(found.to_dict())
     else:
-        print(found)
+        tell(found)
     if not found.clean:
         sys.exit(ANSWER_IS_NO)
 

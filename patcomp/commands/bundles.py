@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp.commands.common import UsageError, given_options, load_catalogs, print_json, require_transformers, say
+from patcomp.commands.common import (
+    UsageError,
+    given_options,
+    load_catalogs,
+    print_json,
+    require_transformers,
+    say,
+    tell,
+)
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject
@@ -80,7 +88,8 @@ def convert_to_bundle(
     metadata, problems = metadata_in(made), check_bundle(made)
     if not quiet:
         say(f"bundle: {made}")
-    for note in metadata.get("notes", ()):
+    notes = metadata.get("notes")
+    for note in notes if isinstance(notes, list) else ():
         say(f"note: {note}")
     for problem in problems:
         say(f"warning: {problem}")
@@ -139,16 +148,17 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
             "assets": {role: each.to_dict() for role, each in found.items()},
         })  # fmt: skip
         return
-    print(f"{folder}: {metadata.get('kind')}, {size_text(sum(each.bytes for each in found.values()))}")
-    for note in metadata.get("notes", ()):
-        print(f"note: {note}")
+    tell(f"{folder}: {metadata.get('kind')}, {size_text(sum(each.bytes for each in found.values()))}")
+    notes = metadata.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        tell(f"note: {note}")
     print_table(["role", "asset", "size", "ops", "composites"], [_row(role, each) for role, each in found.items()])
     for role, each in found.items():
         for name, signature in each.functions.items():
-            print(f"{role}, function {name}")
-            print("\n".join(f"  {line}" for line in str(signature).splitlines()))
+            tell(f"{role}, function {name}")
+            tell("\n".join(f"  {line}" for line in str(signature).splitlines()))
     for problem in problems:
-        print(f"Apple's Swift package refuses it: {problem}")
+        tell(f"Apple's Swift package refuses it: {problem}")
 
 
 def _row(role: str, found: Inspection) -> tuple[str, ...]:

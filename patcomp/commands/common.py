@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from patcomp.errors import PatcompError
+from patcomp.errors import PatcompError, printable
 
 if TYPE_CHECKING:
     from patcomp.patterns import Rule, RuleSet
@@ -73,6 +73,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard out
 def print_json(data: object) -> None:
     """Print plain data on standard output."""
     print(json.dumps(data, indent=2))
+
+
+def print_text(text: object) -> None:
+    """Print the text of a program on standard output: for other programs as it is, for a terminal `printable`."""
+    print(printable(str(text)) if sys.stdout.isatty() else text)
 
 
 Modules = Annotated[
@@ -187,7 +192,12 @@ def error_console() -> Console:
 
 def say(message: str) -> None:
     """Print a message on standard error."""
-    error_console().print(message, markup=False, highlight=False, soft_wrap=True)
+    error_console().print(printable(message), markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(text: object, *, flush: bool = False) -> None:
+    """Print what may have names of files or of models on standard output, which a terminal must not obey."""
+    print(printable(str(text)), flush=flush)
 
 
 def quiet() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say, write_page
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say, tell, write_page
 from patcomp.commands.models import Anything, ModelOptions, takes_models
 from patcomp.commands.programs import Hashed, program_of
 from patcomp.commands.progress import working
@@ -57,6 +57,6 @@ def diff(
     if json:
         print_json({"same": not found, **asdict(found)})
     else:
-        print(found)
+        tell(found)
     if found:
         sys.exit(ANSWER_IS_NO)

@@ -31,6 +31,7 @@ from patcomp.commands.common import (
     given_options,
     load_catalogs,
     print_json,
+    print_text,
     say,
     sizes_in,
 )
@@ -223,7 +224,7 @@ def convert(
             check.of(None)
     passed, verification = check is None or check.passed, None if check is None else check.result
     if text == STANDARD_OUTPUT:
-        print(program)
+        print_text(program)
     elif text is not None:
         text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(f"{program}\n")

@@ -18,6 +18,7 @@ from patcomp.commands.common import (
     load_catalogs,
     require_transformers,
     say,
+    tell,
 )
 from patcomp.commands.progress import working
 
@@ -178,6 +179,6 @@ def generate(
         raise UsageError("--draft and --own-draft exclude each other")
     found = Bundle(bundle)
     made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft)
-    print(found.decoded(made.tokens))
+    tell(found.decoded(made.tokens))
     if own_draft or draft is not None:
         say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")

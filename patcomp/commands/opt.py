@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, error_console, rules_with
+from patcomp.commands.common import Catalogs, UsageError, error_console, print_text, rules_with
 from patcomp.commands.subjects import Subject, asset_in, subject_of
 from patcomp.commands.tables import show
 from patcomp.errors import PatcompError, RuleError, StageError
@@ -67,7 +67,7 @@ def opt(
     if timing:
         show(table, error_console())
     if not diff:
-        print(text)
+        print_text(text)
 
 
 def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.assets import Entrypoint
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, print_json, sizes_in
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, print_json, sizes_in, tell
 from patcomp.commands.convert import target_of
 from patcomp.commands.models import Model, ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.progress import working
@@ -49,6 +49,6 @@ def prove(
     if json:
         print_json(proof.to_dict())
     else:
-        print(proof)
+        tell(proof)
     if not proof:
         sys.exit(ANSWER_IS_NO)

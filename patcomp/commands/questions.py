@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from patcomp.commands.common import ANSWER_IS_NO, quiet
+from patcomp.commands.common import ANSWER_IS_NO, quiet, tell
 from patcomp.commands.models import Anything, Model, ModelOptions, convert_model, takes_models
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
@@ -39,13 +39,13 @@ def explain(
     Of an asset or a text, only the lines are known.
     """
     if subject_of(model, "explain", (*MODELS, *CONVERTED)) in MODELS:
-        print(convert_model(model, "explain", options).explain(what))
+        tell(convert_model(model, "explain", options).explain(what))
         return
     from patcomp.commands.programs import program_of
     from patcomp.patterns import RuleSet
     from patcomp.questions.programs import explain as explained
 
-    print(explained(program_of(model, "explain", options)[0], RuleSet(()), what))
+    tell(explained(program_of(model, "explain", options)[0], RuleSet(()), what))
 
 
 @takes_models
@@ -59,4 +59,4 @@ def why_not(
 
     An asset does not have the stages in which rules match, so only models are taken.
     """
-    print(convert_model(model, "why-not", options).why_not(rule))
+    tell(convert_model(model, "why-not", options).why_not(rule))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
-from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say
+from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
 from patcomp.commands.language import generate
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.progress import working
@@ -204,7 +204,7 @@ def _show(parts: Mapping[str, _Described], as_json: bool) -> None:
         return
     for role, described in parts.items():
         if role:
-            print(role)
+            tell(role)
         rows = [[_cell(each) for each in row.values()] for rows in described.values() for row in rows]
         print_table(["output", "type", "min", "max", "mean", "NaN"], rows)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import AsJson, print_json, require_transformers
+from patcomp.commands.common import AsJson, print_json, require_transformers, tell
 
 
 def transcribe(
@@ -27,4 +27,4 @@ def transcribe(
     if json:
         print_json({"text": made.text, "tokens": made.tokens})
     else:
-        print(made.text)
+        tell(made.text)

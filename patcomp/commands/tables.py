@@ -11,7 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.protocol import rich_cast
+from rich.segment import Segment, Segments
 from rich.table import Column, Table
+
+from patcomp.errors import printable
 
 if TYPE_CHECKING:
     from patcomp.emit.program import AIProgram
@@ -40,8 +43,11 @@ def show(shown: Any, console: Console | None = None) -> None:
         console.width = _ANY  # a pipe or a file has no width to fit
     for part in shown.renderables if isinstance(shown := rich_cast(shown), Group) else [shown]:
         if isinstance(part, Table):
-            console.print(fitted(part, console), markup=False)
+            segments = console.render(fitted(part, console), console.options.update(markup=False))
+            seen = (Segment(printable(each.text), each.style, each.control) for each in segments)
+            console.print(Segments(seen), end="")
         else:
+            part = printable(part) if isinstance(part, str) else part
             console.print(part, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, UsageError, load_catalogs, print_json, say, sizes_in
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    AsJson,
+    Fix,
+    UsageError,
+    load_catalogs,
+    print_json,
+    say,
+    sizes_in,
+    tell,
+)
 from patcomp.commands.exporting import Source
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.programs import Hashed, hashed
@@ -79,7 +89,7 @@ def verify(
         print_json(plain if len(plain) > 1 else next(iter(plain.values())))
     for where, each in results.items() if not json else ():
         if len(results) > 1:
-            print(where)
+            tell(where)
         show(each)
     if note:
         say(note)

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import UsageError, check_page, counted, load_catalogs, quiet, run_file, say, write_page
+from patcomp.commands.common import (
+    UsageError,
+    check_page,
+    counted,
+    load_catalogs,
+    quiet,
+    run_file,
+    say,
+    tell,
+    write_page,
+)
 from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources, takes_models
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -50,13 +60,13 @@ def watch_rules(
         check_page(html)
     watch = Watch(file, model, options, rule or (), html)
     if once:
-        print(watch.answer())
+        tell(watch.answer())
         return
     with suppress(KeyboardInterrupt):
         for _ in changes(watch.files, pause):
             say(f"{file} on {model}")
             try:
-                print(watch.answer(), flush=True)
+                tell(watch.answer(), flush=True)
             except (PatcompError, LookupError, OSError, ValueError) as error:
                 say(f"error: {error}")
             say(f"watching {', '.join(map(str, watch.files))}; Ctrl-C ends")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from patcomp.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -19,4 +21,4 @@ def text_of(*tables: Table) -> str:
     for table in tables:
         table.box = ASCII2
         console.print(table, markup=False)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    return printable("\n".join(line.rstrip() for line in stream.getvalue().split("\n")).rstrip("\n"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.tokenizers import tokenizing
 from patcomp.errors import ConversionWarning
 from patcomp.language.dynamic_form import TOTAL
 from patcomp.language.errors import LanguageModelError
@@ -22,7 +23,7 @@ def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | 
         return []
     if isinstance(check, str) and tokenizer is None:
         raise LanguageModelError("check= is a text, and the bundle has no tokenizer; give token ids")
-    prompt = [int(token) for token in (tokenizer(check)["input_ids"] if isinstance(check, str) else check)]
+    prompt = _split(check, "check=", tokenizer) if isinstance(check, str) else [int(token) for token in check]
     if not prompt or (context is not None and len(prompt) > context):
         raise LanguageModelError(f"check= is a prompt of {len(prompt)} tokens; it must be of 1 to {context or 'all'}")
     return prompt
@@ -40,8 +41,12 @@ def tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
         raise LanguageModelError("calibrate= is a text, and the bundle has no tokenizer; give token ids")
     if not Path(text).is_file():
         raise LanguageModelError(f"there is no text at {str(text)!r}")
-    found = tokenizer(Path(text).read_text(errors="replace"), add_special_tokens=False)
-    return [int(token) for token in found["input_ids"]]
+    return _split(Path(text).read_text(errors="replace"), str(text), tokenizer, add_special_tokens=False)
+
+
+def _split(text: str, called: str, tokenizer: Any, **options: bool) -> list[int]:
+    with tokenizing(f"the tokenizer cannot split the text of {called}", LanguageModelError):
+        return [int(token) for token in tokenizer(text, **options)["input_ids"]]
 
 
 _LIMITS = (

@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from patcomp.bundle_folders.json_files import metadata_in
+from patcomp.bundle_folders.tokenizers import tokenizing
+from patcomp.bundle_folders.untrusted import check_file
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
 from patcomp.language.contract import DRAFT, EMBEDDING, FIRST_LENGTH, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
@@ -112,7 +114,7 @@ class Bundle:
         if images and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
         text = placed(prompt, vision) if isinstance(prompt, str) else ""
-        tokens = self._tokenizer().encode(text).ids if isinstance(prompt, str) else list(prompt)
+        tokens = self._split(text) if isinstance(prompt, str) else list(prompt)
         limit = self._limit
         if prompt and not tokens:
             raise LanguageModelError(
@@ -271,8 +273,13 @@ class Bundle:
         """
         if not file.is_file():
             raise LanguageModelError(f"there is no text at {str(file)!r}")
-        found = self._tokenizer().encode(file.read_text(errors="replace"), add_special_tokens=False)
-        return list(found.ids)
+        return self._split(file.read_text(errors="replace"), add_special_tokens=False)
+
+    def _split(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text."""
+        tokenizer = self._tokenizer()
+        with tokenizing(f"the tokenizer of {str(self.path)!r} cannot split the text", LanguageModelError):
+            return list(tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
@@ -280,7 +287,9 @@ class Bundle:
         file = self.path / _TOKENIZER
         if not file.is_file():
             raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
-        return Tokenizer.from_file(str(file))
+        check_file(file, LanguageModelError)
+        with tokenizing(f"tokenizers cannot read {str(file)!r}", LanguageModelError):
+            return Tokenizer.from_file(str(file))
 
 
 def _opened(path: Path, opened: ExitStack) -> Asset:

@@ -10,7 +10,8 @@ from typing import Any
 from patcomp.bundle_folders.contract import general_problems, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
-from patcomp.bundle_folders.json_files import metadata_in, object_in
+from patcomp.bundle_folders.json_files import metadata_in
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.emit.asset import load
 from patcomp.errors import AssetError, Problem, reason_of
 from patcomp.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from patcomp import AIProgram
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import metadata_in
 from patcomp.bundle_folders.unfinished import unfinished
+from patcomp.bundle_folders.untrusted import copied, object_in
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
 from patcomp.emit.compressed import Plan
@@ -183,10 +183,8 @@ class _Opened:
         source, described = self.bundle.path, dict(self.described)
         with unfinished(place, uuid4().hex) as work:
             for each in source.iterdir():
-                if each.is_dir() and each.suffix != ".aimodel":
-                    shutil.copytree(each, work.folder / each.name)
-                elif each.name == TABLE_FILE:
-                    shutil.copy2(each, work.folder / each.name)
+                if (each.is_dir() and each.suffix != ".aimodel") or each.name == TABLE_FILE:
+                    copied(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
             described["compression"] = request.text
@@ -214,7 +212,7 @@ def _warn_of_others(program: AIProgram) -> None:
 
 def _metadata(asset: Path) -> AssetMetadata:
     """What an asset says about itself."""
-    found = json.loads((asset / "metadata.json").read_text())
+    found = object_in(asset / "metadata.json")
     own = {
         key: value for key, value in found.get("creatorDefinedMetadata", {}).items() if not key.startswith("patcomp.")
     }

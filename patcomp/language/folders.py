@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import bytes_of, inside, object_in, tensors_in
 from patcomp.errors import reason_of
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.formats import format_of
@@ -81,10 +80,7 @@ def _read_object(file: Path) -> dict[str, Any]:
     Raises:
         LanguageModelError: it holds something else.
     """
-    try:
-        return object_in(file)
-    except BundleError as error:
-        raise LanguageModelError(str(error)) from None
+    return object_in(file, LanguageModelError)
 
 
 # ---- weights ----------------------------------------------------------------------------------------
@@ -105,9 +101,12 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
         LanguageModelError: a file is missing, or no file is in safetensors.
     """
     if (config.get("quantization_config") or {}).get("quant_method") == "gguf":
-        return sorted(folder.glob("*.gguf"))[:1]
+        if not (found := sorted(folder.glob("*.gguf"))):
+            raise LanguageModelError(f"{str(folder)!r} lacks the GGUF file that its config.json speaks of")
+        return found[:1]
     stored = config.get("transformers_weights")
-    single = folder / (stored if isinstance(stored, str) else "model.safetensors")
+    named = stored if isinstance(stored, str) else "model.safetensors"
+    single = inside(folder, named, "transformers_weights of config.json", LanguageModelError)
     index = single if single.name.endswith(".index.json") else folder / "model.safetensors.index.json"
     if single != index and single.is_file():
         return [single]
@@ -116,12 +115,13 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
         if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
             raise LanguageModelError(f"{str(index)!r} has no weight_map, the table of the files that hold each weight")
         names = sorted(set(places.values()))
-        if missing := [name for name in names if not (folder / name).is_file()]:
+        files = [inside(folder, name, f"a file that {index.name} names", LanguageModelError) for name in names]
+        if missing := [name for name, file in zip(names, files, strict=True) if not file.is_file()]:
             raise LanguageModelError(
                 f"{str(folder)!r} lacks {len(missing)} of the files of weights that {index.name} names: "
                 f"{', '.join(missing[:3])}"
             )
-        return [folder / name for name in names]
+        return files
     if "pretrained_cfg" in config and (found := sorted(folder.glob("*.safetensors"))):
         return found[:1]
     for path in sorted(folder.iterdir()):
@@ -145,18 +145,17 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     Raises:
         LanguageModelError: one is missing, damaged or cut off, or there are two sets that differ.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     files = weight_files(folder, config)
     for file in files:
         if file.suffix == ".gguf":
             continue  # its header was read, with the size of each tensor
         try:
-            with safe_open(file, "pt"):
+            with tensors_in(file):
                 pass
         except (SafetensorError, OSError) as error:
-            with file.open("rb") as start:
-                pointer = start.read(32).startswith(b"version https://git-lfs")
+            pointer = bytes_of(file, 32).startswith(b"version https://git-lfs")
             reason = "it is a pointer of Git LFS; `git lfs pull` fetches the file" if pointer else reason_of(error)
             raise LanguageModelError(f"{str(file)!r} is not a whole file of safetensors: {reason}") from None
     if files[:1] and files[0].suffix == ".safetensors":
@@ -192,7 +191,8 @@ _NAMELESS = "a model without a name"
 def class_name(config: dict[str, Any]) -> str:
     """The class of the model in a folder, or `_NAMELESS` if the configuration does not say it."""
     names = config.get("architectures")
-    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else _NAMELESS
+    name = names[0] if isinstance(names, list) and names else None
+    return name if isinstance(name, str) and name.isidentifier() else _NAMELESS
 
 
 def _type_of(config: dict[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from patcomp.bundle_folders.untrusted import check_folder
 from patcomp.errors import reason_of
 from patcomp.hub import is_hub_id
 from patcomp.language.errors import LanguageModelError
@@ -27,15 +29,19 @@ class Checkpoint:
 def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Checkpoint:
     """The checkpoint of a folder's path; an id of the hub is downloaded into the cache of `huggingface_hub`.
 
+    The folder is checked, because it may be a stranger's.
+
     Args:
         given: a path or an id, `owner/name`.
         trust_remote_code: whether to download Python files, too.
 
     Raises:
-        LanguageModelError: the hub cannot be reached, or has no such checkpoint.
+        LanguageModelError: the hub cannot be reached, or has no such checkpoint; or the folder has what leads out of
+            it.
     """
     if not is_hub_id(given):
-        return Checkpoint(Path(given), Path(given).resolve().name, str(Path(given)))
+        check_folder(Path(given), LanguageModelError)
+        return Checkpoint(Path(given), Path(os.path.realpath(given)).name, str(Path(given)))
     from huggingface_hub import snapshot_download
 
     identifier = str(given)
@@ -46,4 +52,5 @@ def checkpoint_of(given: str | Path, *, trust_remote_code: bool = False) -> Chec
             f"there is no folder {identifier!r}, and the hub does not give a checkpoint of this id: "
             f"{reason_of(error)}; give the folder of a checkpoint that was downloaded elsewhere"
         ) from error
+    check_folder(Path(folder), LanguageModelError)
     return Checkpoint(Path(folder), identifier.rpartition("/")[2], identifier)

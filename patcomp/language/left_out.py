@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.untrusted import tensors_in
 from patcomp.language.quantized.formats.base import Format
 
 _FORESEEING = re.compile(r"(?:^|\.)mtp[._]")
@@ -73,11 +74,9 @@ def names_in(files: Sequence[Path], form: Format | None) -> list[str]:
     """
     if form is not None:
         return list(form.weights(files))
-    from safetensors import safe_open
-
     found: list[str] = []
     for file in files:
-        with safe_open(file, "pt") as weights:
+        with tensors_in(file) as weights:
             found += weights.keys()
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from patcomp.bundle_folders.room import check_room
+from patcomp.bundle_folders.untrusted import object_in, tensors_in
 from patcomp.errors import reason_of
 from patcomp.language.agreement import STRICT, Allowed, check_names, left_over, listed, say_untied, wrapper_of
 from patcomp.language.errors import LanguageModelError
@@ -111,7 +112,8 @@ def loaded(
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
             or too large for the type.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = object_in(folder / "config.json", LanguageModelError)
+    check_room(folder, lambda: _by_configuration(loader_of(auto), folder, trust_remote_code), LanguageModelError)
     if (form := format_of(folder, config)) is not None:
         if allowed not in (None, STRICT):
             raise LanguageModelError(
@@ -170,13 +172,20 @@ def loaded(
 
 def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
     """The model of a folder without its weights."""
+    return without_weights(lambda: _by_configuration(auto, folder, trust_remote_code, dtype=dtype).eval())
+
+
+def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, **options: Any) -> Any:
+    """A model of plain floats by the configuration of a folder."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     _without_kernels(config)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
-    return without_weights(lambda: auto.from_config(config, trust_remote_code=trust_remote_code, dtype=dtype).eval())
+    if not hasattr(auto, "from_config"):  # a class of models, and none that finds one
+        return auto._from_config(config, **options)
+    return auto.from_config(config, trust_remote_code=trust_remote_code, **options)
 
 
 def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
@@ -252,11 +261,9 @@ _STORED = {"float16": "F16", "bfloat16": "BF16", "float32": "F32"}
 
 def _stored_types(files: Iterable[Path]) -> set[str]:
     """The types of the weights in files."""
-    from safetensors import safe_open
-
     found = set()
     for file in files:
-        with safe_open(file, "pt") as weights:
+        with tensors_in(file) as weights:
             found |= {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
     return found
 

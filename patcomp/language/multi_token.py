@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from patcomp.bundle_folders.untrusted import tensors_in
 from patcomp.errors import reason_of
 from patcomp.language.contract import HIDDEN
 from patcomp.language.decoder import Decoder, NewTokens
@@ -48,9 +49,7 @@ class Floats(Format):
         return None
 
     def weights(self, files: Sequence[Path]) -> Weights:
-        from safetensors import safe_open
-
-        opened = {file: safe_open(file, "pt") for file in files}
+        opened = {file: tensors_in(file) for file in files}
         return {name: partial(each.get_tensor, name) for each in opened.values() for name in each.keys()}  # noqa: SIM118
 
 

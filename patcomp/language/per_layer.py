@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from patcomp.bundle_folders.untrusted import bytes_of, inside
 from patcomp.emit.asset import as_array
 from patcomp.language.contract import PER_LAYER, TABLE_FILE
 from patcomp.language.decoder import Decoder, NewTokens
@@ -137,6 +138,7 @@ def _in_table(tokens: np.ndarray, rows: int) -> np.ndarray:
 # ---- the file -----------------------------------------------------------------------------------------
 
 _TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
+_NAMES = ("float16", "bfloat16", "float32")
 _CHUNK = 1 << 26
 """How many bytes are written at once."""
 
@@ -174,15 +176,18 @@ class Table:
     def __init__(self, folder: Path, described: Mapping[str, Any]):
         import ml_dtypes
 
-        file = folder / str(described["file"])
-        shape = int(described["rows"]), int(described["width"])
-        name = str(described["dtype"])
+        file = inside(folder, described["file"], "the file of a table of metadata.json", LanguageModelError)
+        shape, name = (described["rows"], described["width"]), described["dtype"]
+        if not all(isinstance(each, int) and each > 0 for each in shape) or name not in _NAMES:
+            raise LanguageModelError(
+                f"metadata.json describes a table of {shape[0]!r} x {shape[1]!r} of {name!r}; it must have numbers "
+                f"and one of {', '.join(_NAMES)}"
+            )
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = shape[0] * shape[1] * dtype.itemsize
         if not file.is_file():
             raise LanguageModelError(f"the bundle has no {file.name}, the table of its per-layer embeddings")
-        with file.open("rb") as opened:
-            start = 8 + int.from_bytes(opened.read(8), "little")
+        start = 8 + int.from_bytes(bytes_of(file, 8), "little")
         if file.stat().st_size != start + size:
             raise LanguageModelError(
                 f"{str(file)!r} has {file.stat().st_size} bytes, and a table of {shape[0]} x {shape[1]} of {name} has "

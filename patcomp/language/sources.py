@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.language.agreement import Allowed
@@ -145,7 +145,7 @@ def _notes_on_weights(source: Source, model: Any, *, expand: bool, takes_head: b
 def stored_in(source: Source, *, expand: bool) -> tuple[Format | None, list[Path]]:
     """How the weights of a checkpoint's folder are stored, if they are in few bits, and their files."""
     assert source.folder is not None
-    config = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    config = object_in(source.folder / "config.json", LanguageModelError)
     form = source.form.expanding() if source.form is not None and expand else source.form
     return form, weight_files(source.folder, config)
 

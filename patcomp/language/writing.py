@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +11,8 @@ from typing import Any
 
 from patcomp.bundle_folders.contract import VERSION
 from patcomp.bundle_folders.json_files import compilation
-from patcomp.errors import reason_of
+from patcomp.bundle_folders.tokenizers import check_ids, tokenizing
+from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.contract import LANGUAGE, MAIN, STOPS
 from patcomp.language.errors import LanguageModelError
 
@@ -70,12 +72,10 @@ def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
 
     if not any(any(source.glob(pattern)) for pattern in _VOCABULARIES):
         raise LanguageModelError(f"{str(source)!r} has no tokenizer; {_NO_TOKENIZER}")
-    try:
+    said = f"transformers cannot load the tokenizer of {str(source)!r}"
+    check_ids(source, LanguageModelError)
+    with tokenizing(said, LanguageModelError, _NO_TOKENIZER):
         return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # its files and its code can make transformers raise anything
-        raise LanguageModelError(
-            f"transformers cannot load the tokenizer of {str(source)!r}: {reason_of(error)}; {_NO_TOKENIZER}"
-        ) from error
 
 
 def _write_tokenizer(folder: Path, tokenizer: Any) -> None:
@@ -93,7 +93,15 @@ def card(source: Path | None) -> dict[str, str]:
         return {}
     from huggingface_hub import ModelCard
 
-    data = ModelCard.load(card).data.to_dict()
+    try:
+        data = ModelCard.load(card).data.to_dict()
+    except Exception as error:  # its text can make the parser raise anything
+        warnings.warn(
+            f"{str(card)!r} cannot be read, so author and licence are left out: {reason_of(error)}",
+            ConversionWarning,
+            stacklevel=3,
+        )
+        return {}
     found = {"author": data.get("author"), "license": data.get("license_name") or data.get("license")}
     return {key: str(value) for key, value in found.items() if value}
 

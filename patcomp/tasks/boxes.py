@@ -65,7 +65,7 @@ def boxes(model: Any, folder: Path) -> list[Entry]:
     """
     (entry,) = detection(model, folder)
     try:
-        processor: Any = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        processor: Any = AutoImageProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, ImportError) as error:
         raise PatcompError(
             f"{str(folder)!r} has no image processor, which says what scores are ({str(error).splitlines()[0]}); save "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import PatcompError
 
 LENGTH = 16
@@ -103,7 +103,7 @@ def image(model: Any, folder: Path) -> Tensor:
     inner = getattr(config, "backbone_config", None) or config
     size = getattr(config, "image_size", None) or getattr(inner, "image_size", None)
     if size is None and (folder / "preprocessor_config.json").is_file():
-        found = json.loads((folder / "preprocessor_config.json").read_text())
+        found = object_in(folder / "preprocessor_config.json")
         size = found.get("crop_size") or found.get("size")
     if isinstance(size, dict):
         size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")

@@ -10,7 +10,6 @@ no, as Qwen3-Reranker; the head then is the difference of the two words' rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
 
+from patcomp.bundle_folders.tokenizers import tokenizing
+from patcomp.bundle_folders.untrusted import inside, object_in, tensors_in, value_in
 from patcomp.errors import PatcompError, reason_of
 from patcomp.tasks.entries import LENGTH, Entry, texts
 
@@ -110,8 +111,7 @@ def embedding(model: Any, folder: Path) -> list[Entry]:
             "sentence-transformers saves it"
         )
     pooling, after = None, list[nn.Module]()
-    for module in _read(file):
-        kind, place = str(module.get("type", "")).rpartition(".")[2], folder / str(module.get("path", ""))
+    for kind, place in _modules(file):
         if kind == "Transformer" and pooling is None:
             continue
         if kind == "Pooling" and pooling is None:
@@ -164,13 +164,15 @@ def _activation(name: object, file: Path) -> nn.Module:
 def _dense(config: dict[str, Any], place: Path) -> list[nn.Module]:
     """A linear layer and its activation; it computes in float32, as the pooling."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    layer = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
     try:
-        weights = load_file(place / "model.safetensors")
-        layer.load_state_dict({name.removeprefix("linear."): value.float() for name, value in weights.items()})
-    except (SafetensorError, OSError, RuntimeError) as error:
+        with torch.device("meta"):  # the configuration alone takes no memory
+            layer = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
+        weights = tensors_in(place / "model.safetensors")
+        names = list(weights.keys())
+        held = {name.removeprefix("linear."): weights.get_tensor(name).float() for name in names}
+        layer.load_state_dict(held, assign=True)
+    except (SafetensorError, OSError, RuntimeError, LookupError, TypeError) as error:
         raise PatcompError(f"{str(place)!r} has no weights of its dense layer: {reason_of(error)}") from error
     return [layer, _activation(config.get("activation_function", "Tanh"), place / "config.json")]
 
@@ -249,15 +251,18 @@ def rerank(model: Any, folder: Path) -> list[Entry]:
 def _answers(folder: Path) -> tuple[int, int]:
     """The tokens of yes and no: those of sentence-transformers' file, or the words of the tokenizer."""
     if (folder / "modules.json").is_file():
-        for module in _read(folder / "modules.json"):
-            file = folder / str(module.get("path", "")) / "config.json"
-            config = _read(file) if module.get("path") and file.is_file() else {}
+        for _, place in _modules(folder / "modules.json"):
+            config = _read(place / "config.json") if place != folder and (place / "config.json").is_file() else {}
             if "true_token_id" in config:
-                return int(config["true_token_id"]), int(config["false_token_id"])
+                yes, no = (config.get(key) for key in ("true_token_id", "false_token_id"))
+                if not isinstance(yes, int) or not isinstance(no, int) or min(yes, no) < 0:
+                    raise PatcompError(f"{str(place)!r} has no two tokens for yes and no: {yes!r} and {no!r}")
+                return yes, no
     from tokenizers import Tokenizer
 
     file = folder / "tokenizer.json"
-    words = Tokenizer.from_file(str(file)) if file.is_file() else None
+    with tokenizing(f"tokenizers cannot read {str(file)!r}"):
+        words = Tokenizer.from_file(str(file)) if file.is_file() else None
     yes, no = (words.token_to_id(word) if words is not None else None for word in ("yes", "no"))
     if yes is None or no is None:
         raise PatcompError(
@@ -273,6 +278,8 @@ def _entry(module: nn.Module, model: Any, folder: Path, output: str) -> Entry:
     longest = getattr(model.config, "max_position_embeddings", None) or 512
     told = folder / "sentence_bert_config.json"
     longest = (_read(told).get("max_seq_length") if told.is_file() else None) or longest
+    if not isinstance(longest, int) or not 2 < longest < 1 << 31:
+        raise PatcompError(f"{str(folder)!r} takes texts of {longest!r} tokens, and must take a number above 2")
     length = Dim("length", min=2, max=longest)
     inputs = texts(model, min(LENGTH, longest))
     return Entry("main", module.eval(), inputs, (output,), {name: {1: length} for name in inputs})
@@ -283,13 +290,29 @@ def _no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
 
 
-def _read(file: Path) -> Any:
-    """The content of a JSON file.
+def _read(file: Path) -> dict[str, Any]:
+    """The object in a JSON file.
 
     Raises:
-        PatcompError: it is missing, or is not JSON.
+        PatcompError: it is missing, or holds something else.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PatcompError(f"{str(file)!r} is missing or is not JSON: {reason_of(error)}") from error
+        return object_in(file)
+    except OSError as error:
+        raise PatcompError(f"{str(file)!r} is missing: {reason_of(error)}") from error
+
+
+def _modules(file: Path) -> list[tuple[str, Path]]:
+    """The kinds and folders of the modules that `modules.json` lists.
+
+    Raises:
+        PatcompError: it holds something else, or a folder elsewhere.
+    """
+    listed = value_in(file)
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise PatcompError(f"{str(file)!r} must hold a list of modules")
+    return [
+        (str(each.get("type", "")).rpartition(".")[2],
+         inside(file.parent, each["path"], f"a path of {str(file)!r}") if each.get("path") else file.parent)
+        for each in listed
+    ]  # fmt: skip

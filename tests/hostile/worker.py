@@ -22,7 +22,7 @@ from tests.hostile.payloads import MARK
 
 ROOM = 3 * 2**30
 """Bytes of address space beyond what a worker has after it is prepared."""
-TARGETS = ("texts", "programs", "archives", "assets", "stored", "catalogs")
+TARGETS = ("texts", "programs", "archives", "assets", "stored", "catalogs", "folders")
 
 
 def drawn(target: str, seed: int, number: int, prepared: Any) -> Case:

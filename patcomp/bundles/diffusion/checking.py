@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.bundle_folders.contract import function_of, problem
 from patcomp.bundle_folders.interfaces import Function
-from patcomp.bundles.diffusion.variant import Variant
+from patcomp.bundles.diffusion.variant import Variant, is_tokenizer
 from patcomp.bundles.diffusion.variants import VARIANTS, variant_of
 from patcomp.errors import Problem
 
@@ -77,9 +77,13 @@ def record_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if variant is None or variant.type != block.get("type", variant.type):
         return [problem(f"diffusers.pipeline is {record['pipeline']!r}, and diffusion.type {block.get('type')!r}")]
     parts = (*variant.parts, *variant.further_parts(block), "vae")
+    if wrong := [name for name in wanted[1:] if not isinstance(record[name], Mapping)]:
+        return [problem(f"diffusers.{name} is no object") for name in wrong]
     found = [problem(f"diffusers.models has no {part}") for part in parts if part not in record["models"]]
+    found += [problem(f"diffusers.models.{part} must have library, class and config")
+              for part, model in record["models"].items() if not _is_model(model)]  # fmt: skip
     found += [problem(f"there is no folder {name}, which diffusers.tokenizers names") for name in record["tokenizers"]
-              if not (bundle / name).is_dir()]  # fmt: skip
+              if not is_tokenizer(name) or not (bundle / name).is_dir()]  # fmt: skip
     if found:
         return found
     config = record["models"]["vae"].get("config", {})
@@ -89,6 +93,13 @@ def record_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
                 problem(f"diffusion.{own} is {block[own]}, and the autoencoder's {name} is {config.get(name)}")
             )
     return found
+
+
+def _is_model(model: object) -> bool:
+    """Whether an entry of the record says a class and its configuration."""
+    return isinstance(model, Mapping) and {"library", "class", "config"} <= model.keys() and (
+        isinstance(model["config"], Mapping)
+    )  # fmt: skip
 
 
 def _is_there(part: str, assets: Mapping[str, str]) -> bool:

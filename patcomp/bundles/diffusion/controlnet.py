@@ -36,8 +36,7 @@ class StableDiffusionControlNet(StableDiffusion):
     def _unet(self, model: Any) -> Any:
         from patcomp.bundles.loading import model_of
 
-        library, name = self.index["controlnet"]
-        network = model_of(self.folder / "controlnet", library, name, self.dtype)
+        network = model_of(self.folder / "controlnet", *self.class_of("controlnet"), self.dtype)
         _, inputs, outputs = super()._unet(model)
         return modules.ControlledUnet(model, network), inputs, outputs
 

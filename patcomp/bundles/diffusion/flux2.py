@@ -12,6 +12,7 @@ from torch import Tensor
 
 from patcomp.bundle_folders.contract import FLOATS, Interface
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.untrusted import array_in
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
 from patcomp.bundles.diffusion.variant import Make, Variant, drawn, half_mask, tables_like, text
@@ -113,12 +114,12 @@ class Flux2Klein(Variant):
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
-        return {name: torch.from_numpy(np.load(bundle / file)) for file, name in SIDECARS.items()}
+        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in SIDECARS.items()}
 
     def write_files(self, bundle: Path) -> None:
         from patcomp.bundles.loading import model_of
 
-        norm = model_of(self.folder / "vae", "diffusers", self.index["vae"][1], "float32").bn
+        norm = model_of(self.folder / "vae", *self.class_of("vae"), "float32").bn
         for file, name in SIDECARS.items():
             np.save(bundle / file, getattr(norm, name).numpy().astype(np.float32))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from patcomp.bundle_folders.contract import general_problems
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.json_files import metadata_in
+from patcomp.bundle_folders.tokenizers import check_ids, tokenizing
+from patcomp.bundle_folders.untrusted import inside, named_class, reading
 from patcomp.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
 from patcomp.bundles.diffusion.stand_ins import (
     Autoencoder,
@@ -72,7 +74,10 @@ def generate_image(
     kind = metadata.get("kind")
     if kind not in ("diffusion", "diffusion_for_other_hosts"):
         raise BundleError(f"{str(folder)!r} is of the kind {kind!r}; images are made by bundles of the kind diffusion")
-    wrong = contract_problems(folder, metadata, for_swift=kind == "diffusion") or record_problems(folder, metadata)
+    with reading(folder):
+        wrong = general_problems(folder, metadata) or contract_problems(
+            folder, metadata, for_swift=kind == "diffusion"
+        ) or record_problems(folder, metadata)  # fmt: skip
     if wrong:
         raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
     if "diffusers" not in metadata:
@@ -127,46 +132,52 @@ def _image(variant: type[Variant], image: np.ndarray | None, size: int, pipeline
 @contextmanager
 def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterator[Any]:
     """The pipeline of a bundle, until its assets are closed."""
-    import diffusers
-
     record = metadata["diffusers"]
-    kind = getattr(diffusers, record["pipeline"], None)
-    if kind is None:
-        raise BundleError(f"the installed version of diffusers has no class {record['pipeline']}; install a newer one")
+    kind = named_class("diffusers", record["pipeline"], "pipeline")
     assets = {role: load(folder / file) for role, file in metadata["assets"].items()}
     try:
-        functions = {role: Function(role, asset.described(), asset.run) for role, asset in assets.items()
-                     if not role.startswith("vae_encoder")}  # fmt: skip
-        found: dict[str, Any] = {
-            part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
-        }  # fmt: skip
-        for name, tokenizer in record["tokenizers"].items():
-            made = getattr(importlib.import_module("transformers"), tokenizer).from_pretrained(folder / name)
-            asset = functions[name.replace("tokenizer", "text_encoder")].description
-            length = asset.input_descriptor(next(iter(asset.input_names))).shape[-1]
-            made.model_max_length = min(made.model_max_length, length)  # the folder need not say it
-            found[name] = made
-        scheduler = record["scheduler"]
-        found["scheduler"] = _scheduler(scheduler["class"], scheduler["config"])
-        found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
-        taken = inspect.signature(kind.__init__).parameters
-        lacking = [name for name, each in taken.items() if name != "self" and name not in found
-                   and each.default is inspect.Parameter.empty]  # fmt: skip
-        found |= dict.fromkeys(lacking)  # models that are left out
-        pipeline = kind(**{name: value for name, value in found.items() if name in taken})
-        pipeline.set_progress_bar_config(disable=True)
+        with reading(folder):
+            pipeline = _made(kind, folder, record, assets, tiled)
         yield pipeline
     finally:
         for asset in assets.values():
             asset.close()
 
 
-def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
-    import diffusers
+def _made(kind: Any, folder: Path, record: Mapping[str, Any], assets: Mapping[str, Any], tiled: bool) -> Any:
+    """A pipeline of diffusers with assets in the place of models."""
+    functions = {role: Function(role, asset.described(), asset.run) for role, asset in assets.items()
+                 if not role.startswith("vae_encoder")}  # fmt: skip
+    found: dict[str, Any] = {
+        part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
+    }  # fmt: skip
+    for name, tokenizer in record["tokenizers"].items():
+        place = inside(folder, name, "a tokenizer of metadata.json")
+        made = _tokenizer(place, named_class("transformers", tokenizer, "tokenizer"))
+        asset = functions[name.replace("tokenizer", "text_encoder")].description
+        length = asset.input_descriptor(next(iter(asset.input_names))).shape[-1]
+        made.model_max_length = min(made.model_max_length, length)  # the folder need not say it
+        found[name] = made
+    scheduler = record["scheduler"]
+    found["scheduler"] = _scheduler(scheduler["class"], scheduler["config"])
+    found |= {**record["settings"], "requires_safety_checker": False}  # assets are not checked
+    taken = inspect.signature(kind.__init__).parameters
+    lacking = [name for name, each in taken.items() if name != "self" and name not in found
+               and each.default is inspect.Parameter.empty]  # fmt: skip
+    found |= dict.fromkeys(lacking)  # models that are left out
+    pipeline = kind(**{name: value for name, value in found.items() if name in taken})
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
 
-    kind = getattr(diffusers, name, None)
-    if kind is None:
-        raise BundleError(f"the installed version of diffusers has no class {name}; install a newer one")
+
+def _tokenizer(place: Path, kind: Any) -> Any:
+    check_ids(place)
+    with tokenizing(f"transformers cannot load the tokenizer of {str(place)!r}"):
+        return kind.from_pretrained(place, local_files_only=True)
+
+
+def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
+    kind = named_class("diffusers", name, "scheduler")
     try:
         return kind.from_config(config)
     except ImportError as error:  # diffusers names the package, such as torchsde
@@ -197,7 +208,7 @@ def _stand_in(
 
 def _config(model: Mapping[str, Any]) -> Any:
     """The configuration of a model, with the defaults of its class for what the file does not say."""
-    kind = getattr(importlib.import_module(model["library"]), model["class"])
+    kind = named_class(model["library"], model["class"], "model")
     if model["library"] == "transformers":
         return kind.config_class.from_dict(model["config"])
     from diffusers.configuration_utils import FrozenDict

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.untrusted import array_in
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.variant import drawn, half_mask, text
 from patcomp.bundles.diffusion.video import Video
@@ -117,7 +118,7 @@ class LtxVideo(Video):
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
-        return {name: torch.from_numpy(np.load(bundle / file)) for file, name in SIDECARS.items()}
+        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in SIDECARS.items()}
 
     def write_files(self, bundle: Path) -> None:
         from patcomp.bundles.loading import model_of

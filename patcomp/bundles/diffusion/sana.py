@@ -11,11 +11,13 @@ import torch
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.tokenizers import tokenizing
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp.bundles.diffusion.stable_diffusion import autoencoder
 from patcomp.bundles.diffusion.variant import Variant, drawn, half_mask
 from patcomp.bundles.kind import Component
+from patcomp.bundles.speech.folders import tokenizer_of
 
 LENGTH = 300
 """Tokens of a text that the transformer takes."""
@@ -68,11 +70,11 @@ class Sana(Variant):
     def _text_length(self) -> int:
         """The tokens of the instruction and of a text, as many as diffusers takes."""
         from diffusers import SanaPipeline
-        from transformers import AutoTokenizer
 
-        words = AutoTokenizer.from_pretrained(self.folder / "tokenizer")
+        words = tokenizer_of(self.folder / "tokenizer")
         instruction = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"].default
-        return len(words.encode("\n".join(instruction))) + LENGTH - 2
+        with tokenizing(f"the tokenizer of {str(self.folder)!r} cannot split the instruction of Sana"):
+            return len(words.encode("\n".join(instruction))) + LENGTH - 2
 
     def _transformer(self, model: Any) -> Any:
         side = self.size // self.factor

@@ -14,6 +14,7 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.diffusion.variant import Variant, drawn, half_mask, text
 from patcomp.bundles.kind import Component
+from patcomp.bundles.speech.folders import tokenizer_of
 
 _LONGEST = 4096
 """Tokens of a text that a folder may name; transformers names 10 ** 30 where a tokenizer says nothing."""
@@ -41,9 +42,7 @@ class StableAudio(Variant):
 
     @cached_property
     def _text_length(self) -> int:
-        from transformers import AutoTokenizer
-
-        return int(AutoTokenizer.from_pretrained(self.folder / "tokenizer").model_max_length)
+        return int(tokenizer_of(self.folder / "tokenizer").model_max_length)
 
     def check(self) -> None:
         super().check()

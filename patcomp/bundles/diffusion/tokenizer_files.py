@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.tokenizers import write_clip_files
+from patcomp.bundle_folders.untrusted import copied, object_in
 
 
 def write_tokenizer(source: Path, place: Path, *, is_clip: bool, is_gpt2: bool) -> None:
@@ -20,16 +20,16 @@ def write_tokenizer(source: Path, place: Path, *, is_clip: bool, is_gpt2: bool) 
         is_gpt2: whether Swift reads it as one of GPT-2, as that of FLUX.2.
 
     Raises:
-        BundleError: it lacks a file.
+        BundleError: it lacks a file, or has a link that leads out of it.
     """
-    shutil.copytree(source, place)
+    copied(source, place)
     if is_clip:
         write_clip_files(place)
     if is_gpt2:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if not (place / name).is_file():
                 raise BundleError(f"{source.name} has no {name}, which Swift reads; save it with transformers")
-        config = json.loads((place / "tokenizer_config.json").read_text(encoding="utf-8"))
+        config = object_in(place / "tokenizer_config.json")
         written = json.dumps(config | {"tokenizer_class": "GPT2Tokenizer"}, indent=2, ensure_ascii=False) + "\n"
         for name in ("tokenizer_config.json", "config.json"):
             (place / name).write_text(written, encoding="utf-8")

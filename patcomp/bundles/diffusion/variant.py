@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from patcomp.bundle_folders.contract import Interface
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.bundles.diffusion import modules
 from patcomp.bundles.kind import Component
 from patcomp.tasks.entries import Entry
@@ -189,15 +190,21 @@ class Variant(ABC):
     def tokenizers(self) -> list[str]:
         """The folders of the tokenizers that the assets need."""
         left = {f"tokenizer{part.removeprefix('text_encoder')}" for part in self.left_out}
-        return [name for name in self.index if name.startswith("tokenizer") and self.has(name) and name not in left]
+        return [name for name in self.index if is_tokenizer(name) and self.has(name) and name not in left]
 
     def has(self, part: str) -> bool:
         """Whether the pipeline has a part."""
         entry = self.index.get(part)
-        return isinstance(entry, list) and entry[0] is not None
+        return isinstance(entry, list) and len(entry) == 2 and entry[0] is not None
 
     def class_of(self, part: str) -> tuple[str, str]:
-        """The library and the name of the class of a model."""
+        """The library and the name of the class of a model.
+
+        Raises:
+            BundleError: the pipeline names none.
+        """
+        if not self.has(part):
+            raise BundleError(f"{str(self.folder / 'model_index.json')!r} names no class for {part}")
         library, name = self.index[part]
         return "transformers" if library == "transformers" else "diffusers", name  # or a pipeline of diffusers
 
@@ -303,6 +310,11 @@ class Variant(ABC):
             if self.half:
                 made.append(self.component(f"{role}_half", "vae", make(self.size // 2), f"{FILES[role]}_half"))
         return made
+
+
+def is_tokenizer(name: str) -> bool:
+    """Whether a name is that of the folder of a tokenizer: `tokenizer`, `tokenizer_2`."""
+    return re.fullmatch(r"tokenizer(_\d)?", name) is not None
 
 
 def drawn(*sizes: int) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp.bundles.diffusion.record import record_of

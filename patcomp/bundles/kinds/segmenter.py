@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
-from patcomp.bundle_folders.json_files import object_in
 from patcomp.bundle_folders.tokenizers import write_with_pairs
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.kind import Component
 from patcomp.bundles.segmenter.contract import (

@@ -100,7 +100,7 @@ class SpeakerDiarization(KindOfComponents):
     def _config(self) -> Any:
         from transformers import AutoConfig
 
-        return AutoConfig.from_pretrained(self.folder, local_files_only=True)
+        return AutoConfig.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
 
     def _entries(self) -> list[Entry]:
         from patcomp.bundles.loading import model_of

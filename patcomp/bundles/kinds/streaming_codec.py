@@ -165,7 +165,7 @@ class StreamingCodec(KindOfComponents):
         from transformers import AutoConfig
 
         try:
-            config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
+            config = AutoConfig.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the files can make transformers raise anything
             raise BundleError(
                 f"transformers cannot read the configuration of {str(self.folder)!r}: {reason_of(error)}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Sizes, problem
 from patcomp.bundle_folders.interfaces import Function, Tensor
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import Problem
 
 TEXT_OUTPUTS = ("pred_masks", "pred_boxes", "pred_logits", "presence_logits", "semantic_seg")
@@ -156,7 +156,7 @@ def tokenizer_problems(bundle: Path) -> list[Problem]:
     if not file.is_file():
         return [problem("there is no tokenizer/tokenizer.json, which Swift reads for texts")]
     try:
-        model = json.loads(file.read_text(encoding="utf-8"))["model"]
+        model = object_in(file)["model"]
         vocabulary, merges = model["vocab"], model["merges"]
     except (ValueError, LookupError, TypeError):
         return [problem("tokenizer/tokenizer.json has no model with vocab and merges")]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.tokenizers import check_ids, tokenizing
+from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import reason_of
 
 
@@ -23,7 +24,8 @@ def content_of(file: Path) -> dict[str, Any]:
 def class_of(config: Mapping[str, Any]) -> str:
     """The class that a configuration of transformers names; empty if it names none."""
     names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else ""
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    return name if name.isidentifier() else ""
 
 
 def extractor_of(folder: Path) -> Any:
@@ -41,7 +43,7 @@ def extractor_of(folder: Path) -> Any:
             "processor of the model into the folder"
         )
     try:
-        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True)
+        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the files can make transformers raise anything
         raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
 
@@ -59,10 +61,9 @@ def tokenizer_of(folder: Path) -> Any:
 
     if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BundleError(f"{str(folder)!r} has no tokenizer.json; save the processor of the model into the folder")
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the files can make transformers raise anything
-        raise BundleError(f"transformers cannot load the tokenizer of {str(folder)!r}: {reason_of(error)}") from error
+    check_ids(folder)
+    with tokenizing(f"transformers cannot load the tokenizer of {str(folder)!r}"):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def write_processor(folder: Path, place: Path, *, is_read_by_swift: bool = True) -> None:

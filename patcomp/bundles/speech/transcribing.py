@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.bundle_folders.contract import general_problems
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Interfaces
 from patcomp.bundle_folders.json_files import metadata_in
@@ -53,6 +54,8 @@ def transcribe(
     """
     folder = Path(bundle)
     metadata = metadata_in(folder)
+    if wrong := general_problems(folder, metadata):
+        raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
     loop = _LOOPS.get(str(metadata.get("kind")))
     if loop is None:
         raise BundleError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.untrusted import copied
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import content_of, tokenizer_of
 from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
@@ -70,7 +71,7 @@ class Bark(Form):
     def write_files(self, bundle: Path) -> None:
         """The tokenizer, and the settings of the loops."""
         tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
-        (bundle / _GENERATION).write_bytes((self.folder / _GENERATION).read_bytes())
+        copied(self.folder / _GENERATION, bundle / _GENERATION)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -99,7 +100,9 @@ class Bark(Form):
         """What the folder says, with what transformers says where the folder is silent."""
         from transformers import AutoConfig
 
-        config: dict[str, Any] = AutoConfig.from_pretrained(self.folder, local_files_only=True).to_dict()
+        config: dict[str, Any] = AutoConfig.from_pretrained(
+            self.folder, local_files_only=True, trust_remote_code=False
+        ).to_dict()
         return config
 
     @property

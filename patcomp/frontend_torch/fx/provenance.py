@@ -24,7 +24,7 @@ def _origin_of(node: Node) -> Origin:
     stack, trace = node.meta.get("nn_module_stack"), node.meta.get("stack_trace")
     last = next(reversed(stack.values()), None) if isinstance(stack, dict) else None
     path = _module_path(str(last[0])) if isinstance(last, tuple) and last else ""
-    return Origin(node.name, path, *_user_frame(trace if isinstance(trace, str) else "", os.getcwd()))
+    return Origin(node.name, path, *_user_frame(trace if isinstance(trace, str) else ""))
 
 
 class Origins(dict[Node, Origin]):
@@ -85,22 +85,22 @@ def _module_path(recorded: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _user_frame(trace: str, folder: str) -> tuple[str, int]:
+def _user_frame(trace: str) -> tuple[str, int]:
     # code that PyTorch generates has names such as "<eval_with_key>.7", which count up from run to run
     frames = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith("<")]
     for name, line in reversed(frames):
         if not name.startswith(_NOT_THE_MODEL):
-            return _relative(name, folder), int(line)
-    return (_relative(frames[-1][0], folder), int(frames[-1][1])) if frames else ("", 0)
+            return _portable(name), int(line)
+    return (_portable(frames[-1][0]), int(frames[-1][1])) if frames else ("", 0)
 
 
-def _relative(name: str, folder: str) -> str:
-    """A path that means the same on every machine: below site-packages, below the working folder, or bare."""
-    parts = Path(name).parts
+def _portable(name: str) -> str:
+    """A path that means the same wherever the file is: below site-packages, below the outermost package, or bare."""
+    path = Path(name)
     for anchor in ("site-packages", "dist-packages"):
-        if anchor in parts:
-            return "/".join(parts[parts.index(anchor) + 1 :])
-    try:
-        return Path(name).relative_to(folder).as_posix()
-    except ValueError:
-        return Path(name).name
+        if anchor in path.parts:
+            return "/".join(path.parts[path.parts.index(anchor) + 1 :])
+    package = path.parent
+    while (package / "__init__.py").is_file():
+        package = package.parent
+    return path.relative_to(package).as_posix()

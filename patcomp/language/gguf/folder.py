@@ -8,7 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from patcomp.errors import ConversionWarning, reason_of
+from patcomp.bundle_folders.config_numbers import check_numbers
+from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.tokenizers import tokenizing
+from patcomp.errors import ConversionWarning, shortened
+from patcomp.language.errors import LanguageModelError
 from patcomp.language.gguf.header import Header, read_header
 from patcomp.language.gguf.models import config_of
 
@@ -33,12 +37,18 @@ def folder_of(file: Path) -> TemporaryDirectory[str]:
     """
     header = read_header(file)
     config = config_of(header)
+    check_numbers(file, config, LanguageModelError)
     made = TemporaryDirectory(prefix="patcomp-gguf-")
     place = Path(made.name)
     (place / FILE).symlink_to(file.resolve())
     (place / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     if "tokenizer.ggml.tokens" in header.keys:
-        _write_tokenizer(place, header)
+        kind = shortened(repr(header.keys.get("tokenizer.ggml.model")), 80)
+        try:
+            with tokenizing(f"the tokenizer of the file ({kind}) cannot be made"):
+                _write_tokenizer(place, header)
+        except BundleError as error:  # the keys of a file can make transformers raise anything
+            warnings.warn(str(error), ConversionWarning, stacklevel=3)
     return made
 
 
@@ -47,19 +57,9 @@ def _write_tokenizer(place: Path, header: Header) -> None:
     from transformers import PreTrainedTokenizerFast
 
     keys, tokens = header.keys, header.keys["tokenizer.ggml.tokens"]
-    special = {
-        name: tokens[keys[f"tokenizer.ggml.{key}"]] for name, key in _SPECIAL.items()
-        if f"tokenizer.ggml.{key}" in keys and keys[f"tokenizer.ggml.{key}"] < len(tokens)
-    }  # fmt: skip
-    try:
-        backend = _tokenizer(header)
-    except Exception as error:  # the keys of a file can make transformers raise anything
-        warnings.warn(
-            f"the tokenizer of the file ({keys.get('tokenizer.ggml.model')!r}) cannot be made: {reason_of(error)}",
-            ConversionWarning,
-            stacklevel=3,
-        )
-        return
+    ids = {name: keys.get(f"tokenizer.ggml.{key}") for name, key in _SPECIAL.items()}
+    special = {name: tokens[each] for name, each in ids.items() if isinstance(each, int) and 0 <= each < len(tokens)}
+    backend = _tokenizer(header)
     is_first = keys.get("tokenizer.ggml.add_bos_token", keys.get("tokenizer.ggml.model") == "llama")
     if is_first and "bos_token" in special:
         first = special["bos_token"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from patcomp.bundle_folders.untrusted import check_file
+from patcomp.errors import shortened
 from patcomp.language.errors import LanguageModelError
 
 BLOCKS = {
@@ -27,6 +29,11 @@ BLOCKS = {
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_MOST_NESTED = 4
+"""The arrays inside each other that are read; files have one."""
+_MOST_ALIGNED = 1 << 20
+_MOST_AXES = 4
+"""Of a tensor, as in llama.cpp."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,26 @@ class Header:
     keys: Mapping[str, Any]
     tensors: Mapping[str, StoredTensor]
 
+    def floats(self, name: str) -> np.ndarray | None:
+        """The numbers of a tensor of float32, or None if there is none of this name.
+
+        Raises:
+            LanguageModelError: it is of another type.
+        """
+        found = self.tensors.get(name)
+        if found is not None and found.kind != "F32":
+            raise LanguageModelError(f"{name} is of {found.kind}, and must be of F32")
+        return None if found is None else np.array(found.data.view(np.float32).flatten())
+
 
 def read_header(file: Path) -> Header:
     """Read the keys and the places of the tensors of a file; their bytes are mapped.
 
     Raises:
-        LanguageModelError: the file is no GGUF file, is cut off, or has a tensor of an unknown type.
+        LanguageModelError: the file is no GGUF file, is cut off, has a tensor of an unknown type, or several tensors in
+            one place.
     """
+    check_file(file, LanguageModelError)
     if file.stat().st_size < 24:
         raise LanguageModelError(f"{str(file)!r} is not a GGUF file: it is cut off")
     mapped = np.memmap(file, np.uint8, mode="r")
@@ -77,15 +97,24 @@ def read_header(file: Path) -> Header:
         key = reader.string()
         keys[key] = reader.value(reader.number("I"))
     places = [(reader.string(), reader.shape(), reader.number("I"), reader.number("Q")) for _ in range(count)]
-    alignment = int(keys.get("general.alignment", 32))
+    alignment = keys.get("general.alignment", 32)
+    if not isinstance(alignment, int) or not 0 < alignment <= _MOST_ALIGNED:
+        raise LanguageModelError(f"{str(file)!r} has the alignment {alignment!r}, and must have a number of bytes")
     start = -(-reader.at // alignment) * alignment
-    tensors = {name: _tensor(file, mapped, name, shape, kind, start + offset) for name, shape, kind, offset in places}
-    return Header(keys, tensors)
+    tensors, ends = dict[str, StoredTensor](), 0
+    for name, shape, kind, offset in sorted(places, key=lambda place: place[-1]):
+        tensors[name] = _tensor(file, mapped, name, shape, kind, start + offset)
+        if start + offset < ends:  # a small file could hold any number of weights
+            raise LanguageModelError(f"{str(file)!r} is damaged: {name} is in the place of another tensor")
+        ends = start + offset + tensors[name].data.size
+    return Header(keys, {name: tensors[name] for name, *_ in places})
 
 
 def _tensor(file: Path, mapped: np.ndarray, name: str, shape: tuple[int, ...], number: int, start: int) -> StoredTensor:
     if number not in BLOCKS:
         raise LanguageModelError(f"{str(file)!r}: {name} is of the type {number}, which is not known")
+    if 0 in shape or len(shape) > _MOST_AXES:
+        raise LanguageModelError(f"{str(file)!r} is damaged: {name} has the shape {shortened(str(shape))}")
     kind, elements, size = BLOCKS[number]
     rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
     if columns % elements:
@@ -118,15 +147,17 @@ class _Reader:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.number("Q") for _ in range(self.number("I")))[::-1]
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, nested: int = 0) -> Any:
         if kind in _NUMBERS:
             return self.number(_NUMBERS[kind])
         if kind == _STRING:
             return self.string()
+        if nested > _MOST_NESTED:
+            raise LanguageModelError(f"{str(self.file)!r} has arrays in arrays in a key, which no model has")
         if kind != _ARRAY:
             raise LanguageModelError(f"{str(self.file)!r} has a key of the type {kind}, which is not known")
         kind, count = self.number("I"), self.number("Q")
         if kind in _NUMBERS:
             form = _NUMBERS[kind]
             return list(struct.unpack(f"<{count}{form}", self._bytes(count * struct.calcsize(f"<{form}"))))
-        return [self.value(kind) for _ in range(count)]
+        return [self.value(kind, nested + 1) for _ in range(count)]

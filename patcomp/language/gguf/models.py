@@ -5,11 +5,13 @@ Sources: `gguf.constants` and `conversion` of llama.cpp.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from patcomp.errors import shortened
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.gguf.header import Header
 
@@ -71,7 +73,7 @@ def architecture_of(header: Header) -> Architecture:
     name = header.keys.get("general.architecture")
     if name == "llama" and header.keys.get("llama.expert_count"):
         name = "mixtral"
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise LanguageModelError(
             f"the file holds a model of the architecture {name!r} of GGUF; {', '.join(ARCHITECTURES)} are read"
         )
@@ -95,46 +97,40 @@ def config_of(header: Header) -> dict[str, Any]:
     Raises:
         LanguageModelError: a key is missing, or says what is not read.
     """
-    found, prefix = architecture_of(header), str(header.keys["general.architecture"])
-    keys = {key.removeprefix(f"{prefix}."): value for key, value in header.keys.items() if key.startswith(f"{prefix}.")}
-
-    def needed(key: str) -> Any:
-        if key not in keys:
-            raise LanguageModelError(f"the file lacks the key {prefix}.{key}")
-        return keys[key]
-
+    found, keys = architecture_of(header), _Keys(header, f"{header.keys['general.architecture']}.")
     table = header.tensors.get("token_embd.weight")
-    if table is None:
+    if table is None or len(table.shape) != 2:
         raise LanguageModelError("the file lacks token_embd.weight, the table of embeddings")
-    hidden, heads = int(needed("embedding_length")), int(needed("attention.head_count"))
-    width = int(keys.get("attention.key_length") or keys.get("rope.dimension_count") or hidden // heads)
-    if keys.get("attention.value_length", width) != width:
+    hidden, heads = keys.count("embedding_length"), keys.count("attention.head_count")
+    width = keys.count("attention.key_length", keys.count("rope.dimension_count", max(hidden // heads, 1)))
+    if keys.count("attention.value_length", width) != width:
         raise LanguageModelError("the file has values of another width than keys, which are not read")
     made: dict[str, Any] = {
         "architectures": [found.name], "model_type": found.kind, "hidden_size": hidden,
-        "num_hidden_layers": int(needed("block_count")), "intermediate_size": int(needed("feed_forward_length")),
-        "num_attention_heads": heads, "num_key_value_heads": int(keys.get("attention.head_count_kv", heads)),
-        "head_dim": width, "rms_norm_eps": float(needed("attention.layer_norm_rms_epsilon")),
-        "max_position_embeddings": int(needed("context_length")), "vocab_size": table.shape[0],
+        "num_hidden_layers": keys.count("block_count"), "intermediate_size": keys.count("feed_forward_length"),
+        "num_attention_heads": heads, "num_key_value_heads": keys.count("attention.head_count_kv", heads),
+        "head_dim": width, "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": keys.count("context_length"), "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in header.tensors, "rope_parameters": _rotary(header, keys, width),
         "quantization_config": {"quant_method": "gguf"}, "pad_token_id": None,
     }  # fmt: skip
     for key in ("bos", "eos"):
-        made[f"{key}_token_id"] = header.keys.get(f"tokenizer.ggml.{key}_token_id")
+        name = f"tokenizer.ggml.{key}_token_id"
+        made[f"{key}_token_id"] = _Keys(header, "").count(name, least=0) if name in header.keys else None
     if found.kind == "llama":
         made["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
     if found.kind in ("mixtral", "qwen3_moe"):
-        made["num_local_experts"] = made["num_experts"] = int(needed("expert_count"))
-        made["num_experts_per_tok"] = int(needed("expert_used_count"))
-        made["moe_intermediate_size"] = int(keys.get("expert_feed_forward_length", made["intermediate_size"]))
+        made["num_local_experts"] = made["num_experts"] = keys.count("expert_count")
+        made["num_experts_per_tok"] = keys.count("expert_used_count")
+        made["moe_intermediate_size"] = keys.count("expert_feed_forward_length", made["intermediate_size"])
         made["norm_topk_prob"] = True
     if found.kind != "gemma3_text":
-        made["sliding_window"] = keys.get("attention.sliding_window")
+        made["sliding_window"] = keys.count("attention.sliding_window", 0) or None
         return made
-    layers = range(made["num_hidden_layers"])
-    other = {"rope_type": "default", "rope_theta": float(keys.get("rope.freq_base_swa", 10000.0))}
+    layers = range(keys.count("block_count"))
+    other = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", 10000.0)}
     made["rope_parameters"] = {"full_attention": made["rope_parameters"], "sliding_attention": other}
-    made["sliding_window"] = int(needed("attention.sliding_window"))
+    made["sliding_window"] = keys.count("attention.sliding_window")
     made["layer_types"] = ["sliding_attention" if (layer + 1) % 6 else "full_attention" for layer in layers]
     # the largest model divides scores by another number than the width of a head
     made["query_pre_attn_scalar"] = hidden // heads if len(layers) == 62 else width
@@ -142,26 +138,68 @@ def config_of(header: Header) -> dict[str, Any]:
     return made
 
 
-def _rotary(header: Header, keys: Mapping[str, Any], width: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of a file with a prefix, as numbers."""
+
+    header: Header
+    prefix: str
+
+    def has(self, key: str) -> bool:
+        return self.prefix + key in self.header.keys
+
+    def number(self, key: str, usual: float | None = None) -> float:
+        """A number above zero; `usual` if the key is missing.
+
+        Raises:
+            LanguageModelError: it is missing or is something else.
+        """
+        found = self.header.keys.get(self.prefix + key, usual)
+        if found is None:
+            raise LanguageModelError(f"the file lacks the key {self.prefix}{key}")
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < math.inf:
+            raise LanguageModelError(
+                f"the key {self.prefix}{key} is {shortened(str(found), 80)}, and must be a number above 0"
+            )
+        return float(found)
+
+    def count(self, key: str, usual: int | None = None, *, least: int = 1) -> int:
+        """A whole number below 2^31; `usual` if the key is missing.
+
+        Raises:
+            LanguageModelError: it is missing or is something else.
+        """
+        found = self.header.keys.get(self.prefix + key, usual)
+        if found is None:
+            raise LanguageModelError(f"the file lacks the key {self.prefix}{key}")
+        if usual is not None and found == usual:
+            return usual
+        if isinstance(found, bool) or not isinstance(found, int) or not least <= found < 1 << 31:
+            raise LanguageModelError(
+                f"the key {self.prefix}{key} is {shortened(str(found), 80)}, and must be a whole number from {least} "
+                "to 2^31"
+            )
+        return found
+
+
+def _rotary(header: Header, keys: _Keys, width: int) -> dict[str, Any]:
     """The rotary embeddings."""
-    made: dict[str, Any] = {"rope_type": "default", "rope_theta": float(keys.get("rope.freq_base", 10000.0))}
-    turned = int(keys.get("rope.dimension_count", width))
+    made: dict[str, Any] = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base", 10000.0)}
+    turned = keys.count("rope.dimension_count", width)
     if turned != width:
         made["partial_rotary_factor"] = turned / width
-    kind = keys.get("rope.scaling.type", "none")
-    factors = [header.tensors.get(f"{name}.weight") for name in ROTARY[1:]]
-    if factors[0] is not None and factors[1] is not None:
-        from numpy import float32
-
-        long, short = (each.data.view(float32).flatten().tolist() for each in factors if each is not None)
-        return {**made, "rope_type": "longrope", "long_factor": long, "short_factor": short,
-                "original_max_position_embeddings": int(keys["rope.scaling.original_context_length"]),
-                "attention_factor": keys.get("rope.scaling.attn_factor")}  # fmt: skip
+    kind = header.keys.get(f"{keys.prefix}rope.scaling.type", "none")
+    long, short = (header.floats(f"{name}.weight") for name in ROTARY[1:])
+    if long is not None and short is not None:
+        scaled = keys.number("rope.scaling.attn_factor") if keys.has("rope.scaling.attn_factor") else None
+        return {**made, "rope_type": "longrope", "long_factor": long.tolist(), "short_factor": short.tolist(),
+                "original_max_position_embeddings": keys.count("rope.scaling.original_context_length"),
+                "attention_factor": scaled}  # fmt: skip
     if kind == "none":
         return made
     if kind not in ("linear", "yarn"):
         raise LanguageModelError(f"the file scales rotary embeddings by {kind!r}; linear, yarn and factors are read")
-    made |= {"rope_type": kind, "factor": float(keys["rope.scaling.factor"])}
-    if kind == "yarn" and "rope.scaling.original_context_length" in keys:
-        made["original_max_position_embeddings"] = int(keys["rope.scaling.original_context_length"])
+    made |= {"rope_type": kind, "factor": keys.number("rope.scaling.factor")}
+    if kind == "yarn" and keys.has("rope.scaling.original_context_length"):
+        made["original_max_position_embeddings"] = keys.count("rope.scaling.original_context_length")
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Mapping
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.errors import ConversionWarning, reason_of
+from patcomp.bundle_folders.untrusted import value_in
+from patcomp.errors import ConversionWarning
 from patcomp.language.errors import LanguageModelError
 
 STRETCH, CROP, PAD = "stretch", "center_crop", "pad"
@@ -132,10 +132,7 @@ def processor_of(folder: Path) -> dict[str, Any]:
         file = folder / name
         if not file.is_file():
             continue
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise LanguageModelError(f"{str(file)!r} is not JSON: {reason_of(error)}") from None
+        found = value_in(file, LanguageModelError)
         if name == _FILES[0] and isinstance(found, dict):
             found = found.get("image_processor")  # the file also has other settings, and in some folders only these
         if isinstance(found, dict):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.untrusted import object_in, tensors_in
+from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.formats.auto_round import translated
 from patcomp.language.quantized.formats.awq import AWQ
 from patcomp.language.quantized.formats.base import Format
@@ -62,16 +63,15 @@ def _described_elsewhere(folder: Path, config: Mapping[str, Any]) -> dict[str, A
 
 
 def _object(file: Path) -> dict[str, Any]:
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+    return object_in(file, LanguageModelError)
 
 
 def _has_hqq(file: Path) -> bool:
     """Whether the names of tensors are those of HQQ, which writes nothing else about itself."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     try:
-        with safe_open(file, "pt") as tensors:
+        with tensors_in(file) as tensors:
             return any(name.endswith(".W_q") for name in tensors.keys())  # noqa: SIM118
     except (SafetensorError, OSError):
         return False  # a damaged file is reported where files are checked

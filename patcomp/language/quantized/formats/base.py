@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from patcomp.bundle_folders.untrusted import tensors_in
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.quantized.weight import Part, StoredWeight
 
@@ -182,9 +183,7 @@ class Tensors:
     """The tensors of files, mapped into memory, by name."""
 
     def __init__(self, files: Iterable[Path]):
-        from safetensors import safe_open
-
-        self._files = [safe_open(file, "pt") for file in files]
+        self._files = [tensors_in(file) for file in files]
         self._places = {key: file for file in self._files for key in file.keys()}  # noqa: SIM118
         self.metadata: dict[str, str] = {}
         for file in self._files:

@@ -38,7 +38,10 @@ class GGUF(Format):
     def of(cls, config: Mapping[str, Any]) -> Self | None:
         if described_as(config, "gguf") is None:
             return None
-        return cls(int(config["num_attention_heads"]), int(config["num_key_value_heads"]))
+        heads, key_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+        if not isinstance(heads, int) or not isinstance(key_heads, int) or min(heads, key_heads) < 1:
+            return None  # no folder that was made for a file
+        return cls(heads, key_heads)
 
     def weights(self, files: Sequence[Path]) -> Weights:
         header = read_header(files[0])
@@ -56,6 +59,8 @@ class GGUF(Format):
         which = name.split(".")[2] if name.startswith("blk.") else ""
         if architecture.permutes and which in ("attn_q", "attn_k"):
             heads = self.heads if which == "attn_q" else self.key_heads
+            if made.shape[0] % (2 * heads):
+                raise LanguageModelError(f"{name} has {made.shape[0]} rows, which are no pairs for {heads} heads")
             order = torch.arange(made.shape[0]).reshape(heads, -1, 2).transpose(1, 2).reshape(-1)
             return taken(made, 0, order)
         return made
@@ -85,10 +90,12 @@ class GGUF(Format):
         return (*self.notes, f"{len(expanded)} weights of {', '.join(sorted(set(expanded)))} are expanded to floats")
 
     def finish(self, model: Any, files: Sequence[Path]) -> None:
-        factors = read_header(files[0]).tensors.get("rope_freqs.weight")
+        factors = read_header(files[0]).floats("rope_freqs.weight")
         if factors is not None:  # Llama 3.1 and later: what each frequency is divided by
             rotary = model.get_decoder().rotary_emb
-            divided = rotary.inv_freq / torch.from_numpy(np.array(factors.data.view(np.float32).flatten()))
+            if len(factors) != len(rotary.inv_freq):
+                raise LanguageModelError(f"rope_freqs.weight has {len(factors)} factors for {len(rotary.inv_freq)}")
+            divided = rotary.inv_freq / torch.from_numpy(factors)
             rotary.inv_freq = rotary.original_inv_freq = divided
 
 
