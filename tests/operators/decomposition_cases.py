@@ -311,8 +311,14 @@ def _is_outside(given: dict[str, Any]) -> bool:
     return bool(((indices < 0) | (indices >= size)).any())
 
 
+def _has_norms(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> bool:
+    return (
+        0 <= dim < v.dim() and v.numel() > 0 and list(g.shape) == [n if i == dim else 1 for i, n in enumerate(v.shape)]
+    )
+
+
 _NOT_SURVIVED: dict[str, Callable[[Call], bool]] = {
-    "aten._weight_norm_interface": lambda call: any(not leaf.numel() for leaf in call.leaves if _is_tensor(leaf)),
+    "aten._weight_norm_interface": lambda call: not _has_norms(**call.kwargs),
     "aten.embedding_dense_backward": lambda call: _is_outside(call.kwargs),
     "special.*_polynomial_*": lambda call: any(bool((torch.as_tensor(leaf) > 1e6).any()) for leaf in call.leaves),
     "nn.functional.embedding_bag": lambda call: not torch.as_tensor(call.kwargs.get("offsets", 0)).numel(),

@@ -163,7 +163,7 @@ def _check(subject: str, calls: Iterable[Call]) -> list[str]:
         f"{call}, {way}: {verdict}"
         for call, _, verdicts in found
         for way, verdict in verdicts.items()
-        if verdict.startswith("wrong") and not _explained(subject, call, way)
+        if way in WAYS and verdict.startswith("wrong") and not _explained(subject, call, way)
     ]
     assert not wrong, "\n".join(wrong)
     return [
