@@ -204,7 +204,7 @@ def test_only_one_file_imports_private_modules_of_pytorch() -> None:
 
 PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe"}
 """Of named tuples, `torch` and `sys`: their documentation has them."""
-PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping"}
+PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping", "_from_config"}
 PRIVATE_OF_DIFFUSERS = {"_keep_in_fp32_modules"}
 PRIVATE_OF_THE_TOOLCHAIN = {"_mlir_context", "_from_mlir_module", "_module", "_mlir_module"}
 

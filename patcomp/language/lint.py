@@ -9,7 +9,7 @@ from typing import Any
 
 from patcomp.bundle_folders.contract import problem
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import bytes_of, object_in
 from patcomp.errors import Problem
 from patcomp.language.contract import STOPS
 
@@ -88,7 +88,7 @@ def _words(content: Mapping[str, Any]) -> dict[str, int]:
 def _templates(place: Path, settings: Mapping[str, Any]) -> list[str]:
     """The chat templates of a tokenizer."""
     file = place / "chat_template.jinja"
-    found = [file.read_text(encoding="utf-8", errors="replace")] if file.is_file() else []
+    found = [bytes_of(file).decode("utf-8", "replace")] if file.is_file() else []
     given = settings.get("chat_template")
     named = [each.get("template") for each in given if isinstance(each, dict)] if isinstance(given, list) else [given]
     return [*found, *(each for each in named if isinstance(each, str))]

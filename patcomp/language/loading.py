@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from patcomp.bundle_folders.room import check_room
-from patcomp.bundle_folders.untrusted import object_in, tensors_in
+from patcomp.bundle_folders.untrusted import bytes_of, object_in, tensors_in
 from patcomp.errors import reason_of
 from patcomp.language.agreement import STRICT, Allowed, check_names, left_over, listed, say_untied, wrapper_of
 from patcomp.language.errors import LanguageModelError
@@ -193,7 +193,7 @@ def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
     not installed, such as flash_attention_2: what a model computes does not depend on it."""
     from transformers import AutoConfig
 
-    if "attn_implementation" not in (folder / "config.json").read_text(encoding="utf-8"):
+    if b"attn_implementation" not in bytes_of(folder / "config.json"):
         return {}
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     _without_kernels(config)

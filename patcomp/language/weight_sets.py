@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from patcomp.bundle_folders.json_files import object_in
+from patcomp.bundle_folders.untrusted import object_in, tensors_in
 from patcomp.errors import ConversionWarning
 from patcomp.language.errors import LanguageModelError
 
@@ -72,11 +72,9 @@ def _shards(folder: Path, index: Path) -> list[Path]:
 
 
 def _check_no_weight_twice(files: Sequence[Path]) -> None:
-    from safetensors import safe_open
-
     seen: dict[str, str] = {}
     for file in files:
-        with safe_open(file, "pt") as weights:
+        with tensors_in(file) as weights:
             for name in weights.keys():  # noqa: SIM118
                 if name in seen:
                     raise LanguageModelError(
@@ -90,14 +88,12 @@ def _departure(files: Sequence[Path], others: Sequence[Path]) -> str:
     """The first weight, by name, that two sets of files do not have in common; empty if they are equal."""
     from contextlib import ExitStack
 
-    from safetensors import safe_open
-
     with ExitStack() as opened:
         first, second = (
             {
                 name: held
                 for file in each
-                for held in [opened.enter_context(safe_open(file, "pt"))]
+                for held in [opened.enter_context(tensors_in(file))]
                 for name in held.keys()  # noqa: SIM118
             }
             for each in (files, others)
