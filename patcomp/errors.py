@@ -137,7 +137,8 @@ def shortened(text: str, most: int = 500) -> str:
 def reason_of(error: BaseException) -> str:
     """What an exception of a library says, in one line: its first paragraph, or its class if it says nothing."""
     text = " ".join(str(error).strip().partition("\n\n")[0].split())
-    if isinstance(error, OSError | ValueError | RuntimeError) and text:
+    is_plain = isinstance(error, OSError | ValueError | RuntimeError) and not isinstance(error, RecursionError)
+    if is_plain and text:
         return shortened(text)
     return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 

@@ -222,7 +222,7 @@ BAD: dict[str, tuple[int, Change, str]] = {
     "deep JSON": (
         CHECKPOINT,
         lambda folder: (folder / "config.json").write_text('{"a":' * 100_000),
-        "is not JSON: maximum recursion",
+        "is not JSON: RecursionError: maximum",
     ),
     "arrays in arrays": (GGUF, gguf_key(9, NESTED), "has arrays in arrays in a key"),
     "no heads": (GGUF, gguf_number(b"llama.attention.head_count", 0), "head_count is 0, and must be a whole number"),
