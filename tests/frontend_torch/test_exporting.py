@@ -383,7 +383,8 @@ def test_ragged_sequences_are_refused(lengths: list[int]) -> None:
 
 def test_ragged_sequences_by_the_shape_are_refused() -> None:
     with pytest.raises(
-        ExportError, match=r"whose lengths are \[5, 5, 3\], not all full \(in module packing, at test_ex"
+        ExportError,
+        match=r"whose lengths are \[5, 5, 3\], not all full; dynamic_shapes can leave .* open \(in module packing, at",
     ):
         exported(Texts(short=2), torch.randn(3, 5, 4))
 

@@ -131,15 +131,15 @@ def test_a_fixed_length_is_unrolled() -> None:
 
 
 def test_a_fixed_length_is_a_loop_if_asked_for() -> None:
-    class Chunk(nn.Module):
-        def forward(self, x: Tensor) -> Any:
+    class Chunk(Network):
+        def forward(self, x: Tensor, state: Any = None) -> Any:
             with RecurrentNetworks(every=True):
-                return model(x)
+                return super().forward(x, state)
 
-    model, x = Network(nn.GRU), torch.randn(3, 2, 4)
-    program = converted(torch.export.export(Chunk(), (x,)))
+    model, x = Chunk(nn.GRU), torch.randn(3, 2, 4)
+    program = converted(torch.export.export(model, (x,)))
     assert loops(program) == 1
-    agrees(program, model, x)
+    agrees(program, model.network, x)
 
 
 def test_pytorch_may_open_the_length() -> None:
@@ -161,7 +161,8 @@ def test_loops_are_saved_and_decomposed(way: str) -> None:
         exported = torch.export.load(io.BytesIO(file.getvalue()))
     program = converted(exported)
     for steps, batch in SIZES:
-        agrees(program, model, *model.inputs(steps, batch))
+        if way == "decomposed" or batch > 1:  # a file keeps PyTorch's guard, batch != 1, but not where it comes from
+            agrees(program, model, *model.inputs(steps, batch))
 
 
 def test_dropout_between_layers_is_refused() -> None:
@@ -276,7 +277,15 @@ def test_what_a_model_computes_of_packed_data_needs_full_lengths(name: str) -> N
     model = Packed(batch_first=True, reads=READS[name])
     with pytest.warns(ConversionWarning, match="a packed sequence runs unpacked, .* all lengths are full"):
         exported = model.exported(6, 6, 6)
-    program = converted(exported)
+    exported.module()(*model.inputs(6, 3, 6, 6, 6))
+    with pytest.raises(RuntimeError, match="the lengths of packed sequences are full"):
+        exported.module()(*model.inputs(6, 3, 6, 4, 6))
+
+
+def test_a_program_refuses_lengths_that_are_not_full_if_a_model_reads_packed_data() -> None:
+    model = Packed(batch_first=True, reads=READS["data"])
+    with pytest.warns(ConversionWarning, match="runs unpacked"):
+        program = converted(model.exported(6, 6, 6))
     agrees(program, model, *model.inputs(7, 2, 7, 7))
     with pytest.raises(EvaluationError, match="the lengths of packed sequences are full"):
         program.run(*model.inputs(7, 2, 7, 5), backend="evaluator")
