@@ -11,6 +11,7 @@ from patcomp.bundle_folders.tokenizers import tokenizing
 from patcomp.errors import ConversionWarning
 from patcomp.language.dynamic_form import TOTAL
 from patcomp.language.errors import LanguageModelError
+from patcomp.language.rotary import first_length
 
 
 def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
@@ -58,7 +59,7 @@ _UNLIMITED = 4096
 
 
 def context_of(model: Any, wanted: int | None) -> int:
-    """The most tokens of a bundle; a warning says it where nobody does.
+    """The most tokens of a bundle; a warning says it where nobody does, and where there could be more.
 
     Raises:
         LanguageModelError: the model takes fewer, or the number is too small.
@@ -69,6 +70,15 @@ def context_of(model: Any, wanted: int | None) -> int:
             f"max_context is {wanted}; the model takes {TOTAL} to {own} tokens" if own else
             f"max_context is {wanted}; it must be at least {TOTAL}"
         )  # fmt: skip
+    length = first_length(model)
+    if wanted is None and length is not None and (own is None or length < own):
+        warnings.warn(
+            f"the bundle takes the {length} tokens of the model's first rotary embedding, with which all engines are "
+            f"right; max_context={own or _UNLIMITED} (--max-context) takes more, in Bundle.generate only",
+            ConversionWarning,
+            stacklevel=3,
+        )
+        return length
     if wanted is None and own is None:
         warnings.warn(
             f"the configuration of {type(model).__name__} does not say how many tokens it takes; the bundle takes "

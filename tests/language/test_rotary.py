@@ -13,6 +13,7 @@ from torch import nn
 
 from patcomp.errors import ConversionWarning
 from patcomp.language import LanguageModelError, convert_language_model
+from patcomp.language.asked import context_of
 from patcomp.language.checking import comparisons_of
 from patcomp.language.contract import FIRST_LENGTH, LOGITS
 from patcomp.language.decoder import Decoder
@@ -49,6 +50,7 @@ def of(kind: str, monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> nn.Modu
     model = checkpoint(kind)
     if kind == "phi3":
         model.config.original_max_position_embeddings = FIRST  # `generate` of transformers asks for it
+        model.config.rope_parameters["original_max_position_embeddings"] = FIRST  # the class has put its own here
     return model
 
 
@@ -135,7 +137,9 @@ def test_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = of("phi3", monkeypatch)
     said = rf"\(longrope\) takes other factors behind {FIRST} tokens, .* so pass max_context={FIRST} \(--max-context"
     with pytest.warns(ConversionWarning, match=said):
-        bundle = convert_language_model(model, out=tmp_path / "bundle", dtype="float32", check=TOKENS[:30])
+        bundle = convert_language_model(
+            model, out=tmp_path / "bundle", dtype="float32", check=TOKENS[:30], max_context=CONTEXT
+        )
     assert bundle.metadata["language"][FIRST_LENGTH] == FIRST
     assert ["longrope" in note for note in bundle.metadata["notes"]] == [True]
     prompt = TOKENS[: FIRST - 2]
@@ -146,7 +150,20 @@ def test_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bundle.generate(prompt, 6) == made[0, len(prompt) :].tolist()
     for options, what in (({"prefill": 8}, "prefill="), ({"draft": model}, "draft")):
         with pytest.raises(LanguageModelError, match=rf"which goes with no {what}; pass max_context={FIRST} "):
-            convert_language_model(model, out=tmp_path / "other", dtype="float32", **options)  # type: ignore[arg-type]
+            convert_language_model(
+                model,
+                out=tmp_path / "other",
+                dtype="float32",
+                max_context=CONTEXT,
+                **options,  # type: ignore[arg-type]
+            )
+
+
+def test_a_bundle_takes_the_tokens_with_which_all_engines_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = of("phi3", monkeypatch)
+    with pytest.warns(ConversionWarning, match=rf"takes the {FIRST} tokens .*; max_context={CONTEXT} \(--max-context"):
+        assert context_of(model, None) == FIRST
+    assert context_of(model, CONTEXT) == CONTEXT
 
 
 def test_one_set_of_frequencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
