@@ -227,8 +227,9 @@ def convert_language_model(
                 program = _static(model, context, quantize_embeddings, step, checked)
             else:
                 points.check(context)
-                for what in filter(None, (points.prefill and "prefill=", takes_head and f"draft={HEAD!r}")):
-                    check_one_set(model, context, what)
+                for given, what in ((points.prefill, "prefill="), (takes_head, f"draft={HEAD!r}")):
+                    if given:
+                        check_one_set(model, context, what)
                 if absorb_latents:
                     check_can_absorb(model)
                     catalog = [*catalog, latent_attention]

@@ -112,7 +112,7 @@ def stop_token_ids(model: Any) -> list[int]:
     A tokenizer has one of them only.
     """
     sources = (getattr(model, "generation_config", None), model.config, model.config.get_text_config())
-    found = next((stop for each in sources if (stop := getattr(each, "eos_token_id", None)) is not None), [])
+    found: Any = next((stop for each in sources if (stop := getattr(each, "eos_token_id", None)) is not None), [])
     return [int(token) for token in (found if isinstance(found, list | tuple) else [found])]
 
 

@@ -123,6 +123,6 @@ class Decode(nn.Module):
         self.paddings = paddings(self.codec.decoder)
 
     def forward(self, codes: Tensor) -> Tensor:
-        with lengths_of_frames(self.codec.decoder, self.paddings):
+        with lengths_of_frames(self.paddings):
             made: Tensor = self.codec.decoder(self.codec.quantizer.decode(codes.transpose(0, 1))).squeeze(1)
         return made

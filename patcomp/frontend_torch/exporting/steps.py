@@ -93,7 +93,7 @@ def export(
         raise unfit_shapes
     larger = larger_example(model, call)
     open_sizes = [] if larger is None else [functools.partial(_with_larger_sizes, larger)]
-    drafts = [functools.partial(_as_a_draft, assume_branch)] if draft else []
+    drafts: list[_Step] = [functools.partial(_as_a_draft, assume_branch)] if draft else []
     further = [_with_constants, _strictly, *drafts]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []

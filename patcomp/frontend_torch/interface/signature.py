@@ -217,8 +217,9 @@ def _keys(structure: pytree.TreeSpec) -> Sequence[object]:
     context = getattr(structure.context, "_fields", structure.context)  # the class of a named tuple
     nested = [part for part in context if isinstance(part, list)] if isinstance(context, list) else []
     keys = nested[0] if nested else context  # a dataclass and a defaultdict have a list among other things
-    has_keys = isinstance(keys, list | tuple) and len(keys) == structure.num_children
-    return keys if has_keys else range(structure.num_children)
+    if isinstance(keys, list | tuple) and len(keys) == structure.num_children:
+        return keys
+    return range(structure.num_children)
 
 
 def _mutations(signature: ExportGraphSignature) -> dict[str, str]:

@@ -163,7 +163,9 @@ def _most(size: Any, ranges: Mapping[Any, Any]) -> float:
     value = known(size)
     if not hasattr(value, "node"):
         return int(value)
-    most = ranges[value.node.expr].upper if value.node.expr in ranges else bound_sympy(value.node.expr, ranges).upper
+    most = (
+        ranges[value.node.expr].upper if value.node.expr in ranges else bound_sympy(value.node.expr, {**ranges}).upper
+    )
     return int(most) if getattr(most, "is_Integer", False) else math.inf
 
 
