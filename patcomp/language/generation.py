@@ -59,7 +59,7 @@ class Session:
         piece: int = _PIECE, first_length: int | None = None,
     ):  # fmt: skip
         self.call, self.sizes, self.limit, self.piece = call, dict(sizes), limit, piece
-        self.first_length = limit if first_length is None else first_length
+        self.first_length = first_length
         self.done = self.calls = 0
         self._read: list[int] = []
         self._is_long = False
@@ -92,7 +92,7 @@ class Session:
         fitting = {name: size for name, size in self.sizes.items() if size is not None and size <= waiting}
         exact = [name for name, size in fitting.items() if size == waiting]
         if not exact and (free := [name for name, size in self.sizes.items() if size is None]):
-            is_longer = self.done + waiting > self.first_length and not self._is_long
+            is_longer = self._needs_longer(self.done + waiting) and not self._is_long
             return free[0], waiting if is_longer else min(waiting, self.piece)
         chosen = exact[0] if exact else max(fitting, key=lambda name: fitting[name] or 0)
         return chosen, fitting[chosen] or 0
@@ -101,18 +101,22 @@ class Session:
         """One call: the logits of its tokens."""
         count = len(tokens)
         self._read = [*self._read[: self.done], *tokens]
-        if self.done and (len(self._read) > self.first_length) != self._is_long:
+        if self.done and self._needs_longer(len(self._read)) != self._is_long:
             tokens, self.done = self._read, 0
             function = next((name for name, size in self.sizes.items() if size is None), function)
             self.states |= {name: state.copy() for name, state in self._empty.items()}
         self.done += len(tokens)
-        self._is_long = self.done > self.first_length
+        self._is_long = self._needs_longer(self.done)
         self.calls += 1
         while self._capacity < self.done:
             self._capacity = min(2 * self._capacity, self.limit)
             self.states |= {name: _grown(self.states[name], self._capacity) for name in self._growing}
         inputs = {TOKENS: np.array([tokens], np.int32), POSITIONS: np.arange(self.done, dtype=np.int32)[None]}
         return np.asarray(self.call(function, inputs, self.states)[LOGITS], np.float32)[0, -count:]
+
+    def _needs_longer(self, tokens: int) -> bool:
+        """Whether a text of so many tokens has the rotary embedding of longer texts."""
+        return self.first_length is not None and tokens > self.first_length
 
     def snapshot(self) -> Snapshot:
         """The states as they are now."""
@@ -127,7 +131,8 @@ class Session:
     @property
     def room(self) -> int:
         """How many tokens may follow with the same rotary embedding: a token in front of the change has the first."""
-        return (self.first_length if self.done < self.first_length else self.limit) - self.done
+        is_before = self.first_length is not None and self.done < self.first_length
+        return ((self.first_length or 0) if is_before else self.limit) - self.done
 
     def drafted(self, wanted: int | None) -> int:
         """How many drafted tokens a call takes behind the last one.

@@ -88,7 +88,7 @@ def test_what_fits_is_silent(name: str) -> None:
 
 
 NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]] = {
-    "floats that are other indices": (
+    "floats without bounds, beside other indices": (
         lambda x: TABLE[x.short().int()] * (x.long() != 0)[:, None],
         (X.abs(),),
         ["_to_copy_2"],

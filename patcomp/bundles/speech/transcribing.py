@@ -54,14 +54,14 @@ def transcribe(
     """
     folder = Path(bundle)
     metadata = metadata_in(folder)
-    if wrong := general_problems(folder, metadata):
-        raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
     loop = _LOOPS.get(str(metadata.get("kind")))
     if loop is None:
         raise BundleError(
             f"{str(folder)!r} is a bundle of the kind {metadata.get('kind')!r}, and not of a model that recognises "
             f"speech: {', '.join(_LOOPS)}"
         )
+    if wrong := general_problems(folder, metadata):
+        raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
     options = {name: value for name, value in (("language", language), ("task", task)) if value is not None}
     if options and metadata.get("config", {}).get("architecture") != "whisper":
         raise BundleError(f"only bundles of Whisper take the option {next(iter(options))}; leave it out")

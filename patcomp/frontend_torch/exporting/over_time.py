@@ -158,9 +158,16 @@ class RecurrentNetworks(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in STEPS and not kwargs and isinstance(args[3], bool):  # the fourth are the weights, for packed data
-            input, batch_first = args[0], args[-1]
-            if self.every or isinstance(known(input.shape[1 if batch_first else 0]), torch.SymInt):
-                return recurrent(name, *args)
+        if is_over_open_steps(func, args, kwargs, every=self.every):
+            return recurrent(func.__name__, *args)
         return func(*args, **(kwargs or {}))
+
+
+def is_over_open_steps(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, *, every: bool = False
+) -> bool:
+    """Whether a call is that of a recurrent network over an open number of steps; with `every`, over any number."""
+    # the fourth argument are the weights, for packed data
+    if getattr(func, "__name__", "") not in STEPS or kwargs or not isinstance(args[3], bool):
+        return False
+    return every or isinstance(known(args[0].shape[1 if args[-1] else 0]), torch.SymInt)

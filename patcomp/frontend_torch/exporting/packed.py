@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_packed_sequence
 from torch.overrides import TorchFunctionMode
 
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
-from patcomp.frontend_torch.exporting.over_time import STEPS, recurrent
+from patcomp.frontend_torch.exporting.over_time import STEPS, is_over_open_steps, recurrent
 from patcomp.frontend_torch.exporting.places import line_of_now
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.sizes import known
@@ -87,6 +87,8 @@ class PackedSequences(TorchFunctionMode):
         packed = self._of(args[1]) if len(args) > 1 else None
         if packed is not None and name in STEPS:
             return self._network(func, packed, *args, **(kwargs or {}))
+        if is_over_open_steps(func, args, kwargs):  # no further mode, because PyTorch knows three lines of a call only
+            return recurrent(name, *args)
         if name == "__getitem__" and isinstance(args[1], int) and (packed := self._of(args[0])) is not None:
             if args[1]:
                 self._take_for_full(packed)

@@ -163,7 +163,7 @@ def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[Exp
 
     def draft() -> ExportedProgram:
         # its log file goes with the folder; real tensors flow through the model, and draw random numbers
-        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), RecurrentNetworks():
+        with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
             return draft_export(model, copied(args), copied(kwargs), shapes, folder)
 
     program, problems = _with_known_numbers(model, call, draft)
