@@ -166,8 +166,9 @@ def test_outputs_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_where_eager_overflows_a_twin_says_nothing_about_the_others() -> None:
-    eager, wide = torch.tensor([math.inf, 1.0]), Twin(torch.tensor([1e39, 1.0], dtype=torch.float64), torch.float32)
-    error = compare("y", "evaluator", eager, torch.tensor([math.inf, 2.0]), twin=lambda: wide)
+    wide = Twin(torch.tensor([1e39, 1.0, 1.0, 1.0], dtype=torch.float64), torch.float32)
+    eager, given = torch.tensor([math.inf, 1.0, 1.0, 1.0]), torch.tensor([math.inf, 2.0, 1.0, 1.0])
+    error = compare("y", "evaluator", eager, given, twin=lambda: wide)
     assert (error.passed, error.reference) == (False, "eager")
 
 

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -185,8 +186,52 @@ def test_partial_sums_explain_one_of_two_outputs(
     expectation = Expectation(torch.sin, {}, {}, {"a": ONES, "b": ONES}, dict)
     runs: dict[str, Run] = {backend: lambda values, states: {"a": ONES, "b": ONES + 1}}
     first, second = expectation.verification(runs, tolerance, evaluate).errors
-    assert (first.passed, first.partial_sums) == (True, 0.0)
+    assert (first.passed, first.reference, first.partial_sums) == (True, "eager", 0.0)
     assert (second.passed, second.partial_sums) == (passed, 1.0 if passed else 0.0)
+
+
+def test_what_passes_is_not_explained() -> None:
+    def evaluate(machine: type[Machine]) -> Run:
+        raise AssertionError
+
+    expectation = Expectation(torch.sin, {}, {}, {"a": ONES}, dict)
+    (error,) = expectation.verification({"runtime": lambda values, states: {"a": ONES}}, None, evaluate).errors
+    assert error.passed
+
+
+def test_outputs_may_be_tensors_arrays_and_numbers() -> None:
+    references = {"a": torch.ones(2).bfloat16(), "b": torch.ones(2), "c": torch.tensor(3), "state": torch.ones(2)}
+    expectation = Expectation(torch.sin, {"x": ONES}, {"state": torch.zeros(2)}, references, dict)
+    made = {"a": torch.ones(2).bfloat16(), "b": np.ones(2, np.float32), "c": 3, "more": 4}
+
+    def run(values: Any, states: dict[str, Any]) -> dict[str, Any]:
+        assert (values, states) == ({"x": ONES}, {"state": expectation.states["state"]})
+        states["state"] = np.ones(2, np.float32)
+        return made
+
+    errors = expectation.errors("evaluator", run, None)
+    assert [(error.name, error.passed) for error in errors] == [(name, True) for name in references]
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_functions_have_twins_too(as_module: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, int]:
+        return x * 0.1, 3
+
+    x = torch.ones(3).half()
+    signature = converted(Calling(function), x).signature()
+    expectation = Expectation.of(Calling(function) if as_module else function, (x,), signature)
+    (twin,) = expectation.twins.values()
+    assert twin.value.tolist() == pytest.approx([0.1] * 3, rel=1e-6)
+    assert [value.dtype for value in expectation.given.values()] == [torch.float16]
+
+
+def test_a_function_has_no_buffers() -> None:
+    """So the states of the program are not compared."""
+    x = torch.ones(3)
+    expectation = Expectation.of(lambda x: x * 12, (x,), converted(Adds(), x).signature())
+    assert expectation.states == {}
+    assert [value.tolist() for value in expectation.references.values()] == [[12.0] * 3]
 
 
 class InHalf(nn.Module):
