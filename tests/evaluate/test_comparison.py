@@ -154,6 +154,11 @@ def no_twin() -> Twin:
     raise AssertionError("nothing needs a twin")
 
 
+def test_a_loss_is_relative_to_the_largest_magnitude() -> None:
+    y, twin = torch.tensor([3.0, 1.0]).half(), Twin(torch.tensor([4.0, 1.0]), torch.float16)
+    assert compare("y", "evaluator", y, y, twin=lambda: twin).half_loss == 0.25
+
+
 def test_integers_that_differ_ask_for_no_twin() -> None:
     y = torch.tensor([1, 2])
     assert not compare("y", "evaluator", y, y + 1, twin=no_twin).passed

@@ -176,6 +176,13 @@ def test_a_departure_in_the_import_names_the_decomposition(expanded: bool, decla
     assert found.detail == f"aten.sort{how} differs by 0.5 from PyTorch's"
 
 
+def test_an_import_of_which_no_node_is_wrong() -> None:
+    values: Any = SimpleNamespace(first_wrong_node=lambda module: None)
+    departure = DepartureSearch(None, values).in_import(None)  # type: ignore[arg-type]
+    assert (departure.stage, departure.rule) == ("import", "")
+    assert departure.detail == "the outputs differ, and no single node of the program does"
+
+
 # ---- near ties ------------------------------------------------------------------------------------
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from patcomp.errors import EvaluationError
 from patcomp.evaluate import OutputError, compare
@@ -171,6 +172,27 @@ def test_the_named_values_of_a_program() -> None:
     assert torch.equal(found["a"], ONES.sin())
     assert torch.equal(found["loop"], ONES.sin().tanh().tanh())
     assert ValueComparison.named_values(values, module, ["loop"]).keys() == {"loop"}
+
+
+def test_the_exported_program_runs_on_arrays_and_fixed_inputs() -> None:
+    """The inputs of a function, and the contents of a state that the model does not have, may be arrays."""
+    graph = Graph()
+    x, weight, how = (graph.placeholder(name) for name in ("x", "weight", "how"))
+    x.meta["val"] = weight.meta["val"] = ONES
+    how.meta["val"] = "how"
+    graph.output(graph.call_function(torch.ops.aten.add.Tensor, (x, weight), name="added"))
+    item: Any = SimpleNamespace(
+        program=SimpleNamespace(graph_module=GraphModule(torch.nn.Module(), graph)),
+        signature=SimpleNamespace(fixed_inputs={"how": "text"}, constants={"weight": ("path", ONES)}),
+        names=SimpleNamespace(of_arguments=lambda signature: {"x": "input"}),
+    )
+    expectation: Any = SimpleNamespace(states={}, given={"input": np.ones(2, np.float32)})
+    seen: dict[str, Any] = {}
+    values = ValueComparison(item, None, expectation, {}, None)  # type: ignore[arg-type]
+    values.run_export(lambda node, value: seen.__setitem__(node.name, value))
+    assert torch.equal(seen["x"], ONES)
+    assert torch.equal(seen["added"], ONES + 1)
+    assert seen["how"] == "text"
 
 
 def test_the_place_of_a_value_is_its_source() -> None:

@@ -327,6 +327,12 @@ def test_the_twin_of_a_model_of_half_precision_computes_in_float32(kind: str) ->
     assert not torch.equal(twin.value, next(iter(expectation.references.values())))
 
 
+def test_operators_without_keywords_are_widened() -> None:
+    wider = Wider({torch.float16: torch.float32})
+    made = wider.__torch_dispatch__(ATEN.add.Tensor, (), (torch.ones(2).half(), 2**-12))
+    assert (made.dtype, made.tolist()) == (torch.float32, [1 + 2**-12] * 2)
+
+
 def test_a_loop_has_a_twin() -> None:
     def doubled(wider: Wider) -> dict[str, Tensor]:
         with wider:
