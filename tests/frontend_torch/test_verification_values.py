@@ -226,6 +226,21 @@ def test_functions_have_twins_too(as_module: bool) -> None:
     assert [value.dtype for value in expectation.given.values()] == [torch.float16]
 
 
+def test_a_value_may_be_returned_twice() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        return y, y
+
+    model, x = Calling(twice), torch.ones(3)
+    signature = converted(model, x).signature()
+    assert signature.call is not None
+    assert len(signature.call.results) == 2
+    references = Expectation.of(model, (x,), signature).references
+    assert {name: value.tolist() for name, value in references.items()} == dict.fromkeys(
+        (spec.name for spec in signature.outputs), [2.0] * 3
+    )
+
+
 def test_a_function_has_no_buffers() -> None:
     """So the states of the program are not compared."""
     x = torch.ones(3)
