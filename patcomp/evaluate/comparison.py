@@ -170,10 +170,9 @@ def _limits_of_twin(limits: _Limits, own: Tensor, twin: Twin) -> _Limits:
     return _Limits(max(limits.largest, largest), limits.relative_to, max(limits.median, median))
 
 
-def _kind(tensor: Tensor) -> str:
-    if tensor.dtype == torch.bool:
-        return "bool"
-    return "complex" if tensor.is_complex() else "float" if tensor.is_floating_point() else "integer"
+def _kind(tensor: Tensor) -> tuple[bool, bool, bool]:
+    """Whether a tensor has bools, floats, or complex numbers; otherwise it has integers."""
+    return tensor.dtype == torch.bool, tensor.is_floating_point(), tensor.is_complex()
 
 
 def _element(tensor: Tensor) -> str:
@@ -216,7 +215,7 @@ def _psnr(difference: Tensor, reference: Tensor) -> float:
     if error == 0:
         return math.inf
     scale = max(_scale(reference), 1e-300)
-    return 20 * math.log10(scale) - 10 * math.log10(error) if math.isfinite(error) else -math.inf
+    return 20 * math.log10(scale) - 10 * math.log10(error)
 
 
 def _median_error(difference: Tensor, reference: Tensor) -> float:
@@ -243,7 +242,7 @@ def _difference(expected: Tensor, given: Tensor) -> Tensor:
     same = (left == right) | (left.isnan() & right.isnan())
     difference = torch.where(same, torch.zeros(()), (left - right).abs())
     difference = torch.where(difference.isnan(), torch.full((), math.inf), difference)
-    if not (expected.is_floating_point() or expected.is_complex() or given.is_floating_point() or given.is_complex()):
+    if not (given.is_floating_point() or given.is_complex()):
         # float64 rounds integers of more than 53 bits
         difference = difference.clamp(min=(expected.long() != given.long()).double())
     return difference

@@ -237,16 +237,15 @@ def _run_model(
     varies = [isinstance(leaf, Tensor) for leaf in leaves]
     if call is not None and len(call.results) == len(leaves):
         varies = [isinstance(name, str) for name in call.results]  # sizes, too
+        for leaf, known in zip(leaves, call.results, strict=True):
+            if not isinstance(known, str) and leaf != known.value:
+                raise EvaluationError(f"the model returned {leaf!r}, which was {known.value!r} when it was exported")
     expected = [torch.as_tensor(leaf) for leaf, given in zip(leaves, varies, strict=True) if given]
     names = [leaf for leaf in call.results if isinstance(leaf, str)] if call else [s.name for s in signature.outputs]
     if len(expected) != len(names):
         raise EvaluationError(
             f"the model returned {len(expected)} tensors, but the program has {len(names)} outputs: {', '.join(names)}"
         )
-    if call is not None and len(call.results) == len(leaves):
-        for leaf, result in zip(leaves, call.results, strict=True):
-            if not isinstance(result, str) and leaf != result.value:
-                raise EvaluationError(f"the model returned {leaf!r}, which was {result.value!r} when it was exported")
     updated = named_arguments(signature, args, kwargs)
     stated = {s.name: new[buffers[s.name]] if s.name in buffers else updated.get(s.name) for s in signature.states}
     written = {name: value for name, value in stated.items() if value is not None}

@@ -160,7 +160,7 @@ class _BesideFloat32(_Calls):
         index, self._count = self._count, self._count + 1
         if not any(isinstance(value, Tensor) and value.dtype in HALF for value in results) or index >= len(self.wide):
             return results
-        if self.is_call(operation) or is_constant(operation):
+        if self.is_call(operation):
             return results
         if _Range.of(results).outside > self.wide[index].outside:
             self.overflows.append(Overflow(operation, self.call, self.wide[index].largest))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from operator import getitem
 
 import torch
 from torch.export import ExportedProgram
@@ -14,7 +13,7 @@ from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.fx.dtypes import has_values
-from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
 from patcomp.frontend_torch.interface import value_checks
 from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
@@ -83,8 +82,7 @@ def _training(program: ExportedProgram, signature: Signature) -> Iterator[Proble
 
 
 def _is_of_batch_norm(node: Node) -> bool:
-    source = node.args[0] if node.target is getitem else node
-    return isinstance(source, Node) and "batch_norm" in operator_name(source)
+    return "batch_norm" in operator_name(producer_of(node))
 
 
 def _described_wrongly(signature: Signature, compressed: Mapping[str, CompressedWeight | str]) -> Iterator[Problem]:

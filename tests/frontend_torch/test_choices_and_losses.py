@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,7 +70,7 @@ def chosen(target: Any, *args: Any, given: Any, expected: Any = None, **kwargs: 
         (ATEN.floor.default, (torch.tensor([0.9, 2.25]),), [0.0, 2.0], [1.0, 2.0], 0.1),
         (ATEN.ceil.default, (torch.tensor([0.9, 2.25]),), [1.0, 3.0], [1.0, 2.0], 0.25),
         (ATEN.trunc.default, (torch.tensor([-0.9, 2.25]),), [0.0, 2.0], [-1.0, 2.0], 0.1),
-        (ATEN.round.default, (torch.tensor([0.4, 2.0]),), [0.0, 2.0], [1.0, 2.0], 0.1),
+        (ATEN.round.default, (torch.tensor([2.4, 2.0]),), [2.0, 2.0], [3.0, 2.0], 0.1),
         (ATEN.sign.default, (torch.tensor([0.2, -3.0]),), [1.0, -1.0], [0.0, -1.0], 0.2),
         (ATEN._to_copy.default, (torch.tensor([2.9]),), [2], [3], 0.1),
         (ATEN.to.dtype, (torch.tensor([2.9]), torch.int64), [2], [3], 0.1),
@@ -104,6 +105,18 @@ def test_values_of_a_choice_are_no_choice() -> None:
     assert chosen(ATEN.max.dim, TIED, 1, expected=[1, 1], given=[0, 1]) == 0.5
 
 
+def test_one_of_several_results_is_a_choice_of_their_operator() -> None:
+    graph = Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    first = graph.call_function(getitem, (graph.call_function(ATEN.sort.default, (x,)), 1))
+    apart = distance(
+        first, torch.tensor([0, 1]), torch.tensor([1, 0]), lambda each: torch.tensor([1.0, 1.25]) if each is x else each
+    )
+    assert apart is not None
+    assert apart[0] == 0.25
+    assert distance(graph.call_function(getitem, (y, 0)), TIED, TIED + 1, lambda each: TIED) is None
+
+
 def test_inputs_choose_nothing() -> None:
     assert distance(Graph().placeholder("x"), TIED, TIED + 1, lambda each: each) is None
 
@@ -121,7 +134,7 @@ LOST: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, float, float] |
     "a twin in 64 bits": ({"a": 1.5}, {"a": Twin(torch.ones(2), torch.float32)}, None),
     "another shape": ({"a": 1.5}, {"a": Twin(torch.ones(3), torch.float16)}, None),
     "of the largest magnitude": ({"a": 1.5}, {"a": Twin(torch.tensor([4.0, 1.5]), torch.float16)}, ("a", 0.0, 0.625)),
-    "of zeros": ({"a": torch.tensor([0.0, 2.0])}, {"a": Twin(torch.zeros(2), torch.float16)}, ("a", 0.0, 1.0)),
+    "of zeros": ({"a": torch.tensor([0.0, 0.5])}, {"a": Twin(torch.zeros(2), torch.float16)}, ("a", 0.0, 1.0)),
     "zeros": ({"a": torch.zeros(2)}, {"a": Twin(torch.zeros(2), torch.float16)}, None),
     "infinities": (
         {"a": torch.tensor([math.inf, 1.5])}, {"a": Twin(torch.tensor([math.inf, 1.0]), torch.float16)},
@@ -171,3 +184,10 @@ def test_how_a_given_model_differs() -> None:
         for others in ({}, {**same, "gone": torch.ones(1)}):
             text = how_it_differs(model, others.items())
             assert text.startswith(f"the given model is in {mode} mode; it is another one than the exported model")
+
+
+def test_shared_weights_differ_by_each_of_their_names() -> None:
+    shared = nn.BatchNorm1d(2)
+    model = nn.ModuleDict({"one": shared, "two": shared})
+    others = [("one.bias", torch.zeros(2)), ("two.bias", torch.zeros(3)), ("two.running_mean", torch.ones(2))]
+    assert how_it_differs(model, others).endswith("than the exported one: 'two.bias', 'two.running_mean'")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarg
 from patcomp.emit import running, verifying
 from patcomp.emit.native import Native
 from patcomp.evaluate import IMPLEMENTATIONS
-from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.ir import coreai
 from patcomp.ir.module import IRModule, with_outputs
 from patcomp.ir.namespaces import coreai_namespace
@@ -363,13 +361,6 @@ def test_a_stage_that_is_wrong_without_its_rules(
         assert departure is not None
         assert (departure.stage, departure.rule) == ("outline", "")
         assert "without any rewrite of a rule the outputs are wrong, too" in str(departure)
-
-
-def test_an_import_of_which_no_node_is_wrong() -> None:
-    values: Any = SimpleNamespace(first_wrong_node=lambda module: None)
-    departure = DepartureSearch(None, values).in_import(None)  # type: ignore[arg-type]
-    assert (departure.stage, departure.rule) == ("import", "")
-    assert departure.detail == "the outputs differ, and no single node of the program does"
 
 
 def test_programs_without_a_conversion_and_wrong_options(net: Net, exported: torch.export.ExportedProgram) -> None:

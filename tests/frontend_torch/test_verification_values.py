@@ -1,13 +1,13 @@
-"""The parts of a verification one by one: differences, twins, near ties, losses, and how a model differs."""
+"""The parts of a verification one by one: the model's numbers, twins, and values inside a program."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Aten
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import Expectation, OutputError, compare
-from patcomp.evaluate.comparison import beside_partial_sums
+from patcomp.evaluate import Expectation, OutputError
 from patcomp.evaluate.expectation import Run
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.twin import Twin, Wider, twins_of
 from patcomp.ir import coreai
-from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, RuleSet, normalization
 from tests.catalog.recovering import Calling
@@ -43,139 +41,6 @@ def errors_of(model: Any, inputs: tuple[Tensor, ...], outputs: dict[str, Tensor]
     """The errors of given outputs of a model, by the names of its program."""
     expectation = Expectation.of(model, inputs, converted(model, *inputs).signature())
     return {each.name: each for each in expectation.errors("evaluator", lambda *given: outputs, None)}
-
-
-# ---- differences ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("values", "noted"),
-    [
-        ([0.0], True),
-        ([1.0], False),
-        ([math.nan], True),
-        ([2.0, 2.0], True),
-        ([2.0, 3.0], False),
-        ([math.nan, 1.0], False),
-        ([1.0, math.nan], False),
-        ([], False),
-    ],
-)
-def test_which_outputs_say_little(values: list[float], noted: bool) -> None:
-    y = torch.tensor(values)
-    assert bool(compare("y", "evaluator", y, y.clone()).note) is noted
-
-
-def test_zeros_and_infinities_do_not_count_in_the_median() -> None:
-    y = torch.tensor([0.0, 0.0, 0.0, math.inf, math.inf, 1.0])
-    given = torch.tensor([0.0, 0.0, 0.0, math.inf, math.inf, 1.0 + 2**-12])
-    assert compare("y", "evaluator", y, given).median_rel == 2**-12
-    assert compare("y", "evaluator", y[:5], given[:5]).median_rel == 0.0
-
-
-def test_the_psnr_and_the_relative_error_go_by_the_largest_magnitude() -> None:
-    y = torch.tensor([-4.0, 2.0, 0.0, 1.0])
-    error = compare("y", "evaluator", y, y + torch.tensor([0.0, 0.5, 0.0, 0.0]))
-    assert (error.max_abs, error.max_rel) == (0.5, 0.125)
-    assert error.psnr == pytest.approx(20 * math.log10(4) - 10 * math.log10(0.25 / 4))
-    assert compare("y", "evaluator", torch.zeros(2), torch.tensor([0.0, 0.25])).max_rel == 0.25
-    assert compare("y", "evaluator", y, y + math.inf).psnr == -math.inf
-
-
-def test_zeros_may_differ_as_much_as_ones() -> None:
-    zeros = torch.zeros(3)
-    assert compare("y", "evaluator", zeros, zeros + 5e-5).passed
-    assert not compare("y", "evaluator", zeros, zeros + 2e-4).passed
-    assert compare("y", "evaluator", torch.full((3,), 1e-42), torch.full((3,), 1.3e-42)).max_abs > 0
-    assert compare("y", "evaluator", torch.full((3,), 1e-42), torch.full((3,), 1.3e-42)).tolerance > 1e-39
-
-
-def test_complex_numbers_are_compared_in_both_parts() -> None:
-    y = torch.tensor([3.0 + 4.0j, 1.0j])
-    assert compare("y", "evaluator", y, y * (1 + 5e-5)).passed
-    error = compare("y", "evaluator", y, y.conj())
-    assert (error.passed, error.max_abs, error.relative_to) == (False, 8.0, 5.0)
-    assert error.element_type == "complex<f32>"
-
-
-def test_an_empty_output_passes() -> None:
-    for dtype in (torch.float32, torch.float16, torch.int32):
-        error = compare("y", "evaluator", torch.ones(0, 3, dtype=dtype), torch.ones(0, 3, dtype=dtype))
-        assert (error.passed, error.max_abs, error.psnr) == (True, 0.0, math.inf)
-
-
-def test_a_mask_holds_numbers_below_its_bound_only() -> None:
-    half = torch.tensor([-math.inf]).half()
-    for number, count in ((STANDS_FOR_MINUS_INFINITY, 1), (2 * STANDS_FOR_MINUS_INFINITY, 0)):
-        assert compare("y", "evaluator", torch.tensor([number]), half).overflows == count
-    assert compare("y", "evaluator", torch.tensor([2 * STANDS_FOR_MINUS_INFINITY]), -half).overflows == 1
-    assert compare("y", "evaluator", torch.tensor([2 * STANDS_FOR_MINUS_INFINITY]), half * 0).overflows == 1
-
-
-def test_the_limits_beside_a_twin_are_the_widest_ones() -> None:
-    """Those of the type, three times eager's own distance, and a few steps of rounding in half precision."""
-    y, eps = torch.tensor([4.0, -1.0, 2.0]), 2**-10
-    exact = Twin(y.double(), torch.float32)
-    wrong = torch.tensor([4.5, -1.0, 2.0])
-    assert compare("y", "evaluator", y, wrong, twin=lambda: exact).tolerance == pytest.approx(4e-4)
-    moved = Twin(torch.tensor([4.2, -1.2, 2.2], dtype=torch.float64), torch.float32)
-    error = compare("y", "evaluator", y, wrong, twin=lambda: moved)
-    assert (error.passed, error.reference) == (True, "float64 twin")
-    assert (error.tolerance, error.median_tolerance) == (pytest.approx(0.6), pytest.approx(3 * 0.2 / 2.2))
-    near = Twin(y + 1e-6, torch.float16)
-    error = compare("y", "evaluator", y.half(), y.half(), twin=lambda: near)
-    assert error.tolerance == pytest.approx(4 * eps * 4, rel=1e-3)
-    single = compare("y", "evaluator", y, torch.tensor([4.03, -1.0, 2.0]), twin=lambda: near)  # of half precision
-    assert not single.passed
-    single = compare("y", "evaluator", y, torch.tensor([4.01, -1.005, 2.007]), twin=lambda: near)
-    assert (single.passed, single.reference) == (True, "float32 twin")
-    assert single.median_tolerance == pytest.approx(4 * eps)
-
-
-def test_a_tenth_of_the_magnitude_says_enough() -> None:
-    y = torch.tensor([30.0, -1.0, 2.0])
-    for moved, is_noted in ((1.0, False), (1.5, True)):
-        twin = Twin(y.double() - moved, torch.float32)
-        error = compare("y", "evaluator", y, y + 0.5, twin=lambda twin=twin: twin)  # type: ignore[misc]
-        assert (error.tolerance, bool(error.note)) == (3 * moved, is_noted)
-
-
-def test_half_precision_explains_twenty_rounding_steps() -> None:
-    """Of the loss beside the model in float32, and where eager PyTorch overflows."""
-    ones, eps = Twin(torch.ones(2), torch.float16), 2**-10
-    for steps, loss in ((20, 0.0), (21, 21 * eps)):
-        y = torch.tensor([1.0 - steps * eps, 1.0]).half()
-        assert compare("y", "evaluator", y, y.clone(), twin=lambda: ones).half_loss == loss
-    y = torch.tensor([0.5, 0.0]).half()
-    assert compare("y", "evaluator", y, y, twin=lambda: Twin(torch.zeros(2), torch.float16)).half_loss == 0.5
-    eager, wide = torch.tensor([math.inf, 1.0]).half(), Twin(torch.tensor([1024.0, 1.0]), torch.float16)
-    for number, passed in ((1004.0, True), (1003.5, False)):
-        given = torch.tensor([number, 1.0]).half()
-        error = compare("y", "evaluator", eager, given, twin=lambda: wide)
-        assert (error.passed, error.tolerance, error.relative_to) == (passed, 20.0, 1024.0)
-
-
-@pytest.mark.parametrize("twin", [None, Twin(torch.ones(2), torch.float32)])
-def test_a_twin_that_is_none_or_of_another_shape_changes_nothing(twin: Twin | None) -> None:
-    y = torch.tensor([1.0])
-    error = compare("y", "evaluator", y, y + 0.5, twin=lambda: twin)
-    assert (error.reference, error.passed, error.tolerance) == ("eager", False, pytest.approx(1e-4))
-
-
-def test_a_given_tolerance_asks_for_no_twin() -> None:
-    def twin() -> Twin:
-        raise AssertionError
-
-    y = torch.tensor([1.0])
-    assert compare("y", "evaluator", y, y + 0.5, 1.0, twin).passed
-    assert not compare("y", "evaluator", y, y + 0.5, 0.25, twin).passed
-    assert compare("y", "evaluator", y, y.clone(), None, twin).passed
-
-
-def test_rounding_explains_no_output_of_another_shape() -> None:
-    y = torch.ones(3).half()
-    wrong = compare("y", "runtime", y, y + 1)
-    assert beside_partial_sums(wrong, y + 1, torch.full((1, 3), 2.0).half()) is wrong
 
 
 # ---- the model's own numbers ------------------------------------------------------------------------
@@ -321,8 +186,67 @@ def test_partial_sums_explain_one_of_two_outputs(
     expectation = Expectation(torch.sin, {}, {}, {"a": ONES, "b": ONES}, dict)
     runs: dict[str, Run] = {backend: lambda values, states: {"a": ONES, "b": ONES + 1}}
     first, second = expectation.verification(runs, tolerance, evaluate).errors
-    assert (first.passed, first.partial_sums) == (True, 0.0)
+    assert (first.passed, first.reference, first.partial_sums) == (True, "eager", 0.0)
     assert (second.passed, second.partial_sums) == (passed, 1.0 if passed else 0.0)
+
+
+def test_what_passes_is_not_explained() -> None:
+    def evaluate(machine: type[Machine]) -> Run:
+        raise AssertionError
+
+    expectation = Expectation(torch.sin, {}, {}, {"a": ONES}, dict)
+    (error,) = expectation.verification({"runtime": lambda values, states: {"a": ONES}}, None, evaluate).errors
+    assert error.passed
+
+
+def test_outputs_may_be_tensors_arrays_and_numbers() -> None:
+    references = {"a": torch.ones(2).bfloat16(), "b": torch.ones(2), "c": torch.tensor(3), "state": torch.ones(2)}
+    expectation = Expectation(torch.sin, {"x": ONES}, {"state": torch.zeros(2)}, references, dict)
+    made = {"a": torch.ones(2).bfloat16(), "b": np.ones(2, np.float32), "c": 3, "more": 4}
+
+    def run(values: Any, states: dict[str, Any]) -> dict[str, Any]:
+        assert (values, states) == ({"x": ONES}, {"state": expectation.states["state"]})
+        states["state"] = np.ones(2, np.float32)
+        return made
+
+    errors = expectation.errors("evaluator", run, None)
+    assert [(error.name, error.passed) for error in errors] == [(name, True) for name in references]
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_functions_have_twins_too(as_module: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, int]:
+        return x * 0.1, 3
+
+    x = torch.ones(3).half()
+    signature = converted(Calling(function), x).signature()
+    expectation = Expectation.of(Calling(function) if as_module else function, (x,), signature)
+    (twin,) = expectation.twins.values()
+    assert twin.value.tolist() == pytest.approx([0.1] * 3, rel=1e-6)
+    assert [value.dtype for value in expectation.given.values()] == [torch.float16]
+
+
+def test_a_value_may_be_returned_twice() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        return y, y
+
+    model, x = Calling(twice), torch.ones(3)
+    signature = converted(model, x).signature()
+    assert signature.call is not None
+    assert len(signature.call.results) == 2
+    references = Expectation.of(model, (x,), signature).references
+    assert {name: value.tolist() for name, value in references.items()} == dict.fromkeys(
+        (spec.name for spec in signature.outputs), [2.0] * 3
+    )
+
+
+def test_a_function_has_no_buffers() -> None:
+    """So the states of the program are not compared."""
+    x = torch.ones(3)
+    expectation = Expectation.of(lambda x: x * 12, (x,), converted(Adds(), x).signature())
+    assert expectation.states == {}
+    assert [value.tolist() for value in expectation.references.values()] == [[12.0] * 3]
 
 
 class InHalf(nn.Module):
@@ -416,6 +340,12 @@ def test_the_twin_of_a_model_of_half_precision_computes_in_float32(kind: str) ->
     assert (twin.of, twin.name, twin.value.dtype) == (torch.float16, "float32 twin", torch.float32)
     torch.testing.assert_close(twin.value, (x @ weight).cumsum(-1))
     assert not torch.equal(twin.value, next(iter(expectation.references.values())))
+
+
+def test_operators_without_keywords_are_widened() -> None:
+    wider = Wider({torch.float16: torch.float32})
+    made = wider.__torch_dispatch__(ATEN.add.Tensor, (), (torch.ones(2).half(), 2**-12))
+    assert (made.dtype, made.tolist()) == (torch.float32, [1 + 2**-12] * 2)
 
 
 def test_a_loop_has_a_twin() -> None:

@@ -54,6 +54,11 @@ def read_by_checks_only(graph: Graph) -> set[Node]:
     return found
 
 
+def producer_of(node: Node) -> Node:
+    """The node of the operator that made a node's value: for one of several results, the node of them all."""
+    return node.all_input_nodes[0] if node.target is operator.getitem else node
+
+
 def copy_node(graph: Graph, node: Node, new: Callable[[Node], Any]) -> Node:
     """Copy a node to the end of a graph. A placeholder keeps its name, also if it is one of Python, such as `input`.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from operator import getitem
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from patcomp.emit.history import History
 from patcomp.errors import PatcompError
 from patcomp.evaluate import Departure, HalfLoss, ModuleError, compare
 from patcomp.evaluate.element_types import to_tensor
-from patcomp.frontend_torch.fx.nodes import operator_name
+from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
 from patcomp.frontend_torch.verification.half import most_lost
 from patcomp.frontend_torch.verification.near_ties import distance
 from patcomp.frontend_torch.verification.other_model import how_it_differs
@@ -90,8 +89,8 @@ class DepartureSearch:
     def tie_at(self, stage: str, node: Node, expected: Tensor, given: Tensor) -> Departure | None:
         """The departure at a node with two results, if it chose between values that differ by rounding."""
         values: dict[Node, Any] = {}
-        producer = node.args[0] if node.target is getitem else node
-        sources = producer.all_input_nodes if isinstance(producer, Node) else []
+        producer = producer_of(node)
+        sources = producer.all_input_nodes
         self.values.run_export(lambda each, value: each in sources and values.update({each: _copied(value)}))
         found = distance(node, expected, given, lambda each: values[each] if isinstance(each, Node) else each)
         if found is None:
@@ -100,7 +99,6 @@ class DepartureSearch:
         rounding = compare("", "", operand, operand, self.values.tolerance).tolerance
         if not apart <= rounding:
             return None
-        assert isinstance(producer, Node)
         detail = (
             f"{operator_name(producer)} decides between values that differ by {apart:.3g}, and the tolerance of such "
             f"values is {rounding:.3g}. So rounding decides, and this does not show a wrong rule; verify with other "
@@ -125,7 +123,7 @@ class DepartureSearch:
 
         _, budget = with_rewrites(sys.maxsize)
         right, wrong = 0, len(budget.spent)
-        if wrong == 0 or not with_rewrites(0)[0]:
+        if not with_rewrites(0)[0]:
             return Departure(stage.name, detail="without any rewrite of a rule the outputs are wrong, too")
         while wrong - right > 1:
             middle = (right + wrong) // 2
@@ -151,8 +149,7 @@ class DepartureSearch:
         found = self.values.first_wrong_node(imported)
         if found is None:
             return Departure("import", detail="the outputs differ, and no single node of the program does")
-        node = found.node.args[0] if found.node.target is getitem else found.node
-        assert isinstance(node, Node)
+        node = producer_of(found.node)
         rule, how = self.decomposition(node)
         detail = f"{operator_name(node)}{how} differs by {found.error.max_abs:.3g} from PyTorch's"
         return self.made("import", rule, self.values.origins[node], detail)

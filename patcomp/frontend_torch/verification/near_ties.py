@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import getitem
 from typing import Any
 
 from torch import Tensor
 from torch.fx import Node
 
+from patcomp.frontend_torch.fx.nodes import producer_of
 from patcomp.pytorch import OpOverload, base_name, schema_of_overload
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
@@ -39,10 +39,10 @@ def distance(
     Returns:
         The largest distance, and the tensor that the operator chose from; None if the operator does not choose.
     """
-    producer = node.args[0] if node.target is getitem else node
-    if not isinstance(producer, Node) or not isinstance(producer.target, OpOverload):
+    producer = producer_of(node)
+    if not isinstance(producer.target, OpOverload):
         return None
-    op, operand = base_name(producer.target).removeprefix("aten."), value_of(producer.args[0])
+    op, operand = base_name(producer.target), value_of(producer.args[0])
     if not isinstance(operand, Tensor) or not operand.is_floating_point():
         return None
     wide = operand.detach().double()

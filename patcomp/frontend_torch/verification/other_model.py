@@ -22,11 +22,7 @@ def how_it_differs(model: Callable[..., Any], constants: Iterable[tuple[str, Ten
         return "the given function is another one than the exported model"
     own = dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)))
     exported = dict(constants)
-    weights = [
-        path
-        for path, weight in exported.items()
-        if path in own and (own[path].shape != weight.shape or not torch.equal(own[path], weight))
-    ]
+    weights = [path for path, weight in exported.items() if path in own and not torch.equal(own[path], weight)]
     if weights:
         return f"the given model has other weights than the exported one: {listed(weights)}"
     mode = "training" if model.training else "evaluation"

@@ -21,7 +21,7 @@ from patcomp.ir.xdsl import Operation
 
 def implementation(module: IRModule, op: Operation) -> Implementation | None:
     """How the evaluator runs ops of the stages before `lower`: by PyTorch."""
-    if isinstance(op, CustomOp) and op in module.custom:
+    if op in module.custom:
         return partial(_run_custom, node_of(module.custom[op]))
     return eager_implementation(op)
 

@@ -93,13 +93,13 @@ class ValueComparison:
         graph = module.graph(self.item.name)
         inputs: dict[str, Any] = {}
         states: dict[str, Any] = {}
-        for index, argument in enumerate(graph.regions[0].block.args):
-            name = names_of(graph, "arg_attrs")[index] or str(index)
+        for argument, name in zip(graph.regions[0].block.args, names_of(graph, "arg_attrs"), strict=True):
+            assert name is not None
             if isinstance(argument.type, HandleType):
                 content: TensorType = argument.type.tensor_type  # type: ignore[assignment]
                 states[name] = _of_type(self.values[name], content).clone()
-            elif isinstance(argument.type, TensorType):
-                inputs[name] = _of_type(self.values[name], argument.type)
+            else:
+                inputs[name] = _of_type(self.values[name], argument.type)  # type: ignore[arg-type]
         machine = Machine(module, partial(implementation, module), watch)
         outputs = evaluate(module, inputs, entry=self.item.name, state=states, machine=machine)
         contents.update(states)
@@ -113,8 +113,9 @@ class ValueComparison:
         except EvaluationError:
             return None
 
-    def errors(self, module: IRModule) -> list[OutputError]:
-        return self.expectation.errors("evaluator", partial(self.run, module, None), self.tolerance)
+    def errors(self, module: IRModule, watch: Watch | None = None) -> list[OutputError]:
+        """The error of each output and state of a program after any stage."""
+        return self.expectation.errors("evaluator", partial(self.run, module, watch), self.tolerance)
 
     def names(self, node: Node) -> tuple[str, ...]:
         return value_names(node, self.item.expansions)
@@ -125,11 +126,11 @@ class ValueComparison:
 
     def first_wrong_node(self, module: IRModule) -> WrongValueError | None:
         """The first node of the exported program whose value in a program after some stage is not PyTorch's."""
-        named = {node: names for node in self.item.program.graph.nodes if (names := self.names(node))}
+        named = {node: self.names(node) for node in self.item.program.graph.nodes}
         values = self.named_values(module, {name for names in named.values() for name in names})
 
         def visit(node: Node, value: Any) -> None:
-            name = next((name for name in named.get(node, ()) if name in values), None)
+            name = next((name for name in named[node] if name in values), None)
             if name is not None and isinstance(value, Tensor) and values[name].shape == value.shape:
                 error = self.inner_error(name, node, value, values[name])
                 if not error.passed:
@@ -156,7 +157,7 @@ class ValueComparison:
                     assert name is not None
                     (repeated.add(name) if name in found else found.setdefault(name, value))
 
-        self.expectation.errors("evaluator", partial(self.run, module, watch), self.tolerance)
+        self.errors(module, watch)
         return {name: value for name, value in found.items() if name not in repeated}
 
     @cached_property
