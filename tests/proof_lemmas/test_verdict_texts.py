@@ -100,7 +100,8 @@ DECIDED: dict[str, tuple[dict[str, Any], _Found, float | None, Strength, str]] =
 @pytest.mark.parametrize("name", DECIDED)
 def test_what_a_verdict_says(name: str) -> None:
     counts, what, bound, strength, text = DECIDED[name]
-    verdict = Verdict("r", UNREACHED, **{field: Counter(count) for field, count in counts.items()})
+    given: dict[str, Any] = {field: Counter(count) for field, count in counts.items()}
+    verdict = Verdict("r", UNREACHED, **given)
     said = _decided(verdict, what, bound)
     assert (said.strength, str(said)) == (strength, text)
     assert said.ulps == (max(what.ulps, default=None) if strength in (REALS, WHOLE) else None)
