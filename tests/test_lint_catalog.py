@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from patcomp.cli import main
+from patcomp.patterns.driver import EndlessRewritesError
+from patcomp.proof import lint as linting
+from patterns_catalog import default_rules
 from tests.helpers.torchvision_ops import know_the_shape_of_nms
 
 SUSPICIOUS = """
@@ -103,3 +106,13 @@ def test_suspicious_catalogs(
     assert "no program of the corpus fires it" in out
     reasons = " ".join(why for _, _, why in rows)
     assert "each rule rewrites what the one before it built: to_cosh -> to_sinh -> to_cosh" in reasons
+
+
+def test_a_rule_is_in_a_cycle_if_one_of_several_cycles_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(rule: object, catalog: object) -> None:
+        raise EndlessRewritesError("endless", [["times_one", "plus_zero"], ["cast_of_cast"]])
+
+    monkeypatch.setattr("patcomp.proof.lint._hidden", endless)
+    rules = default_rules()
+    found = linting.lint([rules["times_one"], rules["minus_zero"]], rules, {"times_one", "minus_zero"}, "a corpus")
+    assert [finding.key for finding in found if finding.kind == "cycle"] == ["cycle: times_one"]

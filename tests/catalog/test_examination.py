@@ -5,8 +5,11 @@ A few rules of each kind are tested always, all of them with `-m slow`.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from patcomp import AIProgram
 from patcomp.patterns import Rule, Stage
 from patcomp.proof.converted import converted_checks
 from patcomp.proof.examination import examine
@@ -39,6 +42,16 @@ def test_a_rule_that_leaves_something_open_says_why() -> None:
     reasons = {name: rule.unspecified for name, rule in RULES.items() if rule.unspecified}
     assert "NaN" in reasons["scaled_dot_product_attention"]
     assert len(reasons) < len(RULES) / 6
+
+
+def test_a_rule_that_is_wrong_in_the_program_of_its_example_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = RULES["gather_from_the_front"]
+    assert [check.failure for check in converted_checks(rule, [])] == [None]
+    monkeypatch.setattr(AIProgram, "verify_against", lambda *_, **options: SimpleNamespace(passed=False))
+    (check,) = converted_checks(rule, [])
+    assert check.runs == 0
+    assert "gather_from_the_front" in str(check.failure)
+    assert "is wrong in its example" in str(check.failure)
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ SPECIAL = ["infinities and zeros", "NaN", "halves", "large numbers"]
 EQUAL, LIMITS = ["equal numbers"] * 6, ["limits of 16 bits"] * 8
 FILLS: dict[str, tuple[list[str], tuple[float, ...]]] = {
     "times_one": ([""] * 6, ()),
-    "rms_norm": (["", "", *SPECIAL, "", "equal numbers"], (1e-06,)),
-    "decompose kthvalue": (["", *SPECIAL, *EQUAL, "", "equal numbers"], ()),
-    "normalize eq": (["", *SPECIAL, "", "equal numbers"], ()),
+    "rms_norm": (["", "", *SPECIAL, "", EQUAL[0]], (1e-06,)),
+    "decompose kthvalue": (["", *SPECIAL, *EQUAL, "", EQUAL[0]], ()),
+    "normalize eq": (["", *SPECIAL, "", EQUAL[0]], ()),
     "cast_of_cast": ([""] * 5 + LIMITS + [""], ()),
 }
 

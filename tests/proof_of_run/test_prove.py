@@ -74,6 +74,16 @@ def test_what_is_not_proved_is_named() -> None:
     assert proof.to_dict()["proved"] is False
 
 
+class Places(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp().argmax(-1)
+
+
+def test_the_module_of_what_is_not_proved_is_named() -> None:
+    proof = converted(nn.Sequential(nn.Identity(), Places()), X).prove((X,))
+    assert [(value.value, value.module) for each in proof.all_stages for value in each.unproved] == [("argmax", "1")]
+
+
 def test_stages_behind_a_value_that_is_not_proved_are_proved() -> None:
     proof = converted(lambda x: x.argmax(-1) * 2 + 1, X).prove((X,))
     failed = [each.stage for each in proof.all_stages if not each.equality.is_proof]
