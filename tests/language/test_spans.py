@@ -20,10 +20,11 @@ from patcomp.language.loading import implementations
 from tests.language.checkpoints import PROMPT, checkpoint
 
 
-class Model:
+class Model(torch.nn.Module):
     """What has a configuration."""
 
     def __init__(self, **settings: Any):
+        super().__init__()
         self.config = transformers.PreTrainedConfig(**settings)
 
 
