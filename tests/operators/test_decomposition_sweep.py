@@ -36,6 +36,7 @@ EXPLAINED = {
     "aten._native_batch_norm_legit*": "PyTorch calls it with weights and statistics of one size and type only",
     "aten._prelu_kernel_backward": "PyTorch calls it with weights that broadcast to the input only",
     "aten._weight_norm_interface*=float16*": "the norm of float16 is float32 in eager PyTorch, not in an export",
+    "aten.multilabel_margin_loss_forward(self=bool[],*": "the same of no flags, as of no integers",
     "aten.multilabel_margin_loss_forward(self=*int*[],*": "eager PyTorch leaves the loss of no integers undefined",
     "aten.hardsigmoid_backward": "eager PyTorch's 1 / 6 has the precision of float32",
     "aten.hardtanh_backward": "the vector and scalar loops of eager PyTorch differ for NaN",
