@@ -16,8 +16,8 @@ _HEADS = re.compile(r"(num|n)_(\w+_)?(heads?|experts?)|\w+_(heads|experts)")
 """The keys of the parts of a layer."""
 _MOST_HEADS = 1 << 16
 _TOKEN = re.compile(r"\w+_token_(id|index)|\w+_token_ids")
-_MOST_TOKENS = 1 << 24
-"""More than the words of any vocabulary."""
+MOST_TOKENS = 1 << 24
+"""More than any vocabulary has. Saving a tokenizer takes memory for each number up to the largest id."""
 _EPSILON = re.compile(r"(\w+_)?(eps|epsilon)")
 _ANY_SIZE = re.compile(r"\w*(theta|base|seed|params|parameters|flops|bytes|total_size)\w*")
 """The keys whose numbers nothing is counted by."""
@@ -33,7 +33,7 @@ def check_numbers(file: Path, config: Mapping[str, Any], error: type[BundleError
     for key, value in _numbers(config):
         limit = (
             _MOST_LAYERS if _LAYERS.fullmatch(key) else _MOST_HEADS if _HEADS.fullmatch(key) else
-            _MOST_TOKENS if _TOKEN.fullmatch(key) else _WIDEST
+            MOST_TOKENS if _TOKEN.fullmatch(key) else _WIDEST
         )  # fmt: skip
         if isinstance(value, int) and abs(value) >= limit and not _ANY_SIZE.fullmatch(key):
             raise error(f"{key} of {str(file)!r} is {_shown(value)}, and must be below {limit}")

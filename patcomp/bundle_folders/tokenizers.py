@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from patcomp.bundle_folders.config_numbers import MOST_TOKENS
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import reason_of, shortened
-
-_MOST_TOKENS = 1 << 24
-"""More than any vocabulary has. Saving a tokenizer takes memory for each number up to the largest id."""
 
 
 def check_ids(folder: Path, error: type[BundleError] = BundleError) -> None:
@@ -29,8 +27,8 @@ def check_ids(folder: Path, error: type[BundleError] = BundleError) -> None:
         except (FileNotFoundError, BundleError):
             continue  # who loads the tokenizer says that the file is damaged
         for each in _ids_in(name, found):
-            if isinstance(each, int) and not 0 <= each < _MOST_TOKENS:
-                raise error(f"{str(file)!r} has the token id {shortened(str(each), 40)}; ids are below {_MOST_TOKENS}")
+            if isinstance(each, int) and not 0 <= each < MOST_TOKENS:
+                raise error(f"{str(file)!r} has the token id {shortened(str(each), 40)}; ids are below {MOST_TOKENS}")
 
 
 def _ids_in(name: str, found: dict[str, Any]) -> Iterator[object]:
@@ -42,7 +40,7 @@ def _ids_in(name: str, found: dict[str, Any]) -> Iterator[object]:
     elif name == "tokenizer_config.json":
         added = found.get("added_tokens_decoder")
         plain = added if isinstance(added, dict) else ()
-        yield from (int(each) if len(each) < 20 else _MOST_TOKENS for each in plain if each.isdecimal())
+        yield from (int(each) if len(each) < 20 else MOST_TOKENS for each in plain if each.isdecimal())
     else:
         yield from found.values()
 

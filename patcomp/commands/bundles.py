@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,7 @@ def convert_to_bundle(
     metadata, problems = metadata_in(made), check_bundle(made)
     if not quiet:
         say(f"bundle: {made}")
-    notes = metadata.get("notes")
-    for note in notes if isinstance(notes, list) else ():
+    for note in _notes(metadata):
         say(f"note: {note}")
     for problem in problems:
         say(f"warning: {problem}")
@@ -149,8 +149,7 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
         })  # fmt: skip
         return
     tell(f"{folder}: {metadata.get('kind')}, {size_text(sum(each.bytes for each in found.values()))}")
-    notes = metadata.get("notes")
-    for note in notes if isinstance(notes, list) else ():
+    for note in _notes(metadata):
         tell(f"note: {note}")
     print_table(["role", "asset", "size", "ops", "composites"], [_row(role, each) for role, each in found.items()])
     for role, each in found.items():
@@ -159,6 +158,12 @@ def inspect_bundle(folder: Path, as_json: bool) -> None:
             tell("\n".join(f"  {line}" for line in str(signature).splitlines()))
     for problem in problems:
         tell(f"Apple's Swift package refuses it: {problem}")
+
+
+def _notes(metadata: Mapping[str, Any]) -> list[object]:
+    """The notes of a bundle; none if a stranger's metadata have something else there."""
+    notes = metadata.get("notes")
+    return notes if isinstance(notes, list) else []
 
 
 def _row(role: str, found: Inspection) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from patcomp.commands.common import (
     sizes_in,
 )
 from patcomp.commands.convert import check_outputs, target_of
-from patcomp.commands.models import ModelOptions, add_sources, load_sources, takes_models
+from patcomp.commands.models import ModelOptions, add_sources, converted_already, load_sources, takes_models
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
@@ -148,9 +148,7 @@ def _check_is_no_model(
     """Check that what goes with models only is not asked for."""
     given = {"--target": target, "--fix": fix, "--random": random is not RandomNumbers.refuse, "--force": force}
     if unused := [option for option, value in given.items() if value]:
-        raise UsageError(
-            f"{', '.join(unused)} goes with a model, and {bundle} is {Subject.BUNDLE}, which is converted already"
-        )
+        raise converted_already(unused, bundle, Subject.BUNDLE)
 
 
 def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -> None:

@@ -131,9 +131,12 @@ class ModelOptions:
         """
         of_catalogs = ("modules", "catalog", "trusted")
         if unused := self.given(*(each.name for each in fields(self) if each.name not in of_catalogs)):
-            raise UsageError(
-                f"{', '.join(unused)} goes with a model, and {name} is {found}, which is converted already"
-            )
+            raise converted_already(unused, name, found)
+
+
+def converted_already(options: list[str], name: str, found: Subject) -> UsageError:
+    """The error about options that only a model could follow."""
+    return UsageError(f"{', '.join(options)} goes with a model, and {name} is {found}, which is converted already")
 
 
 _FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
