@@ -172,12 +172,17 @@ def quantization(folder: Path, config: dict[str, Any]) -> str:
     """The form of quantised weights, and where it is stated: `fp8, says quantization_config of config.json`.
 
     Empty for plain floats.
+
+    Raises:
+        LanguageModelError: `config.json` describes the quantisation by something else than an object.
     """
     text = config.get("text_config")
     for part in (config, text if isinstance(text, dict) else {}):
         for key in ("quantization_config", "compression_config", "quantization"):
             stated = part.get(key)
-            if isinstance(stated, dict) and stated:
+            if stated is not None and not isinstance(stated, dict):
+                raise LanguageModelError(f"{key} in config.json of {str(folder)!r} is not an object with settings")
+            if stated:
                 method = stated.get("quant_method") or ("MLX" if "group_size" in stated else "an unknown method")
                 return f"{method}, says {key} of config.json"
     return next((f"{form}, says {name}" for name, form in _QUANTIZERS.items() if (folder / name).is_file()), "")

@@ -81,6 +81,10 @@ BAD: dict[str, tuple[Change, str]] = {
     "nested JSON": (text("config.json", "[" * 100_000), "config.json' is not JSON: RecursionError: maximum"),
     "no text": (lambda path: (path / "config.json").write_bytes(b"\xff\xfe"), "config.json' is not JSON"),
     "a list": (text("config.json", "[1]"), "config.json' must hold a JSON object, and holds a list"),
+    "settings that are a text": (
+        config(quantization_config="fp8"),
+        "quantization_config in config.json of .* is not an object with settings",
+    ),
     "an adapter": (
         only(("adapter_config.json", '{"base_model_name_or_path": "Qwen/Qwen3-0.6B"}')),
         "holds an adapter for Qwen/Qwen3-0.6B, and only whole models are converted; merge the adapter",
