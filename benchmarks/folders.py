@@ -41,7 +41,7 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.bundles import (
+    from tests.patcomp_models.bundles import (
         further_pipelines,
         pipelines,
         segmenters,
@@ -50,8 +50,8 @@ def sources() -> tuple[list[Source], list[Source]]:
         streaming_models,
         vits_models,
     )
-    from tests.tasks import reading_models
-    from tests.tasks.folders import MODELS, folder
+    from tests.patcomp_models.tasks import reading_models
+    from tests.patcomp_models.tasks.folders import MODELS, folder
 
     models = [
         *(Source(name, partial(folder, name=name)) for name in MODELS),
@@ -79,8 +79,8 @@ def sources() -> tuple[list[Source], list[Source]]:
 
 def rows_of_model(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
     """The row of a single model."""
-    from patcomp.tasks.folder_to_program import entries_of
-    from patcomp.tasks.table import task_of
+    from patcomp_models.tasks.folder_to_program import entries_of
+    from patcomp_models.tasks.table import task_of
 
     source.write(place)
     task = task_of(source.name)
@@ -89,7 +89,7 @@ def rows_of_model(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
 
 def rows_of_bundle(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
     """The rows of a bundle, one for each part."""
-    from patcomp.bundles.folder_to_bundle import kind_of
+    from patcomp_models.bundles.folder_to_bundle import kind_of
 
     written = source.write(place / "model")
     folder = written if isinstance(written, Path) else next(path.parent for path in place.rglob("model.safetensors"))
@@ -100,7 +100,7 @@ def rows_of_bundle(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
 
 def _row(kind: str, name: str, part: str, entries: Sequence[Any]) -> tuple[str, ...]:
     from patcomp import TorchConverter
-    from patcomp.tasks.folder_to_program import exported
+    from patcomp_models.tasks.folder_to_program import exported
 
     converter = TorchConverter()
     for entry in entries:

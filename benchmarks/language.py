@@ -43,7 +43,7 @@ def write_checkpoint(folder: Path, layers: int, width: int) -> None:
 
 def convert(folder: Path) -> list[tuple[Any, ...]]:
     """Convert a checkpoint; a row for each step."""
-    from patcomp.language import convert_language_model
+    from patcomp_models.language import convert_language_model
 
     rows: list[tuple[Any, ...]] = []
 

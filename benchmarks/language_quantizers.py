@@ -45,7 +45,7 @@ def patcomp(folder: Path, out: Path) -> Path:
 
     declare_torchvision_operators()  # before anything imports transformers
 
-    from patcomp.language import convert_language_model
+    from patcomp_models.language import convert_language_model
 
     bundle = convert_language_model(folder, out=out, tokenizer=False, check=False, compress="4bit", progress=step)
     return bundle.asset

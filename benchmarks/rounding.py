@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from patcomp import TorchConverter
 from patcomp.commands.tables import print_table
 from patcomp.patterns import Rule, example
-from patcomp.proof.examples import convert_example
 from patcomp.targets import Target
+from patcomp_lab.proof.examples import convert_example
 from patterns_catalog import default_rules
 
 FORMS = {"float32": (True, False), "float16": (True, True), "float16 without the rule": (False, True)}

@@ -25,7 +25,7 @@ _NAMED = re.compile(r"^( *```\w+) (\S+)$", re.MULTILINE)
 """The first line of a block that names its file, or says `run`, for tests/test_docs.py; Markdown has no such lines."""
 
 _PART = re.compile(r"^- \[(.*)\]\(([\w-]+\.md)\), ", re.MULTILINE)
-"""A line with which a generated page lists one of its parts (patcomp/commands/pages.py)."""
+"""A line with which a generated page lists one of its parts (patcomp_lab/commands/pages.py)."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

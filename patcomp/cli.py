@@ -1,4 +1,4 @@
-"""The `patcomp` command: convert, inspect the catalog, write and test rules, run single stages, ask why."""
+"""The `patcomp` command: convert, run, verify, ask why; and what installed packages add to it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,16 @@ from patcomp import __version__
 from patcomp.commands import (
     assets,
     audit,
-    catalog,
     comparison,
     compress,
     convert,
-    images,
-    language,
-    lint,
     opt,
-    proofs,
     questions,
-    rule,
     running,
-    speech,
-    verdicts,
     verification,
-    watch,
 )
 from patcomp.commands.common import UsageError, say
+from patcomp.commands.packages import packages
 from patcomp.emit.runtime_lines import own_standard_error
 from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
 
@@ -60,41 +52,17 @@ def options(
     logging.getLogger("patcomp").setLevel(level)
 
 
-catalog_app = typer.Typer(help="Inspect the catalog of rules.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(catalog_app, name="catalog")
-rule_app = typer.Typer(help="Write and test new rules.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(rule_app, name="rule")
-
 app.command()(convert.convert)
-app.command("convert-lm")(language.convert_lm)
-app.command("convert-vlm")(language.convert_vlm)
-app.command()(language.generate)
-app.command()(speech.transcribe)
-app.command("generate-image")(images.generate_image)
 app.command()(assets.inspect)
 app.command()(running.run)
 app.command()(verification.verify)
-app.command()(proofs.prove)
 app.command()(comparison.diff)
 app.command()(audit.audit)
 app.command()(compress.compress)
 app.command()(questions.demo)
 app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
-app.command()(catalog.ops)
 app.command()(opt.opt)
-app.command("lint-catalog")(lint.lint_catalog)
-catalog_app.command("list")(catalog.list_rules)
-catalog_app.command("show")(catalog.show_rule)
-catalog_app.command("check")(catalog.check_catalog)
-catalog_app.command("composites")(catalog.list_composites)
-catalog_app.command("functions")(catalog.list_functions)
-catalog_app.command("pattern-ops")(catalog.list_pattern_ops)
-catalog_app.command("verdicts")(verdicts.list_verdicts)
-rule_app.command("new")(rule.new_rule)
-rule_app.command("test")(rule.check_rules)
-rule_app.command("watch")(watch.watch_rules)
-
 
 _INTERRUPTED = 130
 
@@ -114,6 +82,8 @@ def main() -> None:
                 warnings.showwarning = lambda message, kind, *place: (
                     say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
                 )
+                for package in packages():
+                    package.add_to(app)
                 app(prog_name="patcomp")
         except SystemExit as ending:
             if ending.code == _INTERRUPTED:  # as typer ends after Ctrl-C

@@ -1,6 +1,6 @@
 """Names of models that are not files: ids of the Hugging Face hub, and timm's names of architectures.
 
-`patcomp.language` and `patcomp.tasks` load what they name.
+The packages on top of the compiler load what they name.
 """
 
 from __future__ import annotations

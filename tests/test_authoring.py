@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from patcomp.authoring import Aten, AtenSource, Composites, Coreai, OpView, Targets, aten, coreai
-from patcomp.commands.stubs import COMMAND, FOLDER
 from patcomp.errors import RuleError
 from patcomp.ir.builder import Builder
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import CompositeTable
+from patcomp_lab.commands.stubs import COMMAND, FOLDER
 
 RULES = """
 from patcomp.authoring import Aten, AtenSource, Composites, Coreai, OpView
@@ -50,7 +50,7 @@ def recovered(a: AtenSource, c: Composites, x: Capture, w: Capture, eps: Const) 
 
 def test_the_stubs_are_up_to_date() -> None:
     # in a process of its own, because other tests declare ops and composites
-    made = "import json; from patcomp.commands.stubs import stubs; print(json.dumps(stubs()))"
+    made = "import json; from patcomp_lab.commands.stubs import stubs; print(json.dumps(stubs()))"
     command = [sys.executable, "-c", made]
     done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parents[1], check=True)
     texts = json.loads(done.stdout)

@@ -133,9 +133,9 @@ def test_every_authoring_function_that_rules_call_has_an_example() -> None:
 
 
 def test_recovering_rules_are_found_for_every_composite() -> None:
-    from patcomp.commands.composites_page import recovered_by
     from patcomp.ir.composite import Composite
     from patcomp.patterns import composites
+    from patcomp_lab.commands.composites_page import recovered_by
     from patterns_catalog import default_rules
 
     defined = {item for item in composites if isinstance(item, Composite)}

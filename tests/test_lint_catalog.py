@@ -9,7 +9,7 @@ import pytest
 
 from patcomp.cli import main
 from patcomp.patterns.driver import EndlessRewritesError
-from patcomp.proof import lint as linting
+from patcomp_lab.proof import lint as linting
 from patterns_catalog import default_rules
 from tests.helpers.torchvision_ops import know_the_shape_of_nms
 
@@ -112,7 +112,7 @@ def test_a_rule_is_in_a_cycle_if_one_of_several_cycles_has_it(monkeypatch: pytes
     def endless(rule: object, catalog: object) -> None:
         raise EndlessRewritesError("endless", [["times_one", "plus_zero"], ["cast_of_cast"]])
 
-    monkeypatch.setattr("patcomp.proof.lint._hidden", endless)
+    monkeypatch.setattr("patcomp_lab.proof.lint._hidden", endless)
     rules = default_rules()
     found = linting.lint([rules["times_one"], rules["minus_zero"]], rules, {"times_one", "minus_zero"}, "a corpus")
     assert [finding.key for finding in found if finding.kind == "cycle"] == ["cycle: times_one"]

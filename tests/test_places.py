@@ -255,7 +255,7 @@ assert (weight.scheme, weight.after) == ("half", 64 * 64 * 2), weight
 small.verify_against(model, (x,), backends=["evaluator"], tolerance=1e-2).check()
 """
 
-ARCHITECTURE = {"patcomp/language/architectures.py": '\nARCHITECTURES["olmo"] = Architecture()\n'}
+ARCHITECTURE = {"patcomp_models/language/architectures.py": '\nARCHITECTURES["olmo"] = Architecture()\n'}
 
 LANGUAGE_MODEL = """
 import warnings
@@ -264,7 +264,7 @@ declare_operators()
 from transformers import OlmoConfig, OlmoForCausalLM
 import patcomp
 from patcomp.errors import ConversionWarning
-from patcomp.language import convert_language_model
+from patcomp_models.language import convert_language_model
 
 warnings.simplefilter("error", ConversionWarning)  # such as that the architecture is not tested
 sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=64)

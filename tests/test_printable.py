@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patcomp.commands.bundles import inspect_bundle
 from patcomp.commands.common import say, tell
 from patcomp.commands.tables import print_table
 from patcomp.emit import notebook
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnknownNameError, UnsupportedError, printable
 from patcomp.ir.tables import text_of
 from patcomp.report.page import difference_page
+from patcomp_models.commands.bundles import inspect_bundle
 from tests.emit.assets import adds
 
 BAD = "w\x1b]0;owned\x07\u202e\r\x9b31m"

@@ -15,7 +15,7 @@
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
-The signatures are in the `.pyi` files beside this one. `python -m patcomp.commands.stubs` generates them from the
+The signatures are in the `.pyi` files beside this one. `python -m patcomp_lab.commands.stubs` generates them from the
 dialects and the catalog.
 """
 

@@ -1,4 +1,4 @@
-# Made by `python -m patcomp.commands.stubs`; do not edit.
+# Made by `python -m patcomp_lab.commands.stubs`; do not edit.
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
 
 from collections.abc import Callable, Sequence

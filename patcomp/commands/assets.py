@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.bundles import inspect_bundle
 from patcomp.commands.common import AsJson, UsageError, print_json, tell
-from patcomp.commands.subjects import Subject, assets_of, subject_of
+from patcomp.commands.packages import assets_of, reader_of
+from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import print_table
 from patcomp.errors import near_names
 
@@ -42,7 +42,7 @@ def inspect(
     from patcomp.emit.inspection import inspect_asset
 
     if subject_of(asset, "inspect", (Subject.ASSET, Subject.BUNDLE)) is Subject.BUNDLE:
-        inspect_bundle(Path(asset), json)
+        reader_of(Subject.BUNDLE).inspect_bundle(Path(asset), as_json=json)
         return
     found = inspect_asset(Path(asset))
     if json:

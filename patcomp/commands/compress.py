@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,19 +18,15 @@ from patcomp.commands.common import (
     Writer,
     load_catalogs,
     print_json,
-    require_transformers,
     say,
     sizes_in,
 )
 from patcomp.commands.convert import check_outputs, target_of
 from patcomp.commands.models import ModelOptions, add_sources, converted_already, load_sources, takes_models
+from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
-
-if TYPE_CHECKING:
-    from patcomp.compression import CompressionRequest
-    from patcomp.emit.asset import Writer as WriterName
 
 
 @takes_models
@@ -104,15 +99,15 @@ def compress(
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
         _check_is_no_model(model, target, fix, random, force)
-        _compress_bundle(
+        reader_of(found).compress_bundle(
             Path(model),
             output,
             schemes or [config if budget is None and bits is None else request],
-            check,
-            calibrate,
-            html,
-            writer,
-            json,
+            check=check,
+            calibrate=calibrate,
+            html=html,
+            writer=writer,
+            as_json=json,
         )
         return
     _check_is_no_text(check, calibrate, compare)
@@ -158,54 +153,3 @@ def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -
             raise UsageError(f"{option} with a text goes with the bundle of a language model; here: {option} inputs")
     if compare:
         raise UsageError("--compare goes with the bundle of a language model, and with --check TEXT")
-
-
-def _compress_bundle(
-    bundle: Path,
-    output: Path | None,
-    requests: Sequence[str | CompressionRequest],
-    check: str | None,
-    calibrate: str | None,
-    html: Path | None,
-    writer: WriterName | None,
-    json: bool,
-) -> None:
-    if output is None and check is None:
-        raise UsageError("name the folder of the new bundle with --output, or a text to measure on with --check")
-    if html is not None and check is None:
-        raise UsageError("--html of a bundle goes with --check TEXT")
-    if len(requests) > 1 and (output is not None or check is None):
-        raise UsageError("--compare goes with --check TEXT and without --output")
-    from patcomp.bundle_folders.json_files import metadata_in
-
-    if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
-        raise UsageError(
-            f"{bundle} is a bundle of the kind {kind}, and those of language models are compressed; convert its model "
-            "again with --compress"
-        )
-    require_transformers("a language model")
-    from patcomp.language import compress_bundle, measure_compression
-
-    if check is None:
-        assert output is not None
-        with working(f"compressing {bundle}", True):
-            compress_bundle(bundle, requests[0], out=output, calibrate=calibrate, writer=writer)
-    else:
-        with working(f"compressing {bundle}", True):
-            report = measure_compression(
-                bundle,
-                requests,
-                check,
-                out=output,
-                calibrate=calibrate,
-                by_layer=len(requests) == 1,
-                html=html,
-                writer=writer,
-            )
-        if json:
-            print_json(report.as_dict())
-        else:
-            for table in report.tables():
-                show(table)
-    if output is not None:
-        say(f"bundle:      {output}")

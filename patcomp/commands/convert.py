@@ -14,7 +14,6 @@ import typer
 
 from patcomp.commands.batch import BatchJob
 from patcomp.commands.batch_file import options_of, read_jobs, run_batch
-from patcomp.commands.bundles import convert_to_bundle, is_for_bundle
 from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
@@ -36,6 +35,7 @@ from patcomp.commands.common import (
     sizes_in,
 )
 from patcomp.commands.models import ModelOptions, OptionalModel, load_sources, takes_models
+from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, is_on_the_hub, subject_of
 from patcomp.commands.tables import show
@@ -146,21 +146,21 @@ def convert(
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
-    if is_for_bundle(model, found, output, kind):
-        convert_to_bundle(
+    if _is_for_bundle(model, found, output, kind):
+        reader_of(Subject.BUNDLE).convert_to_bundle(
             context,
             model,
             output,
-            kind,
-            setting,
-            dtype,
-            target,
-            compress,
-            not no_check,
-            writer,
-            json,
-            quiet,
-            options,
+            kind=kind,
+            settings=setting,
+            dtype=dtype,
+            target=target,
+            compress=compress,
+            check=not no_check,
+            writer=writer,
+            as_json=json,
+            quiet=quiet,
+            options=options,
         )
         return
     if keep_float32 and "auto" in keep_float32 and len(keep_float32) > 1:
@@ -241,6 +241,14 @@ def convert(
     if not passed:
         say(f"error: {_reason(verification)}" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
+
+
+def _is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
+    """Whether a conversion makes a bundle: the user says it, the model is a pipeline of diffusers or a GGUF file, or a
+    folder without `.aimodel` is to be written."""
+    if kind is not None or found in (Subject.PIPELINE, Subject.GGUF):
+        return True
+    return Path(model).is_dir() and output is not None and output.suffix != ".aimodel"
 
 
 def _reason(failed: Verification | None) -> str:

@@ -22,10 +22,10 @@ from patcomp.commands.common import (
     import_modules,
     load_catalogs,
     quiet,
-    require_transformers,
     say,
 )
 from patcomp.commands.exporting import ExportOptions, Source, check_unused, exported_by
+from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
@@ -140,7 +140,6 @@ def converted_already(options: list[str], name: str, found: Subject) -> UsageErr
 
 
 _FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
-_FOR_MODULES = ("dynamic", "strict", "train")
 
 
 def takes_models(command: Callable[..., None]) -> Callable[..., None]:
@@ -195,7 +194,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     try:
         import_modules(options.modules)
         if is_checkpoint:
-            return _of_a_checkpoint(model, found, options)
+            return reader_of(found).sources(model, found, options)
         if found is Subject.FUNCTION:
             file, _, function = model.rpartition(".py:")
             source = exported_by(Path(f"{file}.py"), function, options.export)
@@ -208,42 +207,6 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     finally:
         if notes and not known and (problem := misfit()):
             say(f"note: {problem}")
-
-
-def _of_a_checkpoint(model: str, found: Subject, options: ModelOptions) -> list[Source]:
-    if unused := options.given(*_FOR_MODULES):
-        raise UsageError(f"{model} is {found}, whose task decides {', '.join(unused)}; leave it out")
-    require_transformers("the model of a folder")
-    from patcomp.language.agreement import Allowed
-    from patcomp.tasks.folder_to_program import entries_of, exported
-
-    entries = entries_of(
-        model, options.export.half or "float32", chosen=options.task, weights=options.weights,
-        image=_size_in(options.image), trust_remote_code=options.trusted,
-        allowed=Allowed.of(options.allow_missing or [], options.allow_unexpected or []),
-    )  # fmt: skip
-    return [
-        Source(
-            model,
-            exported(entry, options.assume_branch),
-            entry.module,
-            entry=entry.name,
-            input_names=entry.given,
-            output_names=entry.outputs,
-            state_names=entry.states,
-        )
-        for entry in entries
-    ]
-
-
-def _size_in(image: str | None) -> tuple[int, int] | None:
-    """The height and width in the value of --image."""
-    if image is None:
-        return None
-    sizes = image.split("x")
-    if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
-        raise UsageError(f"--image takes the height and width of an image, such as 480x640, got {image!r}")
-    return int(sizes[0]), int(sizes[1])
 
 
 def add_sources(converter: TorchConverter, sources: list[Source]) -> TorchConverter:

@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 
 from patcomp.commands.common import Catalogs, UsageError, error_console, print_text, rules_with
-from patcomp.commands.subjects import Subject, asset_in, subject_of
+from patcomp.commands.packages import asset_in
+from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import show
 from patcomp.errors import PatcompError, RuleError, StageError
 

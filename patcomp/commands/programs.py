@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from patcomp.commands.common import UsageError
 from patcomp.commands.models import ModelOptions, convert_model
-from patcomp.commands.subjects import CONVERTED, MODELS, Subject, asset_in, subject_of
+from patcomp.commands.packages import asset_in
+from patcomp.commands.subjects import CONVERTED, MODELS, Subject, subject_of
 
 if TYPE_CHECKING:
     from patcomp.ir.module import IRModule

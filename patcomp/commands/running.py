@@ -12,8 +12,8 @@ import typer
 
 from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
 from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
-from patcomp.commands.language import generate
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import print_table
@@ -105,7 +105,7 @@ def run(
     if prompt is not None:
         if found is not Subject.BUNDLE or given_options(context, ("model", "prompt")):
             raise UsageError("--prompt goes with a bundle of a language model, and with no other option of run")
-        generate(Path(model), prompt)
+        reader_of(Subject.BUNDLE).generate(Path(model), prompt)
         return
     if output is not None:
         check_writable(output)

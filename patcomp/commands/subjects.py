@@ -72,41 +72,6 @@ def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
     raise UsageError(f"{name} is {found}, which `patcomp {command}` does not take{advice}")
 
 
-def asset_in(name: str, found: Subject, command: str) -> Path:
-    """The folder of an asset, or of the only asset in a bundle.
-
-    Raises:
-        UsageError: the bundle has several.
-    """
-    if found is not Subject.BUNDLE:
-        return Path(name)
-    assets = assets_of(Path(name))
-    if len(assets) > 1:
-        paths = ", ".join(map(str, assets.values()))
-        raise UsageError(f"{name} is a bundle of {len(assets)} assets; name one of them for {command}: {paths}")
-    return next(iter(assets.values()))
-
-
-def assets_of(bundle: Path) -> dict[str, Path]:
-    """The folders of the assets in a bundle, by their roles.
-
-    Raises:
-        BundleError: the bundle's metadata cannot be read, or names no assets.
-        FileNotFoundError: an asset is not there.
-    """
-    from patcomp.bundle_folders.errors import BundleError
-    from patcomp.bundle_folders.json_files import metadata_in
-
-    named = metadata_in(bundle).get("assets")
-    if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
-        raise BundleError(f"{bundle}/metadata.json names no assets; convert the model again")
-    assets = {role: bundle / file for role, file in named.items()}
-    for role, path in assets.items():
-        if not path.is_dir():
-            raise FileNotFoundError(f"the bundle {bundle} lacks {path.name}, the asset of its {role}")
-    return assets
-
-
 def is_on_the_hub(model: str) -> bool:
     """Whether a model is named by an id of the hub, `owner/name`, and not by a file."""
     return is_hub_id(model) and Path(model).suffix not in (".pt2", ".pt", ".pth", ".aimodel", ".mlir", ".py")

@@ -24,9 +24,10 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.exporting import Source
 from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.packages import asset_in, reader_of
 from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
-from patcomp.commands.subjects import MODELS, Subject, asset_in, subject_of
+from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
 from patcomp.errors import EvaluationError, PatcompError
 
@@ -205,12 +206,7 @@ def _on_evaluator(asset: Asset, function: str) -> Callable[[type[Machine]], Run]
 
 def _say_problems(bundle: str) -> None:
     """Say what Apple's Swift package would refuse of a bundle."""
-    from patcomp.commands.common import require_transformers
-
-    require_transformers("the kinds of bundles")
-    from patcomp.bundles import check_bundle
-
-    for problem in check_bundle(bundle):
+    for problem in reader_of(Subject.BUNDLE).problems_of(Path(bundle)):
         say(f"warning: Apple's Swift package refuses it: {problem}")
 
 

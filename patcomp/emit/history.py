@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from patcomp.evaluate.registry import Implementation
     from patcomp.ir.xdsl import Operation
 
-PROVER = "patcomp.proof.run"
+PROVER = "patcomp_lab.proof.run"
 """The module with `prove`. Proofs stand above programs, which therefore know their prover by name only."""
 
 AfterStage = Callable[[str, IRModule], object]

@@ -15,12 +15,12 @@ from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language import ARCHITECTURES, convert_language_model
-from patcomp.language.bundle import _empty_cache, _empty_states
-from patcomp.language.generation import Session, greedy
-from patcomp.language.static_run import generate_static, sizes_of
+from patcomp_models.language import ARCHITECTURES, convert_language_model
+from patcomp_models.language.bundle import _empty_cache, _empty_states
+from patcomp_models.language.generation import Session, greedy
+from patcomp_models.language.static_run import generate_static, sizes_of
 from tests.asset.structure import encoded, settled, structure
-from tests.language.checkpoints import PROMPT, checkpoint
+from tests.patcomp_models.language.checkpoints import PROMPT, checkpoint
 
 WRITERS = ("python", "coreai")
 CONTEXT = 64

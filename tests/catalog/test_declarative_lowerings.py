@@ -10,7 +10,7 @@ import torch
 from patcomp import TorchConverter
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Rewrite, RuleSet, rule
-from patcomp.proof.examination import examine
+from patcomp_lab.proof.examination import examine
 from patterns_catalog import default_rules
 
 OVERFLOWS = {"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"}

@@ -6,8 +6,8 @@ import pytest
 
 from patcomp.emit.native import Native
 from patcomp.patterns import Rule
-from patcomp.proof.examination import check_compiled
-from patcomp.proof.programs import Programs
+from patcomp_lab.proof.examination import check_compiled
+from patcomp_lab.proof.programs import Programs
 from patterns_catalog import default_rules
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")

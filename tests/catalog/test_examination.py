@@ -11,8 +11,8 @@ import pytest
 
 from patcomp import AIProgram
 from patcomp.patterns import Rule, Stage
-from patcomp.proof.converted import converted_checks
-from patcomp.proof.examination import examine
+from patcomp_lab.proof.converted import converted_checks
+from patcomp_lab.proof.examination import examine
 from patterns_catalog import default_decompositions, default_rules
 from tests.helpers.torchvision_ops import know_the_shape_of_nms
 

@@ -11,8 +11,8 @@ from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
-from patcomp.language.quantized.weight import Unpacking, integers
-from patcomp.proof.examination import examine
+from patcomp_lab.proof.examination import examine
+from patcomp_models.checkpoints.quantized.weight import Unpacking, integers
 from patterns_catalog import default_rules
 from patterns_catalog.optional import latent_attention
 from tests.helpers.latent_layers import HEADS, KEY, LATENT, ROTARY, VALUE, LatentAttention, inputs

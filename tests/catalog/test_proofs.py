@@ -13,8 +13,8 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Const, Context, Rewrite, Rule, RuleSet, rule, run
-from patcomp.proof.verdict import Strength, prove
 from patcomp.questions.reach import namespace_of
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
 

@@ -11,13 +11,13 @@ import torch
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, decomposition, example, lowering
-from patcomp.proof.calls import decomposed
-from patcomp.proof.deciding_numbers import Bound, bound_on_every_number, equal_on_whole_numbers, every_number
-from patcomp.proof.lemmas import LEMMAS
-from patcomp.proof.op_calls import examples_of_op
-from patcomp.proof.symbols import Symbols, UnreachedError
-from patcomp.proof.verdict import Strength, prove
-from patcomp.proof.worlds import Kind, World
+from patcomp_lab.proof.calls import decomposed
+from patcomp_lab.proof.deciding_numbers import Bound, bound_on_every_number, equal_on_whole_numbers, every_number
+from patcomp_lab.proof.lemmas import LEMMAS
+from patcomp_lab.proof.op_calls import examples_of_op
+from patcomp_lab.proof.symbols import Symbols, UnreachedError
+from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.worlds import Kind, World
 from patterns_catalog import all_rules, default_rules
 
 CATALOG = default_rules()

@@ -10,9 +10,9 @@ from benchmarks.rounding import signal
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
 from patcomp.patterns import Example, Rule
-from patcomp.proof.examination import examine
-from patcomp.proof.examples import convert_example, fired_in
 from patcomp.targets import TARGETS
+from patcomp_lab.proof.examination import examine
+from patcomp_lab.proof.examples import convert_example, fired_in
 from patterns_catalog import default_rules
 
 RULES = list(default_rules().stage("target"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from patcomp.patterns import Rule
-from patcomp.proof import table
-from patcomp.proof.lint import lint
-from patcomp.proof.verdict import Strength, prove
+from patcomp_lab.proof import table
+from patcomp_lab.proof.lint import lint
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import all_rules, default_rules
 from patterns_catalog.explained import EXPLAINED
 from tests.helpers.torchvision_ops import know_the_shape_of_nms

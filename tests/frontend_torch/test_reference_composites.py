@@ -14,8 +14,8 @@ import patcomp
 from patcomp import RuleError, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.patterns import Rule, RuleSet
-from patcomp.proof.near_misses import self_tests
-from patcomp.proof.verdict import prove
+from patcomp_lab.proof.near_misses import self_tests
+from patcomp_lab.proof.verdict import prove
 from patterns_catalog import default_rules
 from tests.helpers.workers import in_one_worker
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import patcomp
-from patcomp.commands.ops_page import ops_pages
 from patcomp.frontend_torch.support import MEASURED, op_support, supported_ops
+from patcomp_lab.commands.ops_page import ops_pages
 from patterns_catalog import default_rules
 from tests.frontend_torch.models import export
 

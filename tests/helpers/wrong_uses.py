@@ -148,12 +148,12 @@ def make_folder(place: Path) -> dict[str, Any]:
         (place / bundle / "metadata.json").write_text(json.dumps(about))
         for role in roles:
             shutil.copytree(place / f"{role}.aimodel", place / bundle / f"{role}.aimodel")
-    from patcomp.bundles import convert_bundle
     from patcomp.commands.convert import jobs_in
     from patcomp.ir import IRModule
-    from patcomp.language import Bundle, compress_bundle, convert_language_model
     from patcomp.patterns import collect, rule
-    from patcomp.tasks import convert_folder
+    from patcomp_models.bundles import convert_bundle
+    from patcomp_models.language import Bundle, compress_bundle, convert_language_model
+    from patcomp_models.tasks import convert_folder
     from patterns_catalog import default_rules
 
     return names | {

@@ -55,9 +55,9 @@ class Given:
 
 def prepare() -> list[Given]:
     """The folders that are broken."""
-    from tests.bundles.pipelines import clip_tokenizer
-    from tests.language.checkpoints import folder
-    from tests.language.wrong_folders import sharded
+    from tests.patcomp_models.bundles.pipelines import clip_tokenizer
+    from tests.patcomp_models.language.checkpoints import folder
+    from tests.patcomp_models.language.wrong_folders import sharded
 
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
@@ -142,11 +142,11 @@ def _bytes(value: Any) -> bytes:
 
 def read_checkpoint(folder: Path) -> None:
     """As far as the model and the tokenizer of a language model, and a text that is split."""
-    from patcomp.bundles.folder_to_bundle import kind_of
-    from patcomp.language.asked import prompt_of
-    from patcomp.language.loading import STRICT
-    from patcomp.language.sources import model_of, source_of
-    from patcomp.language.writing import card, chosen_tokenizer
+    from patcomp_models.bundles.folder_to_bundle import kind_of
+    from patcomp_models.checkpoints.loading import STRICT
+    from patcomp_models.language.asked import prompt_of
+    from patcomp_models.language.sources import model_of, source_of
+    from patcomp_models.language.writing import card, chosen_tokenizer
 
     kind_of(folder)
     source = source_of(folder, lambda what: nullcontext(), trust_remote_code=False)
@@ -158,8 +158,8 @@ def read_checkpoint(folder: Path) -> None:
 
 
 def read_gguf(folder: Path) -> None:
-    from patcomp.language.loading import STRICT
-    from patcomp.language.sources import model_of, source_of
+    from patcomp_models.checkpoints.loading import STRICT
+    from patcomp_models.language.sources import model_of, source_of
 
     source = source_of(folder / "model.gguf", lambda what: nullcontext(), trust_remote_code=False)
     model_of(source, "float32", STRICT, trust_remote_code=False, expand=True)
@@ -167,8 +167,8 @@ def read_gguf(folder: Path) -> None:
 
 def read_pipeline(folder: Path) -> None:
     """A whole conversion but for the components, which have no weights; these are loaded as far as they can be."""
-    from patcomp.bundles import components
-    from patcomp.bundles.folder_to_bundle import convert_bundle
+    from patcomp_models.bundles import components
+    from patcomp_models.bundles.folder_to_bundle import convert_bundle
 
     def load(component: Any, *others: object) -> None:
         with contextlib.suppress(PatcompError):
@@ -179,10 +179,10 @@ def read_pipeline(folder: Path) -> None:
 
 
 def read_bundle(folder: Path) -> None:
-    from patcomp.bundle_folders.json_files import metadata_in
-    from patcomp.bundle_folders.untrusted import inside, named_class, reading
-    from patcomp.bundles.check import check_bundle
-    from patcomp.bundles.diffusion.generation import _config, _scheduler, _tokenizer, generate_image
+    from patcomp_models.bundles.check import check_bundle
+    from patcomp_models.bundles.diffusion.generation import _config, _scheduler, _tokenizer, generate_image
+    from patcomp_models.checkpoints.json_files import metadata_in
+    from patcomp_models.checkpoints.untrusted import inside, named_class, reading
 
     for problem in check_bundle(folder):
         str(problem)

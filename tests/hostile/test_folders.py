@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.untrusted import array_in, check_folder, copied, inside, named_class
-from patcomp.bundles import loading as bundles_loading
-from patcomp.bundles.diffusion.controlnet import StableDiffusionControlNet
 from patcomp.errors import PatcompError
-from patcomp.language.asked import prompt_of
-from patcomp.language.loading import STRICT
-from patcomp.language.sources import model_of, source_of
-from patcomp.language.writing import chosen_tokenizer
+from patcomp_models.bundles import loading as bundles_loading
+from patcomp_models.bundles.diffusion.controlnet import StableDiffusionControlNet
+from patcomp_models.checkpoints.loading import STRICT
+from patcomp_models.checkpoints.untrusted import array_in, check_folder, copied, inside, named_class
+from patcomp_models.errors import BundleError
+from patcomp_models.language.asked import prompt_of
+from patcomp_models.language.sources import model_of, source_of
+from patcomp_models.language.writing import chosen_tokenizer
 from tests.hostile import worker
 from tests.hostile.folders import OUTSIDE, Given, prepare, run
 from tests.hostile.judge import judge

@@ -111,7 +111,7 @@ ROOMS = {
         ),
     ),
     "proof": Room(
-        ("patcomp/proof/*.py", "patcomp/proof/run/*.py"),
+        ("patcomp_lab/proof/*.py", "patcomp_lab/proof/run/*.py"),
         (
             "tests/proof_seeds/test_*.py", "tests/proof_lemmas/test_[!l]*.py",
             "tests/proof_lemmas/test_listed_programs.py",

@@ -12,10 +12,10 @@ from patcomp.authoring import AtenSource, AtenTarget, Composites, CoreaiSource, 
 from patcomp.evaluate import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
-from patcomp.proof.counterexample import WrongRuleError
-from patcomp.proof.examination import check_compiled
-from patcomp.proof.programs import Programs
-from patcomp.proof.verdict import Strength, prove
+from patcomp_lab.proof.counterexample import WrongRuleError
+from patcomp_lab.proof.examination import check_compiled
+from patcomp_lab.proof.programs import Programs
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 
 NORM = {"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from patcomp.cli import main
-from patcomp.proof import examination
-from patcomp.proof.verdict import Strength, Verdict
+from patcomp_lab.proof import examination
+from patcomp_lab.proof.verdict import Strength, Verdict
 from tests.patterns.seeded_rules import MISTAKES as MORE_MISTAKES
 from tests.patterns.seeded_rules import Mistake
 

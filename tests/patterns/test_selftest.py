@@ -8,8 +8,8 @@ from patcomp.errors import RuleError
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, any_of, rule
 from patcomp.patterns.example_types import parse_type
-from patcomp.proof.near_misses import self_tests
-from patcomp.proof.variants import node_name, sample, variants
+from patcomp_lab.proof.near_misses import self_tests
+from patcomp_lab.proof.variants import node_name, sample, variants
 from tests.patterns.graphs import TABLE, declare
 
 

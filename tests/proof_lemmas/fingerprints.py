@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.proof.symbols import Symbols
 from patcomp.pytorch import pytree
+from patcomp_lab.proof.symbols import Symbols
 
 PATH = Path(__file__).with_name("fingerprints.csv")
 Lines = Mapping[str, Iterable[str]]

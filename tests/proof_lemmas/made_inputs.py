@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from patcomp.proof import rounding
-from patcomp.proof.deciding_numbers import _whole, every_number
-from patcomp.proof.fills import _close, _integers, fills_of, literals_of, special_values
-from patcomp.proof.narrow_floats import DRAWS, _nudged, numbers
-from patcomp.proof.pairs import Input, made_of
-from patcomp.proof.programs import Programs
-from patcomp.proof.ties import _POOLS, decides, numbers_of, specifies_places
+from patcomp_lab.proof import rounding
+from patcomp_lab.proof.deciding_numbers import _whole, every_number
+from patcomp_lab.proof.fills import _close, _integers, fills_of, literals_of, special_values
+from patcomp_lab.proof.narrow_floats import DRAWS, _nudged, numbers
+from patcomp_lab.proof.pairs import Input, made_of
+from patcomp_lab.proof.programs import Programs
+from patcomp_lab.proof.ties import _POOLS, decides, numbers_of, specifies_places
 from patterns_catalog import default_rules
 from tests.proof_lemmas.fingerprints import Lines, attempt, shown, table
 from tests.proof_lemmas.made_programs import RULES

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from patcomp.patterns import Rule
-from patcomp.proof.drawing import Drawing, draw, smaller
-from patcomp.proof.enumeration import Search
-from patcomp.proof.near_misses import self_tests
-from patcomp.proof.op_calls import axes_of, called, examples_of_op, has_one_tensor, operator_schema
-from patcomp.proof.open_aspects import is_open, returns_unwritten
-from patcomp.proof.programs import Programs, _of_op, _of_pattern
-from patcomp.proof.variants import sample, variants
-from patcomp.proof.words import words_of
+from patcomp_lab.proof.drawing import Drawing, draw, smaller
+from patcomp_lab.proof.enumeration import Search
+from patcomp_lab.proof.near_misses import self_tests
+from patcomp_lab.proof.op_calls import axes_of, called, examples_of_op, has_one_tensor, operator_schema
+from patcomp_lab.proof.open_aspects import is_open, returns_unwritten
+from patcomp_lab.proof.programs import Programs, _of_op, _of_pattern
+from patcomp_lab.proof.variants import sample, variants
+from patcomp_lab.proof.words import words_of
 from patterns_catalog import all_rules, default_rules
 from tests.proof_lemmas.fingerprints import Lines, attempt, table
 

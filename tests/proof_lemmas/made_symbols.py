@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
-from patcomp.proof.lemmas import LEMMAS
-from patcomp.proof.outcome import symbolic
-from patcomp.proof.run import worlds as of_runs
-from patcomp.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, opaque
-from patcomp.proof.scalars import dtype_of
-from patcomp.proof.symbols import MEANINGS, Symbols, same_codes
-from patcomp.proof.worlds import INFINITY, MINUS_INFINITY, SIGN, Kind, P, World
+from patcomp_lab.proof.lemmas import LEMMAS
+from patcomp_lab.proof.outcome import symbolic
+from patcomp_lab.proof.run import worlds as of_runs
+from patcomp_lab.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, opaque
+from patcomp_lab.proof.scalars import dtype_of
+from patcomp_lab.proof.symbols import MEANINGS, Symbols, same_codes
+from patcomp_lab.proof.worlds import INFINITY, MINUS_INFINITY, SIGN, Kind, P, World
 from tests.proof_lemmas.fingerprints import Lines, attempt, shown, table
 
 BITS, REALS = Kind.BITS, Kind.REALS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patcomp.proof.lemmas import LEMMAS
+from patcomp_lab.proof.lemmas import LEMMAS
 
 z3 = pytest.importorskip("z3", reason="z3-solver is part of the extra `dev`")
 

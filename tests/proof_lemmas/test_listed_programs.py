@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from patcomp.proof.changes import Parts, changed_part
-from patcomp.proof.ranks import with_other_ranks
-from patcomp.proof.together import (
+from patcomp_lab.proof.changes import Parts, changed_part
+from patcomp_lab.proof.ranks import with_other_ranks
+from patcomp_lab.proof.together import (
     exchanged,
     in_turn,
     of_equal_sizes,

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
-from patcomp.proof.lemmas import LEMMAS
-from patcomp.proof.outcome import symbolic
-from patcomp.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp.proof.worlds import Kind, World
 from patcomp.pytorch import pytree
+from patcomp_lab.proof.lemmas import LEMMAS
+from patcomp_lab.proof.outcome import symbolic
+from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
+from patcomp_lab.proof.worlds import Kind, World
 
 # ---- over the reals ------------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from patcomp.proof.counterexample import TOLERANCES, InvalidRewriteError
-from patcomp.proof.fills import _close, _integers, fills_of, literals_of, special_values
-from patcomp.proof.narrow_floats import DRAWS, agree_in_range, has_narrow_floats, numbers
-from patcomp.proof.numbers import _may_be_rounding
-from patcomp.proof.open_aspects import is_wide
-from patcomp.proof.pairs import Input, Pair
-from patcomp.proof.programs import Programs
+from patcomp_lab.proof.counterexample import TOLERANCES, InvalidRewriteError
+from patcomp_lab.proof.fills import _close, _integers, fills_of, literals_of, special_values
+from patcomp_lab.proof.narrow_floats import DRAWS, agree_in_range, has_narrow_floats, numbers
+from patcomp_lab.proof.numbers import _may_be_rounding
+from patcomp_lab.proof.open_aspects import is_wide
+from patcomp_lab.proof.pairs import Input, Pair
+from patcomp_lab.proof.programs import Programs
 from patterns_catalog import all_rules, default_rules
 
 CATALOG = default_rules()

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from patcomp.proof.drawing import described, draw, open_type, smaller, with_sizes
-from patcomp.proof.enumeration import _with
-from patcomp.proof.op_calls import examples_of_op
-from patcomp.proof.openings import openings
-from patcomp.proof.variants import variants
-from patcomp.proof.words import words_of
+from patcomp_lab.proof.drawing import described, draw, open_type, smaller, with_sizes
+from patcomp_lab.proof.enumeration import _with
+from patcomp_lab.proof.op_calls import examples_of_op
+from patcomp_lab.proof.openings import openings
+from patcomp_lab.proof.variants import variants
+from patcomp_lab.proof.words import words_of
 from patterns_catalog import all_rules, default_rules
 
 

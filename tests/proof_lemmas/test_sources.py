@@ -9,9 +9,9 @@ from patcomp.authoring import AtenSource, AtenTarget
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import element_name
 from patcomp.patterns import ANY, Capture, Rewrite, Rule, rule
-from patcomp.proof.programs import Programs
-from patcomp.proof.variants import sample, variants
-from patcomp.proof.verdict import Strength, prove
+from patcomp_lab.proof.programs import Programs
+from patcomp_lab.proof.variants import sample, variants
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 
 

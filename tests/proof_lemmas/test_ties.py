@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from patcomp.patterns import decomposition, example
-from patcomp.proof.calls import decomposed
-from patcomp.proof.deciding_numbers import FAR, Bound, _bound
-from patcomp.proof.op_calls import examples_of_op
-from patcomp.proof.pairs import Pair
-from patcomp.proof.ties import are_places_of_equal_numbers, decides, specifies_places
+from patcomp_lab.proof.calls import decomposed
+from patcomp_lab.proof.deciding_numbers import FAR, Bound, _bound
+from patcomp_lab.proof.op_calls import examples_of_op
+from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.ties import are_places_of_equal_numbers, decides, specifies_places
 
 X = torch.tensor([[1.0, 1.0, 2.0], [3.0, math.nan, math.nan]])
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from patcomp.proof.approximations import Measured
-from patcomp.proof.deciding_numbers import Bound
-from patcomp.proof.outcome import WITHOUT_FLOATS
-from patcomp.proof.verdict import MOVED_CASTS, PROOFS, Strength, Verdict, _decided, _Found
+from patcomp_lab.proof.approximations import Measured
+from patcomp_lab.proof.deciding_numbers import Bound
+from patcomp_lab.proof.outcome import WITHOUT_FLOATS
+from patcomp_lab.proof.verdict import MOVED_CASTS, PROOFS, Strength, Verdict, _decided, _Found
 
 BITS, LEMMA, REALS, EVERY, WHOLE, APPROXIMATION, NUMBERS, REFUTED, UNREACHED = Strength
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.proof.worlds import INFINITY, MINUS_INFINITY, SIGN, Kind, P, World
+from patcomp_lab.proof.worlds import INFINITY, MINUS_INFINITY, SIGN, Kind, P, World
 
 
 def code(number: Fraction) -> int:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from patcomp.proof.outcome import symbolic
-from patcomp.proof.run.formulas import FORMULAS
-from patcomp.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp.proof.worlds import Kind, World
+from patcomp_lab.proof.outcome import symbolic
+from patcomp_lab.proof.run.formulas import FORMULAS
+from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
+from patcomp_lab.proof.worlds import Kind, World
 
 ATEN = torch.ops.aten
 X = torch.tensor([[1.0, -1.0, 3.0, 1.0], [2.0, 4.0, 0.0, -2.0], [5.0, 3.0, 3.0, 5.0]])

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
-from patcomp.proof.outcome import symbolic
-from patcomp.proof.run.flat import NotComparedError, flat
-from patcomp.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, lookup_of_op
-from patcomp.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp.proof.worlds import INFINITY, SIGN, Kind, P, World
+from patcomp_lab.proof.outcome import symbolic
+from patcomp_lab.proof.run.flat import NotComparedError, flat
+from patcomp_lab.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, lookup_of_op
+from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
+from patcomp_lab.proof.worlds import INFINITY, SIGN, Kind, P, World
 from tests.helpers.programs import program
 
 EIGHTHS = torch.cat([torch.arange(1.0, 100.0), -torch.arange(1.0, 100.0)]) / 8

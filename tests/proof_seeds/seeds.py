@@ -18,8 +18,8 @@ from patcomp.ir.value import Value
 from patcomp.ir.verify import verify
 from patcomp.patterns import Context, Rewrite, Rule, RuleSet, Stage, run
 from patcomp.patterns import rule as declare_rule
-from patcomp.proof.counterexample import agrees
-from patcomp.proof.examples import fired_in
+from patcomp_lab.proof.counterexample import agrees
+from patcomp_lab.proof.examples import fired_in
 from patterns_catalog import default_rules
 from tests.catalog.cases import Case, build_case, compile_case, fired, make_case
 from tests.catalog.recovering import Calling

@@ -8,7 +8,7 @@ from patcomp.authoring import CoreaiSource, CoreaiTarget
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Capture, Rewrite, Rule, rule
-from patcomp.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 
 CATALOG = default_rules()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcomp.patterns import Rule
-from patcomp.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove
 from patterns_catalog import default_rules
 from tests.proof_seeds.right import RIGHT
 from tests.proof_seeds.seeds import Seed

@@ -8,12 +8,12 @@ from typing import Any
 from patcomp.authoring import AtenSource, AtenTarget
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Capture, Rewrite, Rule, rule
-from patcomp.proof import examination
-from patcomp.proof.examination import examine
-from patcomp.proof.programs import Programs
-from patcomp.proof.rounding import LIMIT, units_apart
-from patcomp.proof.table import row_of
-from patcomp.proof.verdict import Strength, Verdict, prove
+from patcomp_lab.proof import examination
+from patcomp_lab.proof.examination import examine
+from patcomp_lab.proof.programs import Programs
+from patcomp_lab.proof.rounding import LIMIT, units_apart
+from patcomp_lab.proof.table import row_of
+from patcomp_lab.proof.verdict import Strength, Verdict, prove
 from patterns_catalog import all_rules, default_rules
 
 CATALOG = default_rules()

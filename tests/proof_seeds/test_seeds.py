@@ -11,10 +11,10 @@ from patcomp.authoring import AtenSource, AtenTarget, Coreai, CoreaiSource, Core
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
 from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, Rule, RuleSet, lowering, rule
-from patcomp.proof.counterexample import WrongRuleError
-from patcomp.proof.examination import check_compiled
-from patcomp.proof.examples import convert_example, fired_in
-from patcomp.proof.programs import Programs
+from patcomp_lab.proof.counterexample import WrongRuleError
+from patcomp_lab.proof.examination import check_compiled
+from patcomp_lab.proof.examples import convert_example, fired_in
+from patcomp_lab.proof.programs import Programs
 from patterns_catalog import default_rules
 from tests.proof_seeds.seeds import Seed, Witness, differ, of_coreai
 from tests.proof_seeds.table import SEEDS

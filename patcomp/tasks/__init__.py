@@ -1,9 +1,0 @@
-"""Models of a folder by their task: images, texts, two towers, speech; and detectors given as objects.
-`docs/model-folders.md` explains them."""
-
-import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
-from patcomp.tasks.detectors import Suppression, convert_detector
-from patcomp.tasks.folder_to_program import convert_folder
-from patcomp.tasks.table import TASKS, Task
-
-__all__ = ["TASKS", "Suppression", "Task", "convert_detector", "convert_folder"]

@@ -1,0 +1,78 @@
+"""`patcomp lint-catalog`: rules that overlap, hide each other, never fire or have no test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    Catalogs,
+    Modules,
+    counted,
+    import_modules,
+    load_catalogs,
+    quiet,
+    rule_count,
+    rules_with,
+)
+from patcomp.commands.models import ModelOptions, convert_model
+from patcomp.commands.tables import print_table
+
+if TYPE_CHECKING:
+    from patcomp.patterns import Rule
+
+
+def lint_catalog(
+    catalog: Catalogs = None,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(help="A model, as for convert; by default the examples of all rules are the corpus."),
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """List suspicious rules; with --catalog, only those of the given catalogs."""
+    from patcomp.patterns import RuleSet, collect
+    from patcomp_lab.proof.lint import fired_by_examples, lint
+    from patterns_catalog.explained import EXPLAINED
+
+    quiet()
+    import_modules(modules)
+    everything = rules_with(catalog)
+    modules_of = load_catalogs(catalog)
+    rules = collect(*modules_of) if catalog else everything
+    rules = RuleSet(everything[rule.name] for rule in rules)
+    fired: set[str] = set()
+    for model in corpus or ():
+        for report in convert_model(model, "lint-catalog", ModelOptions(catalog=catalog)).reports:
+            fired |= {name for name, count in report.statistics.fired.items() if count}
+    if not corpus:
+        fired = fired_by_examples(everything).union(*(_fired_by_programs(rule, modules_of) for rule in everything))
+    where = "the corpus" if corpus else "the examples of all rules"
+    explained = {} if corpus else EXPLAINED
+    findings = list(dict.fromkeys(lint(rules, everything, fired, where)))
+    open_findings = [finding for finding in findings if finding.key not in explained]
+    if open_findings:
+        rows = [(finding.kind, finding.rule, finding.message) for finding in open_findings]
+        print_table(["finding", "rule", "why"], rows)
+    known = f", {len(findings) - len(open_findings)} more are explained" if len(findings) > len(open_findings) else ""
+    print(f"{rule_count(list(rules))}, {counted(len(open_findings), 'finding')}{known}")
+    if open_findings:
+        sys.exit(ANSWER_IS_NO)
+
+
+def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
+    """The rules that fire in the examples of a rule that are programs of several ops."""
+    programs = [item for item in rule.examples if item.program]
+    if not programs:
+        return set()
+    from patcomp_lab.proof.examples import convert_example, fired_in
+    from patcomp_lab.proof.op_calls import of_absent_library
+
+    if of_absent_library(rule):
+        return set()
+    return set().union(*(fired_in(convert_example(rule, item, catalog)[0]) for item in programs))

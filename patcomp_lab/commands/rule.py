@@ -1,0 +1,160 @@
+"""`patcomp rule`: a skeleton for a new rule, and the tests that follow from a rule's declaration."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from keyword import iskeyword
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from patcomp.commands.common import (
+    ANSWER_IS_NO,
+    NOT_PROVED,
+    Modules,
+    UsageError,
+    counted,
+    import_modules,
+    load_catalog,
+    quiet,
+)
+from patcomp.commands.tables import show
+from patcomp.emit.replacement import check_writable
+
+if TYPE_CHECKING:
+    from patcomp_lab.proof.counterexample import Runner
+    from patcomp_lab.proof.examination import Check
+
+
+def new_rule(
+    name: Annotated[str, typer.Argument(help="The name of the rule, and of the composite: my_norm.")],
+    kind: Annotated[
+        str, typer.Option(help="composite, reference, lowering, decomposition, normalize or optimize.")
+    ] = "composite",
+    op: Annotated[str | None, typer.Option(help="The one op that the rule takes, such as aten.cumsum.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
+    modules: Modules = None,
+) -> None:
+    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
+    from patcomp_lab.commands.skeletons import KINDS, NEEDS_OP, TAKES_OP, skeleton
+
+    if not name.isidentifier() or iskeyword(name):
+        raise UsageError(f"{name!r} cannot be the name of a Python function")
+    if kind not in KINDS:
+        raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)} (docs/kinds-of-rules.md)")
+    if op is None and kind in NEEDS_OP:
+        raise UsageError(f"--kind {kind} needs --op: the op that the rule takes")
+    if op is not None and kind not in TAKES_OP:
+        raise UsageError(f"--kind {kind} has no --op; --op goes with {', '.join(TAKES_OP)}")
+    import_modules(modules)
+    path = output or Path(f"{name}.py")
+    if path.exists():
+        raise UsageError(f"the file {path} exists already; choose another with --output")
+    check_writable(path)
+    text = skeleton(kind, name, op)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    print(f"{path}: change what is marked TODO, then: patcomp rule test {path}")
+
+
+def check_rules(
+    file: Annotated[str, typer.Argument(help="A catalog: a file FILE.py, or a module.", show_default=False)],
+    rule: Annotated[list[str] | None, typer.Option(help="Only the rule of this name.")] = None,
+    runtime: Annotated[
+        bool | None, typer.Option(help="Also run on the Core AI runtime; by default where coreai-core is installed.")
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
+    from patcomp.patterns import collect
+    from patcomp_lab.proof.converted import converted_checks
+    from patcomp_lab.proof.examination import examine
+    from patterns_catalog import default_rules
+
+    quiet()
+    import_modules(modules)
+    module = load_catalog(file)
+    rules = collect(module)
+    if unknown := [name for name in rule or () if name not in rules]:
+        known = ", ".join(item.name for item in rules) or "no rules"
+        raise UsageError(f"{file} has no rule {', '.join(unknown)}; it has {known}")
+    if not len(rules):
+        raise UsageError(f"{file} has no rules")
+    catalog = default_rules().preceded_by(rules, override=True)
+    failed = unproved = 0
+    with _runtime(runtime) as runner:
+        for item in rules:
+            if not rule or item.name in rule:
+                checks = examine(item, catalog, runner)
+                if all(check.failure is None for check in checks):  # a conversion would show the same
+                    checks += converted_checks(item, [module], runner)
+                _show(item.name, checks)
+                is_wrong = any(check.failure is not None for check in checks)
+                failed += is_wrong
+                unproved += not is_wrong and any(map(_is_unproved, checks))
+    text = f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong"
+    print(f"{text}, {unproved} not proved" if unproved else text)
+    if failed:
+        sys.exit(ANSWER_IS_NO)
+    if unproved:
+        sys.exit(NOT_PROVED)
+
+
+def _is_unproved(check: Check) -> bool:
+    return check.verdict is not None and not check.verdict.strength.is_proof
+
+
+def _show(name: str, checks: list[Check]) -> None:
+    from patcomp_lab.proof.counterexample import WrongRuleError
+
+    table = Table("tests", title=f"rule {name}", title_justify="left")
+    table.add_column("programs", justify="right")
+    table.add_column("result")
+    for check in checks:
+        table.add_row(check.name, str(check.runs), _result(check))
+    show(table)
+    for check in checks:
+        if check.verdict is not None:
+            Console(soft_wrap=True).print(f"proof: {check.verdict}\n", markup=False, highlight=False)
+    shown: set[str] = set()
+    for check in checks:
+        failure = check.failure
+        if failure is None or (heading := getattr(failure, "headline", str(failure))) in shown:
+            continue
+        shown.add(heading)
+        kind = "counterexample" if isinstance(failure, WrongRuleError) else "failure"
+        Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
+
+
+def _result(check: Check) -> str:
+    if check.failure is not None:
+        return "WRONG"
+    if _is_unproved(check):
+        return "NOT PROVED"
+    if not check.unspecified:
+        return "ok" if check.runs else "PyTorch or the rule refuses them"
+    return f"{'first result ok, the others' if check.runs else ''} not compared: {check.unspecified}".strip()
+
+
+@contextlib.contextmanager
+def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
+    """The runtime in a child process; None if the tests do not use it.
+
+    Raises:
+        UsageError: `--runtime` is given, but `coreai-core` is not installed.
+    """
+    from patcomp.emit.asset import has_toolchain
+    from patcomp.emit.native import Native
+
+    if wanted and not has_toolchain():
+        raise UsageError('--runtime needs coreai-core: pip install "patcomp[coreai]"')
+    if wanted is False or not has_toolchain():
+        yield None
+        return
+    with contextlib.closing(Native()) as native:
+        yield native.run

@@ -1,0 +1,159 @@
+"""FLUX.2 klein: a transformer with rotary tables as inputs, and texts of Qwen3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from patcomp_models.bundle_folders.contract import FLOATS, Interface
+from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
+from patcomp_models.bundles.diffusion.variant import Make, Variant, drawn, half_mask, tables_like, text
+from patcomp_models.bundles.kind import Component
+from patcomp_models.checkpoints.untrusted import array_in
+from patcomp_models.errors import BundleError
+
+LENGTH = 512
+"""Tokens of a text."""
+LAYERS = (9, 18, 27)
+"""The layers of the text encoder on which the transformer conditions."""
+_CHANNELS, _PATCH = 32, 2
+SIDECARS = {"vae_bn_mean.npy": "running_mean", "vae_bn_var.npy": "running_var"}
+"""The statistics by which Swift scales latents, and the buffers of the autoencoder that hold them."""
+
+
+class Flux2Klein(Variant):
+    """FLUX.2 klein, which Qwen3 conditions; an asset of half the size is named `_512` or `_half`."""
+
+    pipelines = ("Flux2KleinPipeline",)
+    type = "flux2"
+    for_swift = True
+    parts = ("text_encoder", "transformer")
+    layers = LAYERS
+    negative_prompt = False
+    patch = _PATCH
+    usual_size = 1024
+    clip_tokenizers = ()
+    sidecars = tuple(SIDECARS)
+    by_name: ClassVar[Mapping[str, str]] = {
+        "transformer": "Transformer", "transformer_512": "Transformer_512", "vae_decoder": "VAEDecoder",
+        "vae_decoder_half": "VAEDecoder_half", "vae_encoder": "VAEEncoder", "vae_encoder_half": "VAEEncoder_half",
+    }  # fmt: skip
+
+    def check(self) -> None:
+        super().check()
+        channels, layers = self.config("vae")["latent_channels"], self.config("text_encoder")["num_hidden_layers"]
+        if channels != _CHANNELS or self.factor != FACTOR:
+            raise BundleError(
+                f"the latents have {channels} channels and the autoencoder divides by {self.factor}; Swift fills "
+                f"{_CHANNELS} channels of images divided by {FACTOR}"
+            )
+        if self.config("transformer").get("guidance_embeds", True):
+            raise BundleError("the transformer embeds the guidance, and Flux2KleinPipeline gives it none")
+        if layers < LAYERS[-1]:
+            raise BundleError(
+                f"the text encoder has {layers} layers, and FLUX.2 conditions on the layers "
+                f"{', '.join(map(str, LAYERS))}"
+            )
+
+    def components(self) -> Sequence[Component]:
+        made = [
+            self.component("text_encoder", "text_encoder", joined_layers(LENGTH, LAYERS)),
+            self.component("transformer", "transformer", self._transformer(self.size)),
+        ]
+        if self.half:
+            made.append(
+                self.component("transformer_512", "transformer", self._transformer(self.size // 2), "Transformer_512")
+            )
+        return [*made, *self.autoencoder(_CHANNELS)]
+
+    def _transformer(self, size: int) -> Make:
+        def make(model: Any) -> Any:
+            config, count = model.config, _tokens(size)
+            inputs = {
+                "hidden_states": drawn(1, count, config.in_channels).to(model.dtype),
+                "encoder_hidden_states": drawn(1, LENGTH, config.joint_attention_dim).to(model.dtype),
+                "timestep": torch.full((1,), 0.5, dtype=model.dtype),
+                "guidance": torch.full((1,), 4.0, dtype=model.dtype),
+            }
+            tables = tables_like(LENGTH + count, config.axes_dims_rope)
+            return modules.Flux2Denoiser(model), {**inputs, **tables}, ("output",)
+
+        return make
+
+    def block(self) -> Mapping[str, Any]:
+        config, vae = self.config("transformer"), self.config("vae")
+        is_distilled = bool(self.index.get("is_distilled", False))
+        return {
+            "type": self.type,
+            "prediction_type": "flow_matching",
+            "image_size": self.size,
+            "default_guidance_scale": 1.0 if is_distilled else 4.0,
+            "default_steps": 4 if is_distilled else 50,
+            "batch_norm_eps": vae.get("batch_norm_eps", 1e-4),
+            "guidance_embeds": config.get("guidance_embeds", True),
+            "rope_axes_dims": list(config.get("axes_dims_rope", (32,) * 4)),
+            "rope_theta": config.get("rope_theta", 2000),
+        }
+
+    @classmethod
+    def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
+        from diffusers.models.transformers.transformer_flux2 import Flux2PosEmbed
+
+        embed = Flux2PosEmbed(theta=config.rope_theta, axes_dim=config.axes_dims_rope)
+        tables = [embed(arguments[name][0]) for name in ("txt_ids", "img_ids")]
+        joined = [torch.cat(parts) for parts in zip(*tables, strict=True)]
+        given = dict(super().inputs(arguments, config))
+        guidance = given.get("guidance", torch.ones(1))  # the graph does not read it
+        return given | {"guidance": guidance, "rotary_emb_cos": joined[0], "rotary_emb_sin": joined[1]}
+
+    @classmethod
+    def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
+        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in SIDECARS.items()}
+
+    def write_files(self, bundle: Path) -> None:
+        from patcomp_models.bundles.loading import model_of
+
+        norm = model_of(self.folder / "vae", *self.class_of("vae"), "float32").bn
+        for file, name in SIDECARS.items():
+            np.save(bundle / file, getattr(norm, name).numpy().astype(np.float32))
+
+    @classmethod
+    def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
+        pixels, found = int(block.get("image_size", 1024)), {}
+        width = sum(block.get("rope_axes_dims", (32,) * 4))
+        for role, size in (("transformer", pixels), ("transformer_512", pixels // 2)):
+            count, channels = _tokens(size), _CHANNELS * _PATCH**2
+            table = ((LENGTH + count, width), FLOATS)
+            found[role] = Interface(
+                {"hidden_states": ((1, count, channels), FLOATS), "encoder_hidden_states": ((1, LENGTH, "*"), FLOATS),
+                 "timestep": ((1,), FLOATS), "guidance": ((1,), FLOATS), "rotary_emb_cos": table,
+                 "rotary_emb_sin": table},
+                {"output": ((1, count, channels), FLOATS)}, False,
+            )  # fmt: skip
+        return {"text_encoder": joined_interface(LENGTH), **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
+
+
+def joined_layers(length: int, layers: Sequence[int]) -> Make:
+    """A text encoder that gives hidden states of some layers, for texts of a length with a mask."""
+    return lambda model: (
+        modules.JoinedTextEncoder(model, layers),
+        {"input_ids": text(model, length), "attention_mask": half_mask(length)},
+        ("hidden_states",),
+    )
+
+
+def joined_interface(length: int) -> Interface:
+    """What such a text encoder takes and gives."""
+    ids = ((1, length), ("int32",))
+    return Interface({"input_ids": ids, "attention_mask": ids}, {"hidden_states": ((1, length, "*"), FLOATS)}, False)
+
+
+def _tokens(size: int) -> int:
+    """Patches of an image of this side in pixels."""
+    return (size // FACTOR // _PATCH) ** 2

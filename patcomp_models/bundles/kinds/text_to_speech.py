@@ -1,0 +1,91 @@
+"""Models that speak, for hosts of your own: Apple's Swift package has no such kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import problem
+from patcomp_models.bundles.components import KindOfComponents
+from patcomp_models.bundles.kind import Component
+from patcomp_models.bundles.speech.folders import class_of, content_of
+from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
+from patcomp_models.bundles.synthesis.form import Form
+from patcomp_models.errors import BundleError
+
+_FORMS: Mapping[str, type[Form]] = {
+    vits.CLASS: vits.Vits, speech_t5.CLASS: speech_t5.SpeechT5, bark.CLASS: bark.Bark, kokoro.NAME: kokoro.Kokoro,
+}  # fmt: skip
+_ARCHITECTURES: Mapping[str, type[Form]] = {
+    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
+}  # fmt: skip
+_OTHERS = {
+    "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
+    "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
+    "CsmForConditionalGeneration": "its decoder runs inside of each step",
+    "DiaForConditionalGeneration": "its tokens of several codebooks are delayed against each other",
+}
+
+
+@dataclass(frozen=True)
+class TextToSpeech(KindOfComponents):
+    """VITS, also MMS; SpeechT5; Bark; Kokoro.
+
+    Attributes:
+        vocoder: of SpeechT5, the folder of its vocoder.
+    """
+
+    vocoder: str | None = None
+
+    name: ClassVar[str] = "text_to_speech"
+    holds: ClassVar[str] = f"{', '.join(_FORMS)}"
+    default_dtype: ClassVar[str] = "float32"
+
+    @classmethod
+    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
+        return class_of(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
+
+    def components(self) -> Sequence[Component]:
+        return self._form.components()
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"config": self._form.metadata()}
+
+    def write_files(self, bundle: Path) -> None:
+        self._form.write_files(bundle)
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        config = metadata.get("config")
+        if not isinstance(config, Mapping):
+            return [problem("config is missing")]
+        form = _ARCHITECTURES.get(str(config.get("architecture")))
+        if form is None:
+            known = ", ".join(_ARCHITECTURES)
+            return [problem(f"config.architecture is {config.get('architecture')!r}, and must be one of {known}")]
+        return form.problems(bundle, metadata)
+
+    @property
+    def _form(self) -> Form:
+        """The form of the model of the folder.
+
+        Raises:
+            BundleError: the folder holds another model, or an option is for another one.
+        """
+        config = content_of(self.folder / "config.json")
+        name = kokoro.NAME if kokoro.BLOCK in config else class_of(config)
+        if reason := _OTHERS.get(name):
+            raise BundleError(
+                f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "
+                "FILE.py:FUNCTION, a function that returns a module and its inputs"
+            )
+        if name not in _FORMS:
+            raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
+        if name == speech_t5.CLASS:
+            return speech_t5.SpeechT5(self.folder, self.dtype, self.vocoder)
+        if self.vocoder is not None:
+            raise BundleError(f"{name} has no option 'vocoder'; it is for {speech_t5.CLASS}")
+        return _FORMS[name](self.folder, self.dtype)

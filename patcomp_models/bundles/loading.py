@@ -1,0 +1,87 @@
+"""Models from the folders of a pipeline, by the class that the folder names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from patcomp.errors import reason_of
+from patcomp_models.checkpoints.agreement import check_names, left_over
+from patcomp_models.checkpoints.folders import check_weight_files
+from patcomp_models.checkpoints.loading import loaded
+from patcomp_models.checkpoints.room import check_room
+from patcomp_models.checkpoints.untrusted import named_class, object_in
+from patcomp_models.checkpoints.weight_sets import check_sets
+from patcomp_models.errors import BundleError
+
+
+def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "", **options: Any) -> Any:
+    """A model in evaluation mode.
+
+    Args:
+        folder: of the model, with `config.json` and its weights.
+        library: `"diffusers"` or `"transformers"`.
+        name: of the class.
+        dtype: of the weights.
+        part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
+        options: further ones of `from_pretrained`.
+
+    Raises:
+        BundleError: the library is not installed, has no such class, or cannot load the model; or the weights are not
+            those of the model: some are missing, left over or of other shapes, or the folder has two sets that differ.
+    """
+    kind = named_class(library, name, "model")
+    if library == "transformers":
+        check_weight_files(folder, object_in(folder / "config.json"))
+        with _quiet():
+            return loaded(
+                name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=None, part=part, **options
+            )
+    check_room(folder, lambda: kind.from_config(kind.load_config(folder, local_files_only=True)))
+    check_sets(folder)
+    kept = list(getattr(kind, "_keep_in_fp32_modules", None) or [])
+    with _quiet(), _without_kept(kind) if kept else nullcontext():
+        try:
+            made, report = kind.from_pretrained(
+                folder, output_loading_info=True, local_files_only=True,
+                torch_dtype=getattr(torch, "float32" if kept else dtype), **options,
+            )  # fmt: skip
+        except Exception as error:  # the files and the code of a model can make it raise anything
+            raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
+    check_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, None)
+    for path, parameter in made.named_parameters() if kept else ():
+        if not set(path.split(".")) & set(kept):
+            parameter.data = parameter.data.to(getattr(torch, dtype))
+    return made.eval()
+
+
+@contextmanager
+def _without_kept(kind: Any) -> Iterator[None]:
+    """While diffusers loads a class, it names no modules that stay in float32: loading these needs accelerate."""
+    before = kind._keep_in_fp32_modules
+    kind._keep_in_fp32_modules = None
+    try:
+        yield
+    finally:
+        kind._keep_in_fp32_modules = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the libraries log about how they load."""
+    from transformers.utils import logging as shown
+
+    before, has_bars = logging.root.manager.disable, shown.is_progress_bar_enabled()
+    logging.disable(logging.ERROR)
+    shown.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        if has_bars:
+            shown.enable_progress_bar()

@@ -1,0 +1,97 @@
+"""The folders of models of speech: what their configurations say, and the files that go beside the assets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from patcomp.errors import reason_of
+from patcomp_models.checkpoints.tokenizers import check_ids, tokenizing
+from patcomp_models.checkpoints.untrusted import object_in
+from patcomp_models.errors import BundleError
+
+
+def content_of(file: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no such file.
+
+    Raises:
+        BundleError: it holds something else.
+    """
+    return object_in(file) if file.is_file() else {}
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """The class that a configuration of transformers names; empty if it names none."""
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    return name if name.isidentifier() else ""
+
+
+def extractor_of(folder: Path) -> Any:
+    """The feature extractor of a checkpoint, or of a bundle.
+
+    Raises:
+        BundleError: the folder has none, or transformers cannot load it.
+    """
+    from transformers import AutoFeatureExtractor
+
+    names = ("preprocessor_config.json", "processor_config.json")
+    if not any((folder / name).is_file() for name in names):
+        raise BundleError(
+            f"{str(folder)!r} has no preprocessor_config.json, which says how samples become features; save the "
+            "processor of the model into the folder"
+        )
+    try:
+        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the files can make transformers raise anything
+        raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
+
+
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer of a checkpoint, or of a bundle.
+
+    Raises:
+        BundleError: the folder has none, or transformers cannot load it.
+    """
+    from transformers import AutoTokenizer
+
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise BundleError(f"{str(folder)!r} has no tokenizer.json; save the processor of the model into the folder")
+    check_ids(folder)
+    with tokenizing(f"transformers cannot load the tokenizer of {str(folder)!r}"):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def write_processor(folder: Path, place: Path, *, is_read_by_swift: bool = True) -> None:
+    """Write the extractor's configuration and the tokenizer.
+
+    Args:
+        folder: of the checkpoint.
+        place: a folder of the bundle.
+        is_read_by_swift: whether the tokenizer needs a `tokenizer.json`.
+
+    Raises:
+        BundleError: the checkpoint lacks one, or the tokenizer has no form that Apple's Swift package reads.
+    """
+    tokenizer = tokenizer_of(folder)
+    for each in (extractor_of(folder), tokenizer):
+        each.save_pretrained(place)
+    if is_read_by_swift and not (place / "tokenizer.json").is_file():
+        raise BundleError(
+            f"{type(tokenizer).__name__} writes no tokenizer.json, which Apple's Swift package needs; save a fast "
+            "tokenizer"
+        )
+
+
+def check_processor(folder: Path) -> None:
+    """Check before the conversion that a checkpoint has an extractor and a tokenizer.
+
+    Raises:
+        BundleError: one is missing.
+    """
+    extractor_of(folder)
+    tokenizer_of(folder)

@@ -1,0 +1,1 @@
+"""Checkpoints of strangers: their folders, configurations and weights, checked before they are read."""

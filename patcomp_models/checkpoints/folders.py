@@ -1,0 +1,263 @@
+"""What the folder of a checkpoint holds, read before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patcomp.errors import reason_of
+from patcomp_models.checkpoints.quantized.formats import format_of
+from patcomp_models.checkpoints.quantized.formats.refused import REASONS
+from patcomp_models.checkpoints.untrusted import bytes_of, inside, object_in, tensors_in
+from patcomp_models.checkpoints.weight_sets import check_sets, say_what_is_not_read, shards_without_index
+from patcomp_models.errors import LanguageModelError
+
+CAUSAL = "AutoModelForCausalLM"
+"""The class of transformers that loads language models."""
+LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
+"""The ends of the names of their classes."""
+
+_BY_FUNCTION = "export it by FILE.py:FUNCTION, a function that returns the module and its inputs"
+_AS_SAVED = "give the folder of a checkpoint as transformers saves it, with config.json and *.safetensors"
+
+
+def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
+    """The configuration of a checkpoint folder. `check_weight_files` checks the rest.
+
+    Raises:
+        LanguageModelError: the folder is not a checkpoint, its weights are quantised, or it needs its own code.
+    """
+    if not folder.is_dir():
+        what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
+        raise LanguageModelError(f"{what}; give the folder of a checkpoint, with config.json")
+    if other := _other_contents(folder):
+        raise LanguageModelError(f"{str(folder)!r} {other}")
+    config = _read_object(folder / "config.json")
+    if "_class_name" in config and "_diffusers_version" in config:
+        raise LanguageModelError(f"{str(folder)!r} holds {config['_class_name']} of diffusers; {_BY_FUNCTION}")
+    if (form := quantization(folder, config)) and format_of(folder, config) is None:
+        reason = REASONS.get(form.partition(",")[0])
+        raise LanguageModelError(
+            f"the weights in {str(folder)!r} are quantised ({form}), and that form is not read"
+            f"{f', because {reason}' if reason else ''}; give the checkpoint of plain floats that it was made from"
+        )
+    if "auto_map" in config and not trust_remote_code:
+        raise LanguageModelError(
+            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
+            "(--trust-remote-code of convert-lm, --trusted of convert)"
+        )
+    return config
+
+
+def _other_contents(folder: Path) -> str:
+    """What a folder holds in place of a checkpoint, and what to do; empty if it may be a checkpoint."""
+    names = {path.name for path in folder.iterdir()}
+    if "main.mlirb" in names:
+        return "is an asset, which is converted already"
+    if "adapter_config.json" in names:
+        base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
+        return (
+            f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
+            "(merge_and_unload of peft) and give the folder of the result"
+        )
+    if "model_index.json" in names:
+        return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
+    if "config.json" in names:
+        return ""
+    if not names:
+        return f"is empty; {_AS_SAVED}"
+    if any(name.endswith(".gguf") for name in names):
+        return "holds files of GGUF; give one of them, FILE.gguf"
+    if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
+        return "is a bundle, which is converted already"
+    return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """The content of a JSON file that holds an object.
+
+    Raises:
+        LanguageModelError: it holds something else.
+    """
+    return object_in(file, LanguageModelError)
+
+
+# ---- weights ----------------------------------------------------------------------------------------
+
+_PICKLED = "pickled files of PyTorch, which can run code"
+_OTHER_FORMS = {
+    ".bin": _PICKLED, ".pth": _PICKLED, ".pt": _PICKLED, ".gguf": "GGUF", ".h5": "TensorFlow's form",
+    ".msgpack": "Flax's form",
+}  # fmt: skip
+"""The kinds of weight files that patcomp does not read, by the ends of their names."""
+_OF_A_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
+    """The files of weights that a model of a folder is loaded from: those that transformers or timm choose.
+
+    Raises:
+        LanguageModelError: a file is missing, or no file is in safetensors.
+    """
+    if (config.get("quantization_config") or {}).get("quant_method") == "gguf":
+        if not (found := sorted(folder.glob("*.gguf"))):
+            raise LanguageModelError(f"{str(folder)!r} lacks the GGUF file that its config.json speaks of")
+        return found[:1]
+    stored = config.get("transformers_weights")
+    named = stored if isinstance(stored, str) else "model.safetensors"
+    single = inside(folder, named, "transformers_weights of config.json", LanguageModelError)
+    index = single if single.name.endswith(".index.json") else folder / "model.safetensors.index.json"
+    if single != index and single.is_file():
+        return [single]
+    if index.is_file():
+        places = _read_object(index).get("weight_map")
+        if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
+            raise LanguageModelError(f"{str(index)!r} has no weight_map, the table of the files that hold each weight")
+        names = sorted(set(places.values()))
+        files = [inside(folder, name, f"a file that {index.name} names", LanguageModelError) for name in names]
+        if missing := [name for name, file in zip(names, files, strict=True) if not file.is_file()]:
+            raise LanguageModelError(
+                f"{str(folder)!r} lacks {len(missing)} of the files of weights that {index.name} names: "
+                f"{', '.join(missing[:3])}"
+            )
+        return files
+    if "pretrained_cfg" in config and (found := sorted(folder.glob("*.safetensors"))):
+        return found[:1]
+    for path in sorted(folder.iterdir()):
+        form = _OTHER_FORMS.get(path.suffix)
+        if form and path.name not in _OF_A_TRAINING:
+            raise LanguageModelError(
+                f"{str(folder)!r} has its weights in {form} ({path.name}), and only safetensors are read; save the "
+                "checkpoint again as safetensors, as save_pretrained of transformers does"
+            )
+    if shards := shards_without_index(folder):
+        raise LanguageModelError(
+            f"{str(folder)!r} has the shards {shards}, and lacks {index.name}, the table of the files that hold each "
+            "weight; get it, too, or save the checkpoint again"
+        )
+    raise LanguageModelError(f"{str(folder)!r} lacks {single.name}, the file of its weights")
+
+
+def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
+    """Check that the files of weights are there and whole, and one set; only their headers are read if there is one.
+
+    Raises:
+        LanguageModelError: one is missing, damaged or cut off, or there are two sets that differ.
+    """
+    from safetensors import SafetensorError
+
+    files = weight_files(folder, config)
+    for file in files:
+        if file.suffix == ".gguf":
+            continue  # its header was read, with the size of each tensor
+        try:
+            with tensors_in(file):
+                pass
+        except (SafetensorError, OSError) as error:
+            pointer = bytes_of(file, 32).startswith(b"version https://git-lfs")
+            reason = "it is a pointer of Git LFS; `git lfs pull` fetches the file" if pointer else reason_of(error)
+            raise LanguageModelError(f"{str(file)!r} is not a whole file of safetensors: {reason}") from None
+    if files[:1] and files[0].suffix == ".safetensors":
+        if "transformers_weights" not in config:  # which says the set that is meant
+            check_sets(folder)
+        say_what_is_not_read(folder, files)
+
+
+_QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+"""The files in which quantisers of their own describe a checkpoint."""
+
+
+def quantization(folder: Path, config: dict[str, Any]) -> str:
+    """The form of quantised weights, and where it is stated: `fp8, says quantization_config of config.json`.
+
+    Empty for plain floats.
+
+    Raises:
+        LanguageModelError: `config.json` describes the quantisation by something else than an object.
+    """
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, dict) else {}):
+        for key in ("quantization_config", "compression_config", "quantization"):
+            stated = part.get(key)
+            if stated is not None and not isinstance(stated, dict):
+                raise LanguageModelError(f"{key} in config.json of {str(folder)!r} is not an object with settings")
+            if stated:
+                method = stated.get("quant_method") or ("MLX" if "group_size" in stated else "an unknown method")
+                return f"{method}, says {key} of config.json"
+    return next((f"{form}, says {name}" for name, form in _QUANTIZERS.items() if (folder / name).is_file()), "")
+
+
+# ---- what model it is -------------------------------------------------------------------------------
+
+_NAMELESS = "a model without a name"
+
+
+def class_name(config: dict[str, Any]) -> str:
+    """The class of the model in a folder, or `_NAMELESS` if the configuration does not say it."""
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    return name if isinstance(name, str) and name.isidentifier() else _NAMELESS
+
+
+def _type_of(config: dict[str, Any]) -> str:
+    return f"of type {config['model_type']!r}" if config.get("model_type") else "whose config.json has no model_type"
+
+
+def _has_own_code(auto: str, config: dict[str, Any]) -> bool:
+    """Whether code of the folder, which the user trusts, has the class of the model."""
+    return isinstance(config.get("auto_map"), dict) and auto in config["auto_map"]
+
+
+def check_class(folder: Path, config: dict[str, Any], auto: str, classes: Sequence[type], purpose: str) -> None:
+    """Check that transformers loads the very class that a folder names.
+
+    Args:
+        folder: of the checkpoint.
+        config: its configuration.
+        auto: the class of transformers that loads it.
+        classes: of models that `auto` loads for the configuration (`loading.classes_of`).
+        purpose: what it is loaded for, in an error's words.
+
+    Raises:
+        LanguageModelError: it loads another one, or none.
+    """
+    if _has_own_code(auto, config):
+        return
+    name, known = class_name(config), [each.__name__ for each in classes]
+    if not known:
+        raise LanguageModelError(
+            f"{str(folder)!r} holds {name} {_type_of(config)}, and transformers has no such model {purpose}"
+        )
+    if name not in known:
+        raise LanguageModelError(
+            f"{str(folder)!r} holds {name}, and {purpose} transformers would load {known[0]} in its place; "
+            f"{_BY_FUNCTION}"
+        )
+
+
+def check_language_model(folder: Path, config: dict[str, Any], classes: Sequence[type]) -> None:
+    """Check that a folder holds a causal language model and nothing else (`text_part.whole_class`).
+
+    Args:
+        folder: of the checkpoint.
+        config: its configuration.
+        classes: of causal language models that transformers has for the configuration (`loading.classes_of`).
+
+    Raises:
+        LanguageModelError: it holds another model.
+    """
+    if "pretrained_cfg" in config:
+        raise LanguageModelError(f"{str(folder)!r} holds an image model of timm; `patcomp convert` converts it")
+    if _has_own_code(CAUSAL, config):
+        return
+    elsewhere = "`patcomp convert` converts models of other tasks"
+    name = class_name(config)
+    if not classes:
+        raise LanguageModelError(
+            f"{str(folder)!r} holds {name} {_type_of(config)}, and transformers has no such causal language model; "
+            f"{elsewhere}"
+        )
+    known = [each.__name__ for each in classes]
+    if name not in (_NAMELESS, *known) and not name.endswith(LANGUAGE_MODELS):
+        raise LanguageModelError(f"{str(folder)!r} holds {name}, which is not a causal language model; {elsewhere}")

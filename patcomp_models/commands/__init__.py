@@ -1,0 +1,72 @@
+"""The subcommands for other people's models, and how commands of patcomp read their folders and bundles.
+
+Each method imports what it needs when it is called, so that `patcomp` starts without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from patcomp.commands.common import require_transformers
+from patcomp.commands.exporting import Source
+from patcomp.commands.models import ModelOptions
+from patcomp.commands.packages import Commands
+from patcomp.commands.subjects import Subject
+
+
+class ModelCommands(Commands):
+    """Folders of models, names of models, and bundles."""
+
+    reads = frozenset({Subject.FOLDER, Subject.NAME, Subject.BUNDLE})
+
+    def add_to(self, app: typer.Typer) -> None:
+        from patcomp_models.commands import images, language, speech
+
+        app.command("convert-lm")(language.convert_lm)
+        app.command("convert-vlm")(language.convert_vlm)
+        app.command()(language.generate)
+        app.command()(speech.transcribe)
+        app.command("generate-image")(images.generate_image)
+
+    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[Source]:
+        from patcomp_models.commands.models import sources_of
+
+        return sources_of(model, found, options)
+
+    def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
+        from patcomp_models.commands.bundles import convert_to_bundle
+
+        convert_to_bundle(context, model, output, **options)
+
+    def inspect_bundle(self, bundle: Path, *, as_json: bool) -> None:
+        from patcomp_models.commands.bundles import inspect_bundle
+
+        inspect_bundle(bundle, as_json=as_json)
+
+    def compress_bundle(self, bundle: Path, output: Path | None, requests: Sequence[Any], **options: Any) -> None:
+        from patcomp_models.commands.compress import compress_bundle
+
+        compress_bundle(bundle, output, requests, **options)
+
+    def generate(self, bundle: Path, prompt: str) -> None:
+        from patcomp_models.commands.language import generate
+
+        generate(bundle, prompt)
+
+    def problems_of(self, bundle: Path) -> Sequence[object]:
+        require_transformers("the kinds of bundles")
+        from patcomp_models.bundles import check_bundle
+
+        return check_bundle(bundle)
+
+    def assets_of(self, bundle: Path) -> dict[str, Path]:
+        from patcomp_models.commands.bundles import assets_of
+
+        return assets_of(bundle)
+
+
+COMMANDS = ModelCommands()

@@ -1,0 +1,69 @@
+"""The architectures of language models that are tested. The model of transformers is exported as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp_models.errors import LanguageModelError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is known of the models of some `model_type`."""
+
+    has_static_form: bool = False
+    """Whether it has a form for the Neural Engine."""
+
+
+_STATIC = Architecture(has_static_form=True)
+
+_DYNAMIC = (
+    "qwen3_moe", "mixtral", "phi3", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
+    "cohere", "stablelm", "gpt_neox", "gpt2", "opt", "lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text",
+    "qwen3_next", "kimi_linear", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "falcon_h1",
+    "granitemoehybrid", "nemotron_h", "zamba2", "gemma4_text", "gemma3n_text", "deepseek_v3", "youtu",
+    "minicpm3", "glm4_moe_lite", "exaone4", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
+    "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3", "cohere2", "glm4_moe",
+    "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal", "rwkv", "minimax", "minimax_m2", "zaya",
+    "deepseek_v32", "glm_moe_dsa",
+)  # fmt: skip
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": _STATIC,
+    "qwen2": _STATIC,
+    "qwen3": _STATIC,
+    "mistral": _STATIC,
+    **dict.fromkeys(_DYNAMIC, Architecture()),
+}
+"""The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""
+
+NOT_CONVERTED = {
+    "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
+    "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
+}
+"""The architectures that become no bundle, by `model_type`, and why."""
+
+
+def check_converted(kind: object) -> None:
+    """Check that an architecture may become a bundle.
+
+    Raises:
+        LanguageModelError: it is known not to.
+    """
+    if isinstance(kind, str) and kind in NOT_CONVERTED:
+        raise LanguageModelError(
+            f"language models of the architecture {kind!r} are not converted: {NOT_CONVERTED[kind]}; a bundle holds "
+            "keys and values, windows of convolutions and recurrences"
+        )
+
+
+_SPAN = re.compile(r"(?:^|_)(?:window|chunk|block)(?:_size|_len|_length)?$|^index_topk$|^floor_scale$")
+"""Finds settings of a configuration behind whose number of tokens a model computes something else."""
+
+
+def spans_of(settings: Mapping[str, Any]) -> list[int]:
+    """The windows, chunks and switches of a configuration's content, in tokens."""
+    return [size for name, size in settings.items() if type(size) is int and size > 0 and _SPAN.search(name)]

@@ -1,0 +1,338 @@
+"""Bundles: an asset, a tokenizer and `metadata.json` in a folder, as Apple's Swift package loads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from patcomp.emit.asset import Asset, load
+from patcomp.emit.unconstrained import unconstrained
+from patcomp_models.checkpoints.json_files import metadata_in
+from patcomp_models.checkpoints.tokenizers import tokenizing
+from patcomp_models.checkpoints.untrusted import check_file
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.contract import (
+    DRAFT,
+    EMBEDDING,
+    FIRST_LENGTH,
+    HIDDEN,
+    MAIN,
+    PER_LAYER,
+    TOKENS,
+    TOWER,
+    VISION,
+)
+from patcomp_models.language.generation import (
+    Draft,
+    Drafting,
+    Generation,
+    HiddenStates,
+    Session,
+    feeding,
+    greedy,
+    speculative,
+    without,
+)
+from patcomp_models.language.per_layer import Table
+from patcomp_models.language.static_contract import CACHES, EXTEND, PROMPT
+from patcomp_models.language.static_run import StaticCall, generate_static, sizes_of
+from patcomp_models.language.vision.generating import embedded_call, expanded, features_of
+from patcomp_models.language.vision.images import pixels_of
+from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
+
+_TOKENIZER = Path("tokenizer", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A language model on disk."""
+
+    path: Path
+    """The folder."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The content of `metadata.json`.
+
+        Raises:
+            BundleError: the folder is no bundle.
+        """
+        return metadata_in(self.path)
+
+    @property
+    def asset(self) -> Path:
+        """The `.aimodel` folder."""
+        return self.path / str(self.metadata["assets"]["main"])
+
+    def generate(
+        self,
+        prompt: Sequence[int] | str,
+        max_new_tokens: int = 16,
+        image: Any = None,
+        *,
+        draft: Bundle | str | Path | Draft | Literal[True] | None = None,
+        drafted: int | None = None,
+    ) -> list[int]:
+        """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
+
+        Args:
+            prompt: token ids; or a text, which the bundle's tokenizer splits. With images, it has the image token once
+                at the place of each.
+            max_new_tokens: how many tokens to generate.
+            image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
+                of the shape (1, 3, size, size); or a list of several.
+            draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
+                or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
+                number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
+                order.
+            drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
+
+        Raises:
+            LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or the draft
+                does not fit the bundle; the bundle takes no image, the image cannot be read, or the prompt has no place
+                for it.
+            MissingToolchainError: coreai-core is not installed.
+        """
+        return self.generation(prompt, max_new_tokens, image, draft=draft, drafted=drafted).tokens
+
+    def generation(
+        self,
+        prompt: Sequence[int] | str,
+        max_new_tokens: int = 16,
+        image: Any = None,
+        *,
+        draft: Bundle | str | Path | Draft | Literal[True] | None = None,
+        drafted: int | None = None,
+    ) -> Generation:
+        """As `generate`, with the number of calls of the model.
+
+        Raises:
+            As `generate`.
+        """
+        metadata = self.metadata
+        vision = metadata["vision"] if metadata["kind"] == VISION else {}
+        images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
+        if images and not vision:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        text = placed(prompt, vision) if isinstance(prompt, str) else ""
+        tokens = self._split(text) if isinstance(prompt, str) else list(prompt)
+        limit = self._limit
+        if prompt and not tokens:
+            raise LanguageModelError(
+                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
+            )
+        if vision:
+            tokens = expanded(tokens, vision, images=len(images), shown=self._image_token(vision))
+        if not tokens or len(tokens) + max_new_tokens > limit:
+            raise LanguageModelError(
+                f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
+            )
+        if vision:
+            pixels = [pixels_of(each, vision) for each in images]
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted)
+        with ExitStack() as opened:
+            asset = _opened(self.asset, opened)
+            if sizes := sizes_of(asset.function_names):
+                if draft is not None:
+                    raise LanguageModelError(
+                        "draft= goes with bundles for target='gpu'; the functions of fixed sizes take no drafted tokens"
+                    )
+                runnable = opened.enter_context(unconstrained(asset))
+                empty, calls = _empty_cache(runnable, sizes), itertools.count()
+                made = generate_static(_counted(runnable, calls), sizes, empty, tokens, max_new_tokens)
+                return Generation(made, next(calls))
+            session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
+            if draft is None or max_new_tokens < 1:
+                return greedy(session, tokens, max_new_tokens)
+            foresees = self._draft(draft, asset, opened, session)
+            return speculative(session, foresees, tokens, max_new_tokens, drafted)
+
+    def _generation_with_vision(
+        self,
+        tokens: list[int],
+        new: int,
+        pixels: Sequence[np.ndarray],
+        draft: Bundle | str | Path | Draft | Literal[True] | None,
+        drafted: int | None,
+    ) -> Generation:
+        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine.
+
+        A smaller model that drafts is of text, and reads the tokens without those of the image.
+        """
+        metadata = self.metadata
+        image_token = metadata["vision"]["image_token_id"]
+        with ExitStack() as opened:
+            assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
+            features = features_of(assets[TOWER].run, *pixels) if pixels else None
+
+            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                return assets[MAIN].run(inputs, states, name)
+
+            call = embedded_call(assets[EMBEDDING].run, main, features, image_token)
+            empty = _empty_states(assets[MAIN].described())
+            session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
+            if draft is None or new < 1:
+                return greedy(session, tokens, new)
+            if draft is True and DRAFT in assets[MAIN].function_names:
+                hidden = HiddenStates()
+                session.call, own = hidden.of_model(call), hidden.to_head(call)
+                empty = _empty_states(assets[MAIN].described(DRAFT))
+                head = Session(own, {DRAFT: None}, empty, self._limit, piece=len(tokens))
+                return speculative(session, Drafting(head, skipped=1), tokens, new, drafted)
+            foresees = self._draft(draft, assets[MAIN], opened, session)
+            if isinstance(foresees, Drafting):
+                foresees = without(image_token, foresees)
+            return speculative(session, foresees, tokens, new, drafted)
+
+    @property
+    def _limit(self) -> int:
+        return int(self.metadata["language"]["max_context_length"])
+
+    def _session(self, asset: Asset, functions: Sequence[str]) -> Session:
+        """A session at the start with some of the functions of the asset."""
+        described = {name: asset.described(name) for name in functions}
+        sizes = {name: _open(found.input_descriptor(TOKENS).shape[1]) for name, found in described.items()}
+
+        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            return asset.run(inputs, states, name)
+
+        takes_rows = any(PER_LAYER in found.input_names for found in described.values())
+        fed = feeding(Table(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
+        empty = _empty_states(next(iter(described.values())))
+        length = self.metadata["language"].get(FIRST_LENGTH) if MAIN in functions else None
+        return Session(fed, sizes, empty, self._limit, first_length=length)
+
+    def _draft(
+        self, draft: Bundle | str | Path | Draft | Literal[True], asset: Asset, opened: ExitStack, session: Session
+    ) -> Draft:  # fmt: skip
+        """A function that foresees tokens; a head of the model reads the hidden states of its session.
+
+        Raises:
+            LanguageModelError: the asset has no draft, or the smaller model has another vocabulary or form.
+        """
+        if draft is True:
+            if DRAFT not in asset.function_names:
+                raise LanguageModelError(
+                    f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER or "
+                    "draft='mtp', or pass draft= with the bundle of a smaller model"
+                )
+            drafting = self._session(asset, [DRAFT])
+            if HIDDEN not in asset.described(DRAFT).input_names:
+                return Drafting(drafting)
+            states = HiddenStates()
+            session.call, drafting.call = states.of_model(session.call), states.to_head(drafting.call)
+            return Drafting(drafting, skipped=1)
+        if not isinstance(draft, Bundle | str | Path):
+            return draft
+        smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
+        if not (smaller.path / "metadata.json").is_file():
+            raise LanguageModelError(f"the draft {str(smaller.path)!r} is not a bundle: there is no metadata.json")
+        if smaller.metadata["kind"] == VISION:
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} takes images, and a draft is a bundle of text only; convert its "
+                "language model with `patcomp convert-lm`"
+            )
+        words = [int(each.metadata["language"]["vocab_size"]) for each in (self, smaller)]
+        if words[0] != words[1]:
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} has {words[1]} tokens and the model {words[0]}; a draft must have the"
+                " same vocabulary"
+            )
+        other = _opened(smaller.asset, opened)
+        if sizes_of(other.function_names):
+            raise LanguageModelError(
+                f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
+            )
+        return Drafting(smaller._session(other, [name for name in other.function_names if name != DRAFT]))
+
+    def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
+        """The text that continues a prompt.
+
+        Raises: as `generate`.
+        """
+        return self.decoded(self.generate(prompt, max_new_tokens, image))
+
+    def decoded(self, tokens: Sequence[int]) -> str:
+        """The text of tokens.
+
+        Raises:
+            LanguageModelError: the bundle has no tokenizer.
+        """
+        return str(self._tokenizer().decode(list(tokens)))
+
+    def _image_token(self, vision: Mapping[str, Any]) -> str:
+        """What stands for the image in a prompt, if it is known."""
+        if not (self.path / _TOKENIZER).is_file():
+            return ""
+        return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
+
+    def tokens_of(self, file: Path) -> list[int]:
+        """The token ids of a text in a file, without special ones.
+
+        Raises:
+            LanguageModelError: the bundle has no tokenizer, or there is no text.
+        """
+        if not file.is_file():
+            raise LanguageModelError(f"there is no text at {str(file)!r}")
+        return self._split(file.read_text(errors="replace"), add_special_tokens=False)
+
+    def _split(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text."""
+        tokenizer = self._tokenizer()
+        with tokenizing(f"the tokenizer of {str(self.path)!r} cannot split the text", LanguageModelError):
+            return list(tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        file = self.path / _TOKENIZER
+        if not file.is_file():
+            raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
+        check_file(file, LanguageModelError)
+        with tokenizing(f"tokenizers cannot read {str(file)!r}", LanguageModelError):
+            return Tokenizer.from_file(str(file))
+
+
+def _opened(path: Path, opened: ExitStack) -> Asset:
+    """An asset that is closed at the end."""
+    asset = load(path)
+    opened.callback(asset.close)
+    return asset
+
+
+def _open(size: int | None) -> int | None:
+    """A size of a description; None if it is open."""
+    return None if size is None or size < 0 else size
+
+
+def _empty_states(described: Any) -> dict[str, np.ndarray]:
+    """The states of a function before the first call; the open size of those that grow is 0."""
+    states = ((name, described.state_descriptor(name)) for name in described.state_names)
+    return {name: np.zeros([_open(size) or 0 for size in state.shape], state.dtype.lower()) for name, state in states}
+
+
+def _counted(asset: Asset, calls: Iterator[int]) -> StaticCall:
+    """Run functions of an asset, and count the calls of the model."""
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        if name.startswith((EXTEND, PROMPT)):
+            next(calls)
+        return asset.run(inputs, states or None, name)
+
+    return call
+
+
+def _empty_cache(asset: Asset, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """A cache of the largest size of `extend`."""
+    size, queries = sizes[-1]
+    described = asset.described(f"{EXTEND}_{size}_{queries}").state_descriptor(CACHES[0])
+    return np.zeros(list(described.shape), described.dtype.lower())

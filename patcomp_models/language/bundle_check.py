@@ -1,0 +1,120 @@
+"""A check that reads bundles as Apple's Swift package does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from patcomp.emit.asset import load
+from patcomp.errors import AssetError, Problem, reason_of
+from patcomp_models.bundle_folders.contract import general_problems, problem
+from patcomp_models.bundle_folders.interfaces import Interfaces
+from patcomp_models.checkpoints.json_files import metadata_in
+from patcomp_models.checkpoints.untrusted import object_in
+from patcomp_models.errors import BundleError, LanguageModelError
+from patcomp_models.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
+from patcomp_models.language.dynamic_check import dynamic_problems
+from patcomp_models.language.lint import tokenizer_problems
+from patcomp_models.language.static_check import is_static, static_problems
+from patcomp_models.language.vision.contract import vision_problems
+
+
+def check_bundle(path: str | Path) -> tuple[Problem, ...]:
+    """The parts of a bundle that Apple's Swift package would refuse or misread; empty if there are none.
+
+    Args:
+        path: the folder of the bundle.
+    """
+    folder = Path(path)
+    try:
+        metadata = metadata_in(folder)
+    except BundleError as error:
+        return (problem(str(error)),)
+    found = general_problems(folder, metadata)
+    if metadata.get("kind") not in (LANGUAGE, VISION):
+        found.append(problem(f"kind is {metadata.get('kind')!r}, and must be {LANGUAGE!r} or {VISION!r}"))
+    return (*found, *language_problems(folder, metadata))
+
+
+def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    """The problems of what bundles of these kinds have beside the metadata of all kinds.
+
+    Args:
+        folder: of the bundle.
+        metadata: its `metadata.json`.
+    """
+    problems = _keys(metadata)
+    language = metadata.get("language") if isinstance(metadata.get("language"), dict) else {}
+    assert isinstance(language, dict)
+    if language.get("embedded_tokenizer", True):
+        problems += _tokenizer(folder / "tokenizer" / "tokenizer.json") or tokenizer_problems(folder, language)
+    assets = metadata.get("assets") if isinstance(metadata.get("assets"), dict) else {}
+    assert isinstance(assets, dict)
+    if metadata.get("kind") == VISION:
+        problems += vision_problems(folder, assets, language, metadata.get("vision"))
+    elif isinstance(assets.get(MAIN), str):
+        problems += _asset(folder / assets[MAIN], language)
+        if PER_LAYER in metadata:
+            problems += _table(folder, metadata[PER_LAYER])
+    return problems
+
+
+def _keys(metadata: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    assets = metadata.get("assets")
+    for role in (MAIN, EMBEDDING, TOWER) if metadata.get("kind") == VISION else (MAIN,):
+        if not isinstance(assets, dict) or not isinstance(assets.get(role), str):
+            problems.append(problem(f"assets.{role} is missing"))
+    language = metadata.get("language")
+    if not isinstance(language, dict):
+        return [*problems, problem("language is missing")]
+    if not isinstance(language.get("tokenizer"), str):
+        problems.append(problem("language.tokenizer is missing"))
+    for key in ("vocab_size", "max_context_length"):
+        if type(language.get(key)) is not int or language[key] < 1:
+            problems.append(problem(f"language.{key} is {language.get(key)!r}, and must be a positive integer"))
+    return problems
+
+
+def _tokenizer(file: Path) -> list[Problem]:
+    """The problems of the tokenizer's file."""
+    try:
+        object_in(file)
+    except FileNotFoundError:
+        return [problem("there is no tokenizer/tokenizer.json, so the package would ask the hub for it")]
+    except BundleError as error:
+        return [problem(str(error))]
+    return []
+
+
+def _table(folder: Path, described: Any) -> list[Problem]:
+    """The problems of a table of embeddings outside of the asset."""
+    from patcomp_models.language.per_layer import Table
+
+    try:
+        Table(folder, described)
+    except LanguageModelError as error:
+        return [problem(str(error))]
+    except (KeyError, TypeError, ValueError) as error:
+        return [problem(f"{PER_LAYER} does not describe a table: {reason_of(error)}")]
+    return []
+
+
+def _static(path: Path, language: dict[str, Any]) -> list[Problem]:
+    """The problems of functions of fixed sizes, whose constraints the toolchain tells."""
+    with closing(load(path)) as asset:
+        return [problem(each) for each in static_problems(asset, language)]
+
+
+def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
+    """The problems of an asset's functions."""
+    try:
+        asset = Interfaces.of(path)
+    except (FileNotFoundError, AssetError) as error:
+        return [problem(str(error))]
+    try:
+        return _static(path, language) if is_static(list(asset.names)) else dynamic_problems(asset, language)
+    except KeyError as error:
+        return [problem(str(error.args[0]))]

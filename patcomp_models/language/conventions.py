@@ -1,0 +1,141 @@
+"""How models take what they keep between calls, and give it back: as a cache of transformers, or in a way of their own.
+
+A convention makes layers of the cache out of what a first call of the model gives, and the argument of later calls out
+of layers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
+from patcomp_models.language.layers import FixedLayer
+
+
+class AskedCache(Cache):
+    """A cache that knows which recurrence a layer asked for last."""
+
+    asked: Tensor | None = None
+
+    def get_recurrent_state(self, *arguments: Any, **options: Any) -> Tensor | None:
+        self.asked = super().get_recurrent_state(*arguments, **options)
+        return self.asked
+
+
+class Convention:
+    """A model that takes a cache of transformers.
+
+    Args:
+        argument: how the model calls it.
+    """
+
+    def __init__(self, argument: str):
+        self.argument = argument
+
+    def layers(self, result: Any, kind: str) -> list[Any]:
+        """The layers after a call.
+
+        Args:
+            result: of the call.
+            kind: the `model_type`, for messages.
+
+        Raises:
+            LanguageModelError: the model gives something else.
+        """
+        cache: Any = getattr(result, self.argument, None)
+        if type(cache) in (Cache, DynamicCache):
+            return list(cache.layers)
+        given = "no cache" if cache is None else f"a cache of its own ({type(cache).__name__})"
+        raise LanguageModelError(
+            f"the architecture {kind!r} keeps {given}, and a bundle holds what is in a cache of transformers: keys and "
+            "values, windows of convolutions and recurrences"
+        )
+
+    def cache(self, layers: list[Any]) -> AskedCache:
+        """The cache of a call."""
+        return AskedCache(layers=layers)
+
+    def given(self, cache: AskedCache) -> Any:
+        """What the model takes as its argument."""
+        return cache
+
+    def take(self, result: Any, cache: AskedCache) -> None:
+        """Put what a call gives into the layers of its cache."""
+
+
+class LightningConvention(Convention):
+    """MiniMax, whose class of caches keeps the recurrences of lightning attention beside the layers."""
+
+    def layers(self, result: Any, kind: str) -> list[Any]:
+        cache = getattr(result, self.argument)
+        recurrences = {number: each for number, each in enumerate(cache.linear_cache) if isinstance(each, Tensor)}
+        count = max([len(cache.layers), *(number + 1 for number in recurrences)])
+        return [
+            FixedLayer({(RECURRENCE, 0): recurrences[number]}, 1) if number in recurrences else cache.layers[number]
+            for number in range(count)
+        ]
+
+    def cache(self, layers: list[Any]) -> AskedCache:
+        from transformers.models.minimax.modeling_minimax import MiniMaxCache
+
+        class LightningCache(AskedCache, MiniMaxCache):
+            """The model checks the class of its cache."""
+
+            linear_cache: tuple[Tensor, ...] = ()
+
+            def __init__(self) -> None:
+                Cache.__init__(self, layers=layers)
+
+        return LightningCache()
+
+
+class ListConvention(Convention):
+    """RWKV, which takes five tensors (1, size, layers): the last inputs of the feed-forward and of the attention parts,
+    and the numerator, denominator and largest exponent of the recurrence."""
+
+    def layers(self, result: Any, kind: str) -> list[Any]:
+        state = getattr(result, self.argument)
+        return [
+            FixedLayer({at: each[..., number] for at, each in zip(_FIVE, state, strict=True)}, 3)
+            for number in range(state[0].shape[-1])
+        ]
+
+    def given(self, cache: AskedCache) -> list[Tensor]:
+        return [torch.stack([layer.held(*at) for layer in cache.layers], -1) for at in _FIVE]
+
+    def take(self, result: Any, cache: AskedCache) -> None:
+        for at, each in zip(_FIVE, getattr(result, self.argument), strict=True):
+            for number, layer in enumerate(cache.layers):
+                layer.hold(*at, each[..., number])
+
+
+_FIVE = ((CONVOLUTION, 0), (CONVOLUTION, 1), (RECURRENCE, 0), (RECURRENCE, 1), (RECURRENCE, 2))
+
+_OWN = {"minimax": LightningConvention("past_key_values"), "rwkv": ListConvention("state")}
+_ARGUMENTS = ("past_key_values", "cache_params")
+"""How models call the argument that takes a cache of transformers."""
+
+
+def convention_of(model: Any) -> Convention:
+    """How a model takes what it keeps.
+
+    Raises:
+        LanguageModelError: it takes nothing.
+    """
+    kind = model.config.model_type
+    if kind in _OWN:
+        return _OWN[kind]
+    taken = inspect.signature(model.forward).parameters
+    argument = next((name for name in _ARGUMENTS if name in taken), None)
+    if argument is None:
+        raise LanguageModelError(
+            f"the architecture {kind!r} takes no cache of transformers (it has no argument "
+            f"{' or '.join(_ARGUMENTS)}), so its states cannot be the states of a bundle"
+        )
+    return Convention(argument)

@@ -1,0 +1,179 @@
+"""What a language model keeps between calls, found out by one call, and how it is stacked into the states of a program.
+
+A cache of transformers has for each layer keys and values, which grow with the tokens, or windows of convolutions and
+recurrences, whose size is fixed, or both, or nothing. Those of equal form are the rows of one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
+
+from patcomp.errors import reason_of
+from patcomp.ir.pages import releasing
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.contract import CONVOLUTION, INDEX, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
+from patcomp_models.language.conventions import convention_of
+from patcomp_models.language.memory import bytes_of
+
+_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor that lives between the calls: one row for each layer that has such a state."""
+
+    name: str
+    rows: int
+    shape: tuple[int, ...]
+    """Of a row; of keys and values (heads, width), between which the tokens are."""
+    dtype: torch.dtype
+    grows: bool
+    """Whether it has a place for each token."""
+
+    def zeros(self, capacity: int) -> Tensor:
+        """The state before the first call: (rows, 1, heads, capacity, width), or (rows, *shape)."""
+        if not self.grows:
+            return torch.zeros(self.rows, *self.shape, dtype=self.dtype)
+        heads, width = self.shape
+        return torch.zeros(self.rows, 1, heads, capacity, width, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer's part of a state is."""
+
+    state: str
+    row: int
+    width: int = 0
+    """Of keys or values; less than that of the state if keys and values differ."""
+
+
+@dataclass(frozen=True)
+class LayerStates:
+    """The states of one layer of a cache."""
+
+    keys: Place | None = None
+    values: Place | None = None
+    window: int = 0
+    """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
+    fixed: dict[tuple[str, int], Place] = field(default_factory=dict)
+    """By kind and by the number that transformers gives to the states of a layer."""
+    index: Place | None = None
+    """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
+    count: int = 0
+    """How many numbers of fixed states the layer has; 0 if it has none."""
+
+
+@dataclass(frozen=True)
+class States:
+    """All states of a model."""
+
+    states: tuple[State, ...]
+    layers: tuple[LayerStates, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [state.name for state in self.states]
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether layers keep the tokens of their sliding window only."""
+        return any(layer.window for layer in self.layers)
+
+    def zeros(self, capacity: int) -> tuple[Tensor, ...]:
+        """The states before the first call."""
+        return tuple(state.zeros(capacity) for state in self.states)
+
+
+def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None = None) -> States:
+    """The states of a causal language model, from one call of a few tokens.
+
+    Args:
+        model: of transformers.
+        dtype: of keys and values; by default the one in which the model has them.
+        context: the most tokens, if layers with a smaller sliding window have places for its tokens only.
+
+    Raises:
+        LanguageModelError: the call fails, or the model keeps something that is no state of a program.
+    """
+    kind = model.config.model_type
+    convention = convention_of(model)
+    with torch.no_grad(), releasing(bytes_of(model)):
+        try:
+            result = model(
+                input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
+            )
+        except Exception as error:  # the code of a model can raise anything
+            raise LanguageModelError(
+                f"the architecture {kind!r} cannot be called with {_TOKENS} tokens: {reason_of(error)}"
+            ) from error
+    return _stacked(convention.layers(result, kind), kind, dtype, context)
+
+
+def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
+    """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
+    found: dict[tuple[object, ...], list[State]] = {}
+
+    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
+        """A new row in the state of such a form, or in both of keys and values."""
+        form = names, shape, element
+        if form not in found:
+            number = 1 + sum(other[0] == names for other in found)
+            suffix = "" if number == 1 else str(number)
+            found[form] = [State(name + suffix, 0, shape, element, grows) for name in names]
+        found[form] = [replace(state, rows=state.rows + 1) for state in found[form]]
+        return [Place(state.name, state.rows - 1) for state in found[form]]
+
+    plans = []
+    for number, layer in enumerate(layers):
+        plan = LayerStates()
+        if isinstance(layer, LinearAttentionCacheLayerMixin):
+            held = {
+                (name, index): value
+                for name, values in ((CONVOLUTION, layer.conv_states), (RECURRENCE, layer.recurrent_states))
+                for index, value in values.items()
+                if value is not None
+            }
+            fixed = {at: placed((at[0],), tuple(each.shape), each.dtype, grows=False)[0] for at, each in held.items()}
+            plan = LayerStates(fixed=fixed, count=layer.number_of_states)
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if keys is not None and values is not None and keys.numel():
+            if keys.ndim != 4 or values.ndim != 4 or keys.shape[1] != values.shape[1]:
+                raise LanguageModelError(
+                    f"layer {number} of the architecture {kind!r} keeps keys of {list(keys.shape)} and values of "
+                    f"{list(values.shape)}, and a bundle holds keys and values of the same heads"
+                )
+            # one width for both, because the Swift package grows values by the sizes of keys
+            heads, width = keys.shape[1], max(keys.shape[3], values.shape[3])
+            window = getattr(layer, "sliding_window", None) or 0
+            names: tuple[str, str]
+            shape: tuple[int, ...]
+            if context is not None and 0 < window < context:
+                names, shape = (WINDOW_KEYS, WINDOW_VALUES), (1, heads, window, width)
+                plan = replace(plan, window=window)
+            else:
+                names, shape = (KEYS, VALUES), (heads, width)
+            key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
+            if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
+                if layer.indexer_position_ids is not None:
+                    raise LanguageModelError(
+                        f"layer {number} of the architecture {kind!r} keeps positions for an index, and a bundle holds "
+                        "one key of an index for each token"
+                    )
+                index = (1, layer.indexer_keys.shape[-1])
+                plan = replace(plan, index=placed((INDEX,), index, dtype or layer.indexer_keys.dtype, grows=True)[0])
+            plan = replace(
+                plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
+            )  # fmt: skip
+        plans.append(plan)
+    order = [(KEYS, VALUES), (INDEX,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
+    states = [state for names in order for form, each in found.items() if form[0] == names for state in each]
+    if not states:
+        raise LanguageModelError(f"the architecture {kind!r} keeps nothing in the cache of transformers")
+    return States(tuple(states), tuple(plans))

@@ -1,0 +1,88 @@
+"""Generate with the functions of fixed sizes, as the runner of Apple's Swift package chooses them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from patcomp_models.language.static_contract import (
+    CACHES,
+    EMBEDDINGS,
+    EXTEND,
+    FORBIDDEN,
+    GATHER,
+    INPUT,
+    LOAD,
+    LOGITS,
+    MASK,
+    POSITIONS,
+    PROMPT,
+    STEP,
+    TABLE,
+    TOKENS,
+)
+
+StaticCall = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+"""Runs a function, by its name, on inputs and states by name; the states are updated in place."""
+
+
+def sizes_of(names: Iterable[str], function: str = EXTEND) -> list[tuple[int, int]]:
+    """The sizes of cache and block of the functions that begin with a name, in order."""
+    found = (re.fullmatch(rf"{function}_(\d+)_(\d+)", name) for name in names)
+    return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
+def generate_static(
+    call: StaticCall, sizes: Sequence[tuple[int, int]], empty: np.ndarray, prompt: Sequence[int], new_tokens: int
+) -> list[int]:
+    """The most probable next tokens.
+
+    Args:
+        call: runs a function.
+        sizes: of `extend`, from `sizes_of`.
+        empty: a cache of the largest size.
+        prompt: token ids.
+        new_tokens: how many to generate.
+    """
+    table = call(LOAD, {}, {})[TABLE]
+    caches = {name: empty.copy() for name in CACHES}
+    tokens, done = list(prompt), 0
+    made: list[int] = []
+    largest = max(block for _, block in sizes)
+    while len(made) < new_tokens:
+        block, start = _block(sizes, done, len(tokens))
+        end = min(start + block, len(tokens))
+        size = min(size for size, queries in sizes if queries == block and size >= start + block)
+        function = PROMPT if len(tokens) - start > largest else EXTEND
+        ids = np.zeros((1, block), np.int32)
+        ids[0, : end - start] = tokens[start:end]
+        embedded = call(f"{GATHER}_{block}", {TOKENS: ids, TABLE: table}, {})[EMBEDDINGS]
+        positions = np.arange(start, start + block)
+        seen = (np.arange(size)[:, None] <= positions) & (positions < end)
+        inputs = {
+            INPUT: embedded,
+            POSITIONS: positions[None].astype(np.uint16),
+            STEP: np.array([start], np.int32),
+            MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(empty.dtype),
+            TABLE: table,
+        }
+        states = {name: np.ascontiguousarray(cache[..., :size]) for name, cache in caches.items()}
+        logits = call(f"{function}_{size}_{block}", inputs, states)[LOGITS]
+        for name, cache in caches.items():
+            cache[..., :size] = states[name]
+        done = end
+        if done == len(tokens):
+            made.append(int(np.asarray(logits, np.float32)[0, 0, end - start - 1].argmax()))
+            tokens.append(made[-1])
+    return made
+
+
+def _block(sizes: Sequence[tuple[int, int]], done: int, count: int) -> tuple[int, int]:
+    """The size and the first position of the next block: the smallest that reaches the last token, or the largest. It
+    begins at a multiple of its size, so that tokens of a block that was not full are computed again."""
+    blocks = sorted({block for _, block in sizes})
+    block = next((block for block in blocks if count - done // block * block <= block), blocks[-1])
+    return block, done // block * block

@@ -1,0 +1,146 @@
+"""Whether a vision-language bundle computes what the model of transformers does.
+
+The model takes the pixels of an image and tokens around it in one call. The bundle takes all but one token in one call,
+as Apple's engine does, and the last token in a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from patcomp import AIProgram
+from patcomp.emit.asset import as_array
+from patcomp.ir.pages import release
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.checking import (
+    TOLERANCE,
+    calls_on,
+    check_tokens,
+    compare,
+    largest_of,
+    runtime,
+    warn_of_ties,
+)
+from patcomp_models.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS, TOWER
+from patcomp_models.language.dynamic_form import arguments_of
+from patcomp_models.language.generation import Call, Session
+from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
+from patcomp_models.language.vision.generating import Run, embedded_call, features_of
+
+_BEFORE, _BEHIND = 3, 4
+"""The tokens of the comparison in front of the image, and behind it."""
+
+
+class VisionComparison:
+    """A model and its bundle, on an image between tokens.
+
+    Args:
+        decoder: of the model.
+        dtype: of the weights.
+    """
+
+    def __init__(self, decoder: EmbeddingDecoder, dtype: torch.dtype):
+        self.decoder, self.tower, self.dtype = decoder, decoder.tower, dtype
+        self.model: Any = decoder.tower.model
+        self.pixels = torch.randn(1, 3, self.tower.size, self.tower.size, generator=torch.Generator().manual_seed(0))
+        self.tokens = _prompt(self.tower.token_count, self.model.config)
+
+    @cached_property
+    def _wanted(self) -> tuple[Tensor, Tensor]:
+        """The model's logits, (tokens, vocabulary), and the features of the image."""
+        tokens = torch.tensor([self.tokens])
+        with torch.no_grad():
+            given = {
+                name: each.to(self.model.dtype) if each.is_floating_point() else each
+                for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
+            }
+            logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
+            features = self.tower(self.pixels)[0].float()
+        release(bytes_of(self.model))
+        return logits, features
+
+    def check_programs(self, programs: Mapping[str, AIProgram], head: EmbeddedHead | None = None) -> None:
+        """Compare programs, by role, on the evaluator; a head that foresees tokens with the module of it.
+
+        Raises:
+            LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
+                the model's own are not finite.
+        """
+        wanted, features = self._wanted
+        largest = largest_of(wanted, self.dtype)
+        made, seen = self._evaluated(programs)
+        worst = float(((made - wanted).abs().amax(1) / largest).max())
+        if not worst <= TOLERANCE[self.dtype]:
+            off = float((torch.from_numpy(seen[0]).float() - features).abs().max() / features.abs().max())
+            raise LanguageModelError(
+                f"the converted programs do not compute what {type(self.model).__name__} does: logits differ by "
+                f"{worst:.2g} of the largest one, and the features of the image by {off:.2g} of the largest feature; "
+                "please report this"
+            )
+        warn_of_ties(made, wanted, "the evaluator")
+        if head is not None:
+            rows = torch.from_numpy(np.asarray(programs[EMBEDDING].run({TOKENS: np.array([self.tokens])})[EMBEDDINGS]))
+            _, *others = arguments_of(head, len(self.tokens), len(self.tokens), len(self.tokens) + 1)
+            others[1].normal_(generator=torch.Generator().manual_seed(0))
+            compare(programs[MAIN], head, (rows, *others), self.dtype, DRAFT)
+
+    def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
+        """The logits of programs on the evaluator, and the features of the image."""
+        seen = features_of(programs[TOWER].run, self.pixels.numpy())
+
+        def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            made: Mapping[str, Any] = programs[MAIN].run(inputs, state=states, entrypoint=name)
+            return made
+
+        made = self._made(programs[EMBEDDING].run, main, seen)
+        for program in programs.values():
+            release(blob.data for blob in program.module.blobs)
+        return made, seen
+
+    def check_assets(
+        self, folder: Path, files: Mapping[str, str], compressed: Mapping[str, AIProgram] | None = None
+    ) -> None:
+        """Compare assets on the Core AI runtime, in another process: the most probable token after each token.
+
+        Args:
+            folder: of the bundle.
+            files: the assets in it, by role.
+            compressed: the programs with compressed weights, which the assets then are compared with in place of the
+                model.
+
+        Raises:
+            LanguageModelError: a token differs, and rounding of both logits does not explain it; or the runtime refuses
+                an asset.
+        """
+        wanted = self._wanted[0] if compressed is None else self._evaluated(compressed)[0]
+        with runtime() as native:
+
+            def run(role: str) -> Run:
+                return lambda inputs: native.call(folder / files[role], inputs, {}, MAIN)[0]
+
+            main = calls_on(native, folder / files[MAIN])
+            made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
+        check_tokens(made, wanted, largest_of(wanted, self.dtype), self.dtype)
+
+    def _made(self, embed: Run, main: Call, features: np.ndarray) -> Tensor:
+        """The logits of the tokens, (tokens, vocabulary)."""
+        empty = {state.name: as_array(state.zeros(0)) for state in self.decoder.states.states}
+        call = embedded_call(embed, main, features, self.model.config.image_token_id)
+        session = Session(call, {}, empty, 2 * len(self.tokens))
+        logits = [session.run(MAIN, part) for part in (self.tokens[:-1], self.tokens[-1:])]
+        return torch.from_numpy(np.concatenate(logits))
+
+
+def _prompt(count: int, config: Any) -> list[int]:
+    """Tokens, with those of an image between them."""
+    vocabulary, image = config.get_text_config().vocab_size, config.image_token_id
+    words = [token % vocabulary for token in range(1, 7 * (_BEFORE + _BEHIND) + 2, 7) if token % vocabulary != image]
+    return [*words[:_BEFORE], *[image] * count, *words[_BEFORE : _BEFORE + _BEHIND]]

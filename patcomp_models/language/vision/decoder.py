@@ -1,0 +1,146 @@
+"""The other two functions of a vision-language bundle: the table of embeddings, and the decoder of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp_models.language.contract import EMBEDDED, KEYS, VALUES
+from patcomp_models.language.decoder import Decoder, NewTokens
+from patcomp_models.language.multi_token import HeadDecoder
+from patcomp_models.language.states import States
+from patcomp_models.language.vision.marks import MARKS, Marks, images_before
+from patcomp_models.language.vision.tower import Call, Tower, exchanged
+
+
+class EmbeddingTable(nn.Module):
+    """From tokens, (1, q), to embeddings with zeros behind them, (1, q, width)."""
+
+    def __init__(self, tower: Tower):
+        super().__init__()
+        self.table = tower.model.get_input_embeddings()
+        self.extra, self.carried = tower.extra, tower.carried
+        config = tower.model.config
+        self.image = config.image_token_id if config.image_token_id >= config.get_text_config().vocab_size else None
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        if self.image is not None:  # the table has no row for it, and what is read is replaced
+            input_ids = torch.where(input_ids == self.image, 0, input_ids)
+        return nn.functional.pad(self.table(input_ids).to(self.carried), (0, self.extra))
+
+
+class EmbeddingDecoder(Decoder):
+    """The language model of a vision-language model, with its cache as arguments.
+
+        logits = decoder(inputs_embeds, position_ids, *states)
+
+    `inputs_embeds` are the rows of an `EmbeddingTable`, those of image tokens replaced by the features of a `Tower`. If
+    an image takes fewer positions than tokens, the caches have one row more, which counts the images up to each token.
+    """
+
+    takes = EMBEDDED
+
+    def __init__(self, tower: Tower, *, hidden: bool = False):
+        super().__init__(tower.model, hidden=hidden)
+        self.tower, self.states = tower, _counting(self.states, tower)
+
+    def example(self, new: int) -> Tensor:
+        return _example(self.tower, new)
+
+    def _logits(self, call: NewTokens) -> Tensor:
+        kind = self.model.dtype
+        arguments, stacked = _read(self.tower, call, kind)
+        with _stacked([each.to(kind) for each in stacked], self.model):
+            return self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+
+
+class EmbeddedHead(HeadDecoder):
+    """The head of a vision-language model that foresees tokens, with its cache as arguments.
+
+        logits, hidden = decoder(inputs_embeds, position_ids, hidden, *states)
+
+    Positions and the further row of the caches are as of `EmbeddingDecoder`.
+
+    Args:
+        head: from `load_head`.
+        tower: of the model.
+    """
+
+    takes = EMBEDDED
+
+    def __init__(self, head: Any, tower: Tower):
+        super().__init__(head, tower.model.dtype)
+        self.tower, self.states = tower, _counting(self.states, tower)
+
+    def example(self, new: int) -> Tensor:
+        return _example(self.tower, new)
+
+    def _logits(self, call: NewTokens) -> Tensor:
+        arguments, _ = _read(self.tower, call, self.dtype)
+        arguments["inputs_embeds"] = self.joined(arguments["inputs_embeds"], *call.further)
+        logits: Tensor = self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        return logits
+
+
+def _counting(states: States, tower: Tower) -> States:
+    """States with a further row in the caches, if it counts images."""
+    if not tower.has_saved_positions:
+        return states
+    made = (replace(state, rows=state.rows + 1) if state.name in (KEYS, VALUES) else state for state in states.states)
+    return replace(states, states=tuple(made))
+
+
+def _example(tower: Tower, new: int) -> Tensor:
+    return torch.zeros(1, new, tower.hidden + tower.extra, dtype=tower.carried)
+
+
+def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
+    """The arguments of the model for rows of embeddings, and the features that ride behind them."""
+    sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
+    embeddings, *stacked = call.new.split(sizes, -1)
+    marks = Marks.of(stacked.pop()) if tower.is_marked else None
+    before = None
+    if tower.has_saved_positions:
+        assert marks is not None
+        before = _counted(marks.ends(tower.side), call.given[KEYS], call.offset, call.total)
+    embeddings = embeddings.to(kind)
+    arguments = tower.arguments(Call(embeddings, call.places, call.offset, call.cache, marks, before))
+    return {**arguments, "inputs_embeds": embeddings}, stacked
+
+
+def _counted(ends: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
+    """How many images end before each new token; the last row of the keys counts them."""
+    row = keys.narrow(0, keys.shape[0] - 1, 1)
+    before, after = images_before(ends, row.narrow(3, 0, total)[0, 0, 0, :, 0].float(), offset)
+    place = row.narrow(3, offset, ends.shape[1])
+    place.copy_(after[:, None, None, :, None].expand(place.shape).to(row.dtype))
+    return before
+
+
+@contextmanager
+def _stacked(features: list[Tensor], model: Any) -> Iterator[None]:
+    """The language model adds features to the output of its first layers, while it is called.
+
+    The model's own function picks the tokens of images, of which there is an unknown number. Here the features of text
+    are zeros.
+    """
+    if not features:
+        yield
+        return
+    inner = model.model.language_model
+
+    def with_features(module: nn.Module, arguments: Any, options: dict[str, Any]) -> Any:
+        is_any = torch.ones(features[0].shape[:2], dtype=torch.bool)
+        return arguments, options | {"deepstack_visual_embeds": features, "visual_pos_masks": is_any}
+
+    handle = inner.register_forward_pre_hook(with_features, with_kwargs=True)
+    try:
+        with exchanged(inner, "_deepstack_process", lambda hidden, mask, added: hidden + added):
+            yield
+    finally:
+        handle.remove()

@@ -1,0 +1,80 @@
+"""Images of files for a bundle, prepared as the settings of the bundle say. It needs Pillow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from patcomp.errors import reason_of
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.settings import CROP, PAD
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""The settings that Apple's package takes for those that a bundle does not have: those of CLIP."""
+
+
+def pixels_of(image: Any, vision: Mapping[str, Any]) -> np.ndarray:
+    """The pixels that the `vision` function of a bundle takes, (1, 3, size, size) of float32.
+
+    Args:
+        image: the path of a file; an image of Pillow; or pixels that are prepared already, (1, 3, size, size).
+        vision: the block `vision` of `metadata.json`.
+
+    Raises:
+        LanguageModelError: the file is not an image, prepared pixels are of another shape, or Pillow is not installed.
+    """
+    size = int(vision["image_size"])
+    if isinstance(image, np.ndarray):
+        if image.shape != (1, 3, size, size):
+            raise LanguageModelError(
+                f"the pixels are of shape {list(image.shape)}; they must be 1 x 3 x {size} x {size}"
+            )
+        return image.astype(np.float32)
+    picture = _opened(image) if isinstance(image, str | Path) else image
+    squared = _squared(picture.convert("RGB"), size, vision)
+    values = np.asarray(squared, np.float32).transpose(2, 0, 1) / 255 * np.float32(vision.get("rescale_factor", 1.0))
+    mean, std = (
+        np.array(vision.get(key, default), np.float32)[:, None, None]
+        for key, default in (("image_mean", _MEAN), ("image_std", _STD))
+    )
+    return ((values - mean) / std)[None].astype(np.float32)
+
+
+def _opened(path: str | Path) -> Image:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise LanguageModelError('image files need Pillow: pip install "patcomp[models]"') from error
+    if not Path(path).is_file():
+        raise LanguageModelError(f"there is no file {str(path)!r}; give the path of an image")
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return ImageOps.exif_transpose(image)
+    except Exception as error:  # Pillow's readers raise many classes for damaged files
+        raise LanguageModelError(f"{str(path)!r} is not an image that Pillow reads: {reason_of(error)}") from error
+
+
+def _squared(image: Image, size: int, vision: Mapping[str, Any]) -> Image:
+    from PIL import Image as Images
+
+    strategy = vision.get("image_strategy")
+    resample = Images.Resampling[str(vision.get("resample", "bicubic")).upper()]
+    width, height = image.size
+    if strategy == PAD and width != height:
+        side = max(width, height)
+        ground = Images.new("RGB", (side, side), tuple(int(255 * mean) for mean in vision.get("image_mean", _MEAN)))
+        ground.paste(image, ((side - width) // 2, (side - height) // 2))
+        image = ground
+    if strategy == CROP:
+        scale = size / min(width, height)
+        width, height = (size if side == min(width, height) else int(side * scale) for side in (width, height))
+        left, top = (width - size) // 2, (height - size) // 2
+        return image.resize((width, height), resample).crop((left, top, left + size, top + size))
+    return image if image.size == (size, size) else image.resize((size, size), resample)

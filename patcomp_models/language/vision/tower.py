@@ -1,0 +1,173 @@
+"""A vision tower of transformers with an image of one size, and how the language model takes its features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.pytorch import FakeTensorMode
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.marks import MARKS, Marks, marks_of_image
+from patcomp_models.language.vision.prompts import Around
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the language model."""
+
+    embeddings: Tensor
+    """(1, q, hidden), of the new tokens."""
+    places: Tensor
+    """(1, q), the numbers of the new tokens."""
+    offset: Any
+    """The number of tokens of earlier calls."""
+    cache: Any
+    marks: Marks | None
+    """Of the new tokens."""
+    images_before: Tensor | None
+    """(1, q), how many images end before each new token."""
+
+
+class Tower(nn.Module):
+    """The part of a vision-language model that makes features of an image; and how the language model takes them.
+
+    Args:
+        model: an `AutoModelForImageTextToText`.
+        size: the side of the image, in pixels; None for the usual one.
+
+    Raises:
+        LanguageModelError: the model takes no image of this size.
+
+    Called with `pixel_values`, (1, 3, size, size) of float32, it returns the features, (1, image tokens, width), of
+    float16 if the model computes in half precision. What rides behind the features of a token (`extra` elements) is
+    behind its embedding, too.
+    """
+
+    is_marked = False
+    """Whether two marks of `marks.py` ride behind the features."""
+    has_saved_positions = False
+    """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
+    stacked = 0
+    """How many further features of a token ride behind the first."""
+    around: Around | None = None
+    """What the architecture's processor puts around the tokens of an image."""
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__()
+        self.model = model
+        self.vision: Any = model.config.vision_config
+        self.size = size = size or self.usual_size
+        self.hidden = int(model.config.get_text_config().hidden_size)
+        unit = self.unit
+        if size < unit or size % unit:
+            raise LanguageModelError(
+                f"the image size is {size}, and {model.config.model_type} takes multiples of {unit} pixels"
+            )
+
+    @property
+    def usual_size(self) -> int:
+        """The size of an image where nothing says another one."""
+        return _one(self.vision.image_size)
+
+    @property
+    def patch_size(self) -> int:
+        return _one(self.vision.patch_size)
+
+    @property
+    def unit(self) -> int:
+        """The size of an image must be a multiple of it."""
+        return self.patch_size
+
+    @cached_property
+    def token_count(self) -> int:
+        """How many tokens an image has."""
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            return int(self(torch.zeros(1, 3, self.size, self.size)).shape[1])
+
+    @property
+    def side(self) -> int:
+        """How many tokens a row of the image has, of a model with marks."""
+        return self.size // self.unit
+
+    @property
+    def extra(self) -> int:
+        """How many elements ride behind the features of a token."""
+        return self.stacked * self.hidden + (MARKS if self.is_marked else 0)
+
+    @property
+    def carried(self) -> torch.dtype:
+        """The type of features and embeddings."""
+        return torch.float32 if self.model.dtype == torch.float32 else torch.float16
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        parts = [part.to(self.carried) for part in self.features(pixel_values.to(self.model.dtype))]
+        if self.is_marked:
+            parts.append(marks_of_image(self.side).to(self.carried))
+        return torch.cat(parts, -1)[None]
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        """Features of the tokens of an image, (image tokens, hidden), and those that are stacked on them."""
+        return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        """The arguments with which the model itself takes an image beside tokens.
+
+        Args:
+            pixels: (1, 3, size, size).
+            tokens: (1, n), with as many image tokens as there are features.
+            prompt: how many of the tokens are those of the prompt; by default all.
+        """
+        return {"pixel_values": pixels}
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """How the model is asked for logits beside `inputs_embeds` and its cache."""
+        return {"position_ids": call.places}
+
+    def is_image(self, tokens: Tensor) -> Tensor:
+        return tokens == self.model.config.image_token_id
+
+    @property
+    def grid_side(self) -> int:
+        """How many patches a row of the image has."""
+        return self.size // self.patch_size
+
+    def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
+        """The patches of an image as rows, channels first, those that are merged into a token together.
+
+        Args:
+            pixels: (1, 3, size, size).
+            merged: the side of the squares of patches that are one token.
+
+        Returns:
+            (patches, 3, patch size, patch size).
+        """
+        patch, grid = self.patch_size, self.grid_side
+        parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
+        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
+
+
+def _one(size: int | list[int] | tuple[int, ...]) -> int:
+    """The size of a square that a configuration may give for both directions."""
+    return int(size[0] if isinstance(size, list | tuple) else size)
+
+
+@contextmanager
+def exchanged(holder: Any, name: str, function: Any) -> Iterator[None]:
+    """A method of an object is another function for a while.
+
+    Raises:
+        LanguageModelError: the object has no such method, in another version of transformers.
+    """
+    if not hasattr(holder, name):
+        raise LanguageModelError(f"{type(holder).__name__} of this version of transformers has no {name}")
+    setattr(holder, name, function)
+    try:
+        yield
+    finally:
+        delattr(holder, name)

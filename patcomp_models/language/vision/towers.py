@@ -1,0 +1,207 @@
+"""The vision towers that are known.
+
+What the size of an image implies (grids, positions, windows) is constant, and computed by the model's own functions.
+The model is not changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
+from patcomp_models.language.vision.prompts import Around
+from patcomp_models.language.vision.tower import Call, Tower, exchanged
+
+_TILE = 512
+"""The side of a tile of LFM2-VL."""
+
+
+class FixedTower(Tower):
+    """A tower whose table of positions is of one size of images."""
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__(model, size)
+        if self.size != self.usual_size:
+            raise LanguageModelError(
+                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
+            )
+
+
+class PrefixTower(FixedTower):
+    """PaliGemma: the tokens of the prompt, which is the first call, see each other; positions begin at 1."""
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        kinds = torch.zeros_like(tokens)
+        kinds[:, prompt or tokens.shape[1] :] = 1
+        return {"pixel_values": pixels, "token_type_ids": kinds}
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        for layer in call.cache.layers:
+            layer.is_initialized = False  # else the model takes the call for a later one
+        is_later = (call.places.narrow(1, 0, 1) > 0).long().expand(call.places.shape)
+        return {"position_ids": call.places + 1, "token_type_ids": _behind(is_later, call.offset, 1)}
+
+
+class TwoWayTower(FixedTower):
+    """Gemma 3: the tokens of an image see each other."""
+
+    is_marked = True
+    around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
+
+    @property
+    def side(self) -> int:
+        return int(self.model.config.mm_tokens_per_image**0.5)
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": pixels, "token_type_ids": self.is_image(tokens).long()}
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        from transformers.masking_utils import create_causal_mask
+
+        assert call.marks is not None
+        # the model's own masks of windows are made by vmap, which a program cannot hold
+        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).int()
+        text: Any = self.model.config.get_text_config()
+        full = create_causal_mask(
+            config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
+            position_ids=None, block_sequence_ids=_behind(image, call.offset, -1),
+        )  # fmt: skip
+        new, total = full.shape[2:]
+        near = torch.arange(total) > (torch.arange(new) + call.offset - text.sliding_window)[:, None]
+        sliding = torch.where(near, full, False if full.dtype == torch.bool else torch.finfo(full.dtype).min)
+        return {
+            "position_ids": call.places,
+            "attention_mask": {"full_attention": full, "sliding_attention": sliding},
+        }
+
+
+def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
+    """The kinds of all tokens, from those of the new ones."""
+    return nn.functional.pad(kinds, (offset, 0), value=earlier)
+
+
+class ShuffledTower(Tower):
+    """Idefics3 and SmolVLM: tokens of several patches, and images that may be smaller than the table of positions."""
+
+    around = Around("<fake_token_around_image><global-img>", "<fake_token_around_image>")
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__(model, size)
+        if self.size > self.vision.image_size:
+            raise LanguageModelError(
+                f"the image size is {self.size}, and this {model.config.model_type} takes {self.vision.image_size} at "
+                "most"
+            )
+
+    @property
+    def unit(self) -> int:
+        return int(self.patch_size * self.model.config.scale_factor)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        # the model's get_image_features looks for images of zeros, which are padding
+        inner = self.model.model
+        return [inner.connector(inner.vision_model(pixel_values=pixels).last_hidden_state)[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": pixels[None]}
+
+
+class InternTower(Tower):
+    """InternVL: tokens of several patches; the table of positions is interpolated."""
+
+    around = Around("<img>", "</img>")
+
+    @property
+    def unit(self) -> int:
+        return int(self.patch_size / self.model.config.downsample_ratio)
+
+
+class UnfoldedTower(Tower):
+    """LFM2-VL: patches as rows, and a table of positions that is interpolated."""
+
+    around = Around("<|image_start|>", "<|image_end|>")
+
+    shapes: Tensor
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__(model, size)
+        grid = self.grid_side
+        embeddings = model.model.vision_tower.embeddings
+        side, table = embeddings.position_embedding_size, embeddings.position_embedding.weight
+        self.register_buffer("shapes", torch.tensor([[grid, grid]]))
+        with torch.no_grad():
+            positions = embeddings.resize_positional_embeddings(
+                table.reshape(side, side, -1), self.shapes, max_length=grid * grid
+            )
+        self.register_buffer("positions", positions)
+
+    @property
+    def usual_size(self) -> int:
+        return _TILE // self.unit * self.unit
+
+    @property
+    def unit(self) -> int:
+        return int(self.patch_size * self.model.config.downsample_factor)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        inner, grid, given = self.model.model, self.grid_side, self.given(pixels, pixels)
+        with exchanged(inner.vision_tower.embeddings, "resize_positional_embeddings", lambda *_, **__: self.positions):
+            made = inner.vision_tower(**given, return_dict=True).last_hidden_state
+        return [inner.multi_modal_projector(made.reshape(1, grid, grid, -1)).flatten(0, 2)]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, self.grid_side**2, -1)
+        mask = torch.ones(rows.shape[:2], dtype=torch.int32)
+        return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
+
+
+TOWERS: dict[str, type[Tower]] = {
+    "llava": FixedTower,
+    "gemma3": TwoWayTower,
+    "paligemma": PrefixTower,
+    "idefics3": ShuffledTower,
+    "smolvlm": ShuffledTower,
+    "internvl": InternTower,
+    "lfm2_vl": UnfoldedTower,
+    "qwen2_vl": GridTower,
+    "qwen2_5_vl": WindowTower,
+    "qwen3_vl": StackedTower,
+    "qwen3_vl_moe": StackedTower,
+    "qwen3_5": StackedTower,
+}
+"""The towers, by the `model_type` of the whole model."""
+
+
+def check_known(kind: object, what: str) -> None:
+    """Check that the vision tower of an architecture is known.
+
+    Args:
+        kind: its `model_type`.
+        what: has the model, in an error's words.
+
+    Raises:
+        LanguageModelError: it is not.
+    """
+    if kind not in TOWERS:
+        raise LanguageModelError(
+            f"{what} is of type {kind!r}, whose vision tower is not known; these are: {', '.join(TOWERS)}; "
+            "`patcomp convert-lm` converts a model of text"
+        )
+
+
+def tower_of(model: Any, size: int | None) -> Tower:
+    """The vision tower of a model of transformers.
+
+    Args:
+        model: an `AutoModelForImageTextToText`.
+        size: the side of the image; None for the usual one of the architecture.
+
+    Raises:
+        LanguageModelError: the architecture is not known, or takes no image of this size.
+    """
+    check_known(model.config.model_type, type(model).__name__)
+    return TOWERS[model.config.model_type](model, size)

@@ -1,0 +1,9 @@
+"""Models of a folder by their task: images, texts, two towers, speech; and detectors given as objects.
+`docs/model-folders.md` explains them."""
+
+import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
+from patcomp_models.tasks.detectors import Suppression, convert_detector
+from patcomp_models.tasks.folder_to_program import convert_folder
+from patcomp_models.tasks.table import TASKS, Task
+
+__all__ = ["TASKS", "Suppression", "Task", "convert_detector", "convert_folder"]

@@ -1,0 +1,122 @@
+"""The functions of a model to export, with example inputs and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from patcomp.errors import PatcompError
+from patcomp_models.checkpoints.untrusted import object_in
+
+LENGTH = 16
+"""The length of example texts."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of a converted model."""
+
+    name: str
+    module: nn.Module
+    inputs: Mapping[str, Tensor]
+    """Example inputs, by the names that the function has for them, in the order in which the module takes them."""
+    outputs: tuple[str, ...]
+    dynamic: Mapping[str, dict[int, Any]] = field(default_factory=dict)
+    """The dynamic dimensions of inputs."""
+    states: tuple[str, ...] = ()
+    """The names of the last inputs, which the module writes to."""
+    keeps_sizes: bool = False
+    """Whether the callers of a bundle keep the sizes that the export assumes: no more tokens than a cache holds."""
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the inputs that are not states."""
+        return tuple(name for name in self.inputs if name not in self.states)
+
+
+class Outputs(nn.Module):
+    """A model whose results are some of its output's tensors.
+
+    Args:
+        model: a model of transformers.
+        names: of the tensors.
+    """
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]):
+        super().__init__()
+        self.model = model
+        self.names = names
+
+    def chosen(self, **inputs: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of the names."""
+        result = self.model(**inputs)
+        return tuple(result[name] for name in self.names)
+
+
+class Images(Outputs):
+    """A model that takes images."""
+
+    def forward(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
+        return self.chosen(pixel_values=pixel_values)
+
+
+class Texts(Outputs):
+    """A model that takes texts."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        return self.chosen(input_ids=input_ids, attention_mask=attention_mask)
+
+
+def whole(model: Any, folder: Path) -> list[Entry]:
+    """A model that takes an image or a text, with all tensors of its output."""
+    if hasattr(model, "prompt_encoder"):  # without points its masks would be of nothing
+        raise PatcompError(
+            f"{type(model).__name__} answers points, and becomes a bundle; give -o a name without .aimodel, or call "
+            "convert_bundle"
+        )
+    kind, wrapper = model.main_input_name, Images if model.main_input_name == "pixel_values" else Texts
+    dynamic: dict[str, dict[int, Any]] = {}
+    if kind == "pixel_values":
+        inputs = {"pixel_values": image(model, folder)}
+    elif kind == "input_ids":
+        longest = getattr(model.config, "max_position_embeddings", None) or 512
+        length = Dim("length", min=2, max=longest)
+        inputs = texts(model, min(LENGTH, longest))
+        dynamic = {name: {1: length} for name in inputs}
+    else:
+        raise PatcompError(f"{type(model).__name__} takes {kind}, and no image or text; export it by FILE.py:FUNCTION")
+    with torch.no_grad():
+        result = model(**inputs)
+    names = tuple(name for name, value in result.items() if isinstance(value, Tensor))
+    return [Entry("main", wrapper(model, names), inputs, names, dynamic)]
+
+
+def image(model: Any, folder: Path) -> Tensor:
+    """An example image of the size that a model takes."""
+    config = getattr(model.config, "vision_config", None) or model.config
+    inner = getattr(config, "backbone_config", None) or config
+    size = getattr(config, "image_size", None) or getattr(inner, "image_size", None)
+    if size is None and (folder / "preprocessor_config.json").is_file():
+        found = object_in(folder / "preprocessor_config.json")
+        size = found.get("crop_size") or found.get("size")
+    if isinstance(size, dict):
+        size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
+    height, width = size if isinstance(size, list | tuple) else [size or 224] * 2
+    channels = getattr(inner, "num_channels", None) or getattr(config, "num_channels", None) or 3
+    made = torch.linspace(-1, 1, channels * height * width)
+    return made.reshape(1, -1, height, width).to(model.dtype)
+
+
+def texts(model: Any, length: int) -> dict[str, Tensor]:
+    """An example text."""
+    config = getattr(model.config, "text_config", model.config)
+    return {
+        "input_ids": torch.arange(length)[None] % config.vocab_size,
+        "attention_mask": torch.ones(1, length, dtype=torch.int64),
+    }

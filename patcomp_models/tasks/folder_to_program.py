@@ -1,0 +1,164 @@
+"""From the folder of a model to a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch.export import ExportedProgram
+
+from patcomp import AIProgram, TorchConverter
+from patcomp.errors import PatcompError, reason_of
+from patcomp.hub import TIMM
+from patcomp.pytorch import small_tensors_as_numbers
+from patcomp.targets import Target
+from patcomp_models.checkpoints.agreement import STRICT, Allowed
+from patcomp_models.checkpoints.exporting import exported_module
+from patcomp_models.checkpoints.folders import (
+    LANGUAGE_MODELS,
+    check_class,
+    check_weight_files,
+    checked_folder,
+    class_name,
+)
+from patcomp_models.checkpoints.hub import checkpoint_of
+from patcomp_models.checkpoints.loading import classes_of, loaded
+from patcomp_models.tasks import robots, timm_models
+from patcomp_models.tasks.entries import Entry
+from patcomp_models.tasks.images import with_image
+from patcomp_models.tasks.table import CHOSEN, TASKS, task_of
+
+
+def convert_folder(
+    folder: str | Path,
+    *,
+    task: Literal["embedding", "rerank", "boxes"] | None = None,
+    weights: str | Path | None = None,
+    image: tuple[int, int] | None = None,
+    dtype: Literal["float16", "bfloat16", "float32"] = "float32",
+    target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
+    allow_missing: str | Sequence[str] = (),
+    allow_unexpected: str | Sequence[str] = (),
+    trust_remote_code: bool = False,
+    assume_branch: bool = False,
+    converter: TorchConverter | None = None,
+    **options: Any,
+) -> AIProgram:
+    """Convert the model of a checkpoint folder of transformers or timm; its class says the task.
+
+    Args:
+        folder: has `config.json` and `*.safetensors`; or an id of the hub, `"owner/name"`, which is downloaded; or
+            timm's name of an architecture, `"timm:resnet18"`, with `weights`.
+        task: `"embedding"` for one vector of a text, with the pooling of sentence-transformers' `modules.json`;
+            `"rerank"` for one score of a text; `"boxes"` for the scores, labels and boxes of a detector. By default the
+            class of the model says the task.
+        weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
+        image: height and width of an image of bytes, which is then the input `image` instead of `pixel_values`: the
+            image processor of the folder becomes part of the program.
+        dtype: the type of the weights.
+        target: a device, as in `TorchConverter.to_coreai`.
+        allow_missing: names of weights, or patterns such as `"classifier.*"`, that the checkpoint may lack, or have in
+            another shape; they are drawn at random, and a warning names them.
+        allow_unexpected: the same for weights that the model has no place for; they are left out.
+        trust_remote_code: whether to run code of the folder.
+        assume_branch: whether a decision by data is that for example inputs, as in `patcomp.export`.
+        converter: one with own rules or lowerings; by default a new one.
+        options: further ones of `TorchConverter.to_coreai`.
+
+    Raises:
+        PatcompError: the folder is not a complete checkpoint, its task is not known, or ops cannot be converted.
+    """
+    converter = converter or TorchConverter()
+    allowed = Allowed.of(allow_missing, allow_unexpected)
+    for entry in entries_of(
+        folder, dtype, chosen=task, weights=weights, image=image, trust_remote_code=trust_remote_code, allowed=allowed
+    ):
+        converter.add_exported_program(
+            exported(entry, assume_branch),
+            entry.given,
+            entry.outputs,
+            entry.states or None,
+            entrypoint_name=entry.name,
+        )
+    return converter.to_coreai(target=target, **options)
+
+
+def entries_of(
+    folder: str | Path,
+    dtype: str = "float32",
+    *,
+    chosen: str | None = None,
+    weights: str | Path | None = None,
+    image: tuple[int, int] | None = None,
+    trust_remote_code: bool = False,
+    allowed: Allowed = STRICT,
+) -> list[Entry]:
+    """The functions of the model of a folder, or of a name.
+
+    Args:
+        chosen: the task, if the user chooses it; other arguments are those of `convert_folder`.
+
+    Raises:
+        PatcompError: as `convert_folder`.
+    """
+    if chosen is not None and chosen not in CHOSEN:
+        raise PatcompError(f"the task {chosen!r} is not known; the tasks to choose are {', '.join(CHOSEN)}")
+    if isinstance(folder, str) and folder.startswith(TIMM):
+        return timm_models.of_name(folder.removeprefix(TIMM), weights, dtype, allowed, image)
+    if weights is not None:
+        raise PatcompError(f"weights= (--weights) goes with a model by name, {TIMM}resnet18")
+    place = checkpoint_of(folder, trust_remote_code=trust_remote_code).folder
+    config = checked_folder(place, trust_remote_code=trust_remote_code)
+    if "pretrained_cfg" in config:
+        check_weight_files(place, config)
+        return timm_models.of_folder(place, config, dtype, allowed, image)
+    if "architectures" not in config and config.get("type") in robots.KINDS:
+        if image is not None:
+            raise PatcompError("the observations of a policy are floats; leave the size of an image out")
+        check_weight_files(place, config)
+        return robots.of_folder(place, config, dtype, allowed)
+    name = class_name(config)
+    if name.endswith(LANGUAGE_MODELS) and chosen is None:
+        raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
+    task = task_of(name, chosen)
+    if task is None:
+        known = ", ".join(dict.fromkeys(each.name for each in TASKS))
+        raise PatcompError(
+            f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
+        )
+    purpose, auto = f"for {task.name}", task.auto.format(name)
+    classes = classes_of(auto, config)
+    if not task.heads or not classes:  # otherwise the folder may name a class with a head
+        check_class(place, config, auto, classes, purpose)
+    check_weight_files(place, config)
+    allowed = Allowed((*allowed.missing, *task.heads), (*allowed.unexpected, *task.heads))
+    model = loaded(auto, purpose, place, dtype, trust_remote_code, allowed)
+    try:
+        found = task.entries(model, place)
+    except PatcompError:
+        raise
+    except Exception as error:  # the model's own code runs on an example and may raise any exception
+        raise PatcompError(
+            f"{name} in {str(place)!r} does not run on the inputs of models {purpose}: {reason_of(error)}; export it "
+            "by FILE.py:FUNCTION, a function that returns the module and its inputs"
+        ) from error
+    return found if image is None else with_image(found, place, image)
+
+
+def exported(entry: Entry, assume_branch: bool = False) -> ExportedProgram:
+    """A function as an exported program; `assume_branch` as in `patcomp.export`.
+
+    Raises:
+        PatcompError: the export fails.
+    """
+    shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
+    with small_tensors_as_numbers():
+        return exported_module(
+            entry.module,
+            tuple(entry.inputs.values()),
+            f"the function {entry.name!r}",
+            shapes if any(shapes) else None,
+            draft=True,
+            assume_branch=assume_branch,
+        )

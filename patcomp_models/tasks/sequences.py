@@ -1,0 +1,136 @@
+"""Encoder and decoder models: one function that reads the input, and one that writes the output with a cache.
+
+    crossKeys, crossValues = encode(input_features)
+    logits = decode(input_ids, position_ids, crossKeys, crossValues), with the states keyCache and valueCache
+
+`decode` takes new tokens and the positions of all tokens, as language models do (`patcomp_models.language`). `encode`
+computes the keys and values of the attention to the input, once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicLayer
+from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
+
+from patcomp_models.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
+from patcomp_models.language.layers import StackedCacheLayer
+from patcomp_models.tasks.entries import Entry, image
+
+CROSS = ("crossKeys", "crossValues")
+_NEW, _TOTAL = 4, 8
+"""The new tokens, and all tokens, of the example."""
+
+
+class Encode(nn.Module):
+    """The keys and values of the input for each layer of the decoder, (layers, 1, heads, length, width)."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
+        self.projection = getattr(model, "enc_to_dec_proj", nn.Identity())
+
+    def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
+        encoded = self.projection(self.encoder(read).last_hidden_state)
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
+        self.decoder(input_ids=first, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True)
+        layers: Any = cache.cross_attention_cache.layers
+        return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
+
+
+class Decode(nn.Module):
+    """The logits of new tokens.
+
+    A decoder with a head of its own, as that of `VisionEncoderDecoderModel`, gives logits; others give what the head of
+    the model takes.
+    """
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model, self.decoder = model, model.get_decoder()
+        self.width = self.decoder.config.hidden_size
+        self.has_head = self.decoder.get_output_embeddings() is not None
+
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
+        value_cache: Tensor,
+    ) -> Tensor:  # fmt: skip
+        new, total = input_ids.shape[1], position_ids.shape[1]
+        offset = total - new
+        torch._check(offset >= 0)
+        torch._check(total <= key_cache.shape[3])
+        count = key_cache.shape[0]
+        own = Cache(layers=[StackedCacheLayer(key_cache, value_cache, each, offset, total) for each in range(count)])
+        cross: Any = Cache(layers=[DynamicLayer() for _ in range(count)])
+        for each, layer in enumerate(cross.layers):
+            layer.update(cross_keys[each], cross_values[each])
+        cache = EncoderDecoderCache(own, cross)
+        cache.is_updated = dict.fromkeys(range(count), True)
+        encoded = key_cache.new_zeros(1, cross_keys.shape[3], self.width)  # only its presence is looked at
+        positions = (
+            {"position_ids": position_ids.narrow(1, offset, new)} if self.model.config.model_type == "whisper" else {}
+        )
+        found = self.decoder(
+            input_ids=input_ids, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True, **positions
+        )
+        if self.has_head:
+            made: Tensor = found.logits
+            return made
+        hidden = found.last_hidden_state
+        if getattr(self.model.config, "scale_decoder_outputs", False):
+            hidden = hidden * self.width**-0.5
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        return logits
+
+
+def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], longest: int) -> list[Entry]:
+    encode, decode = Encode(model), Decode(model)
+    with torch.no_grad():
+        keys, values = encode(read)
+    new, total = Dim("new", min=1, max=longest), Dim("total", min=1, max=longest)
+    capacity = {3: Dim("key_capacity", min=1, max=2 * longest)}, {3: Dim("value_capacity", min=1, max=2 * longest)}
+    length = {3: Dim("length", min=2, max=2**20)} if open_read else {}
+    layers, _, heads, _, width = keys.shape
+    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEYS, VALUES)]
+    names = (TOKENS, POSITIONS, *CROSS, KEYS, VALUES)
+    inputs = (torch.arange(_NEW)[None], torch.arange(_TOTAL)[None], keys, values, *empty)
+    dynamic = ({1: new}, {1: total}, length, length, *capacity)
+    written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
+    return [
+        Entry("encode", encode, {name: read}, CROSS, {name: open_read}),
+        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEYS, VALUES)),
+    ]
+
+
+def speech(model: Any, folder: Path) -> list[Entry]:
+    """Whisper: `encode` takes the log-mel spectrum of 30 seconds."""
+    config = model.config
+    read = torch.linspace(-1, 1, config.num_mel_bins * 2 * config.max_source_positions, dtype=model.dtype)
+    read = read.reshape(1, config.num_mel_bins, -1)
+    return _entries(model, "input_features", read, {}, config.max_target_positions)
+
+
+def text_to_text(model: Any, folder: Path) -> list[Entry]:
+    """T5: `encode` takes a text of any length, without padding."""
+    read = torch.arange(16)[None] % model.config.vocab_size
+    return _entries(model, TOKENS, read, {1: Dim("length", min=2, max=2**20)}, 2**16)
+
+
+def image_to_text(model: Any, folder: Path) -> list[Entry]:
+    """TrOCR, Donut and other pairs of an encoder of images and a decoder of texts: `encode` takes one image."""
+    decoder = model.config.decoder
+    for part in model.modules():
+        if isinstance(part, TrOCRSinusoidalPositionalEmbedding) and part.weights.is_meta:
+            # transformers computes this table while models have no numbers, and it is not in checkpoints
+            part.weights = part.get_embedding(len(part.weights), part.embedding_dim, part.padding_idx)
+    longest = next(
+        found for name in ("max_position_embeddings", "n_positions") if (found := getattr(decoder, name, None))
+    )
+    return _entries(model, "pixel_values", image(model.encoder, folder), {}, longest)

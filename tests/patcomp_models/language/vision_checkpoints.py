@@ -1,0 +1,189 @@
+"""Small vision-language models of every tower, with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp.torchvision import declare_operators
+from patcomp_models.language.vision.tower import Tower
+
+declare_operators()
+
+VOCABULARY, IMAGE_TOKEN = 96, 90
+CONTEXT = 1024
+_TEXT: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "intermediate_size": 48, "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_VISION: dict[str, Any] = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 32,
+    "patch_size": 8,
+}  # fmt: skip
+_MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+_GRID: dict[str, Any] = {
+    "depth": 3, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
+    "temporal_patch_size": 2, "out_hidden_size": 32,
+}  # fmt: skip
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "llava": {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": {"model_type": "clip_vision_model", **_VISION},
+        "vision_feature_layer": -2,
+    },
+    "gemma3": {
+        "text_config": {"model_type": "gemma3_text", **_TEXT, "num_hidden_layers": 3, "sliding_window": 8,
+                        "query_pre_attn_scalar": 8,
+                        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION},
+        "mm_tokens_per_image": 4,
+    },
+    "paligemma": {
+        "text_config": {"model_type": "gemma2", **_TEXT, "sliding_window": 8, "query_pre_attn_scalar": 8,
+                        "num_hidden_layers": 3},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION, "projection_dim": 32},
+        "projection_dim": 32,
+    },
+    "idefics3": {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": _VISION,
+        "scale_factor": 2,
+    },
+    "smolvlm": {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": _VISION,
+        "scale_factor": 2,
+    },
+    "internvl": {
+        "text_config": {"model_type": "qwen2", **_TEXT},
+        "vision_config": {**_VISION, "image_size": [32, 32], "patch_size": [8, 8], "use_qk_norm": True},
+        "downsample_ratio": 0.5,
+    },
+    "lfm2_vl": {
+        "text_config": {"model_type": "lfm2", **_TEXT, "layer_types": ["conv", "full_attention"],
+                        "block_auto_adjust_ff_dim": False},
+        "vision_config": {"model_type": "siglip2_vision_model", **_VISION, "num_patches": 9},
+        "downsample_factor": 2,
+        "projector_hidden_size": 40,
+    },
+    "qwen2_vl": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2,
+                          "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2},
+    },
+    "qwen2_5_vl": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {**_GRID, "window_size": 16, "fullatt_block_indexes": [1]},
+    },
+    "qwen3_vl": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]},
+    },
+    "qwen3_vl_moe": {
+        "text_config": {**_TEXT, "rope_parameters": _MROPE, "num_experts": 4, "num_experts_per_tok": 2,
+                        "moe_intermediate_size": 24},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+    },
+    "qwen3_5": {
+        "text_config": {**_TEXT, "layer_types": ["linear_attention", "full_attention"], "head_dim": 16,
+                        "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+                        "linear_num_value_heads": 4},
+        "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16},
+    },
+}  # fmt: skip
+"""What differs from the defaults, by `model_type`."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
+    "llava of siglip": (
+        "llava",
+        {
+            "text_config": {"model_type": "qwen2", **_TEXT},
+            "vision_config": {"model_type": "siglip_vision_model", **_VISION},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
+    "gemma3 without a row for the image token": (
+        "gemma3",
+        {"text_config": {**SETTINGS["gemma3"]["text_config"], "vocab_size": IMAGE_TOKEN}},
+    ),
+}
+"""Further models: the tower, and what else differs."""
+
+SIZE = 32
+"""The side of the image, of all of them."""
+PROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.25], "size": {"height": SIZE, "width": SIZE}}
+"""The settings of an image processor that goes with them."""
+
+
+def checkpoint(kind: str) -> nn.Module:
+    """A model in eval mode, with outputs of order one, of a tower or a variant."""
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    torch.manual_seed(0)
+    tower, changes = VARIANTS.get(kind, (kind, {}))
+    config = AutoConfig.for_model(tower, **{**SETTINGS[tower], **changes})
+    config.image_token_id = IMAGE_TOKEN
+    model = AutoModelForImageTextToText.from_config(config).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, 0, max(parameter[0].numel(), 8) ** -0.5)
+        elif "norm" in name or ".ln_" in name:
+            nn.init.uniform_(parameter, 0.5, 1.5)
+        else:
+            nn.init.normal_(parameter, 0, 0.2)
+    return model
+
+
+def prompt(count: int) -> list[int]:
+    """12 tokens and those of an image between them."""
+    words = torch.randint(3, 80, (12,), generator=torch.Generator().manual_seed(1)).tolist()
+    return [*words[:5], *[IMAGE_TOKEN] * count, *words[5:]]
+
+
+def pixels(seed: int = 2) -> torch.Tensor:
+    """An image that is prepared, (1, 3, size, size)."""
+    return torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, new: int) -> tuple[list[int], Tensor]:
+    """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
+    ids = torch.tensor([tokens])
+    made = model.generate(
+        ids, attention_mask=torch.ones_like(ids), **tower.given(image, ids), max_new_tokens=new, do_sample=False,
+        eos_token_id=None, pad_token_id=0, output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
+
+
+def words(*special: str) -> Any:
+    """A tokenizer of a few words; the image token is `<image>`, and further special tokens may be given."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>", *special]
+    assert len(known) <= VOCABULARY
+    model = models.WordLevel({word: number for number, word in enumerate(known)}, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<image>", *special])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
+
+
+def folder(path: Path, kind: str = "smolvlm") -> Path:
+    """A checkpoint folder with a tokenizer, and the settings of an image processor."""
+    checkpoint(kind).save_pretrained(path)
+    tokenizer = words("<fake_token_around_image>", "<global-img>")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
+    (path / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    return path
+
+
+TEMPLATE = "{% for each in messages %}User: {% if each.image %}{{ '<image>' }}{% endif %}{{ each.text }}{% endfor %}"
