@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.room import check_room
 from patcomp.bundle_folders.untrusted import array_in, check_folder, copied, inside, named_class
 from patcomp.bundles import loading as bundles_loading
 from patcomp.bundles.diffusion.controlnet import StableDiffusionControlNet
@@ -187,6 +189,11 @@ BAD: dict[str, tuple[int, Change, str]] = {
         changed("config.json", num_hidden_layers=10**9),
         "num_hidden_layers .* is 1000000000, and must be below 1024",
     ),
+    "two billion layers in a block": (
+        PIPELINE,
+        changed("unet/config.json", layers_per_block=2**31 - 1),
+        "layers_per_block .* is 2147483647, and must be below 1024",
+    ),
     "a billion as a token": (CHECKPOINT, changed("config.json", eos_token_id=10**9), "eos_token_id .* is 1000000000"),
     "a billion as a token of a tokenizer": (
         CHECKPOINT,
@@ -255,6 +262,20 @@ def test_bad_folders(case: str, givens: list[Given], capfd: pytest.CaptureFixtur
 def test_the_folders_that_are_broken_are_whole(givens: list[Given]) -> None:
     for number in (CHECKPOINT, SHARDS, GGUF, GEMMA):
         run(Given(givens[number].files, read), dict(givens[number].files), [])
+
+
+@pytest.mark.parametrize("bytes_", [0, 64_000])
+def test_a_model_has_no_more_modules_than_its_files_can_fill(bytes_: int, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(bytes_))
+    most = 10_000 + bytes_ // 64
+
+    def made(count: int) -> Callable[[], torch.nn.Module]:
+        return lambda: torch.nn.Sequential(*(torch.nn.Identity() for _ in range(count)))
+
+    check_room(tmp_path, made(most))
+    with pytest.raises(BundleError, match=f"asks for more than {most} modules, and its files have {bytes_} bytes"):
+        check_room(tmp_path, made(most + 1))
+    assert len(made(most + 1)()) == most + 1  # nothing is counted any longer
 
 
 def test_links_of_the_hub_are_followed(givens: list[Given], tmp_path: Path) -> None:
