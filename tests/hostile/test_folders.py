@@ -137,6 +137,11 @@ BAD: dict[str, tuple[int, Change, str]] = {
         "all' is a link to a folder",
     ),
     "a module in metadata.json": (BUNDLE, changed(*MODELS, unet=UNET), "the library of a model is 'evil_mod'"),
+    "a setting of another type": (
+        BUNDLE,
+        changed(*MODELS, "text_encoder", "config", vocab_size=0.5),
+        "the settings of CLIPTextModel in metadata.json do not fit it: StrictDataclassFieldValidationError",
+    ),
     "an asset outside": (
         BUNDLE,
         changed("metadata.json", "assets", unet="../outside"),
