@@ -9,7 +9,7 @@ from typing import Any
 
 from patcomp_models.errors import BundleError
 
-_LAYERS = re.compile(r"(num|n|encoder|decoder)_(\w+_)?(layers?|blocks?)|layers|depths?|num_hidden_groups")
+_LAYERS = re.compile(r"(\w+_)?(layers?|blocks?|depths?)(_per_\w+)?|num_hidden_groups")
 """The keys of how many layers a model has; code makes each of them before weights are read."""
 _MOST_LAYERS = 1024
 _HEADS = re.compile(r"(num|n)_(\w+_)?(heads?|experts?)|\w+_(heads|experts)")

@@ -100,7 +100,8 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     Raises:
         LanguageModelError: a file is missing, or no file is in safetensors.
     """
-    if (config.get("quantization_config") or {}).get("quant_method") == "gguf":
+    stated = config.get("quantization_config")
+    if isinstance(stated, dict) and stated.get("quant_method") == "gguf":
         if not (found := sorted(folder.glob("*.gguf"))):
             raise LanguageModelError(f"{str(folder)!r} lacks the GGUF file that its config.json speaks of")
         return found[:1]

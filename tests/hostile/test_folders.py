@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from patcomp.errors import PatcompError
 from patcomp_models.bundles import loading as bundles_loading
 from patcomp_models.bundles.diffusion.controlnet import StableDiffusionControlNet
 from patcomp_models.checkpoints.loading import STRICT
+from patcomp_models.checkpoints.room import check_room
 from patcomp_models.checkpoints.untrusted import array_in, check_folder, copied, inside, named_class
 from patcomp_models.errors import BundleError
 from patcomp_models.language.asked import prompt_of
@@ -135,6 +137,11 @@ BAD: dict[str, tuple[int, Change, str]] = {
         "all' is a link to a folder",
     ),
     "a module in metadata.json": (BUNDLE, changed(*MODELS, unet=UNET), "the library of a model is 'evil_mod'"),
+    "a setting of another type": (
+        BUNDLE,
+        changed(*MODELS, "text_encoder", "config", vocab_size=0.5),
+        "the settings of CLIPTextModel in metadata.json do not fit it: StrictDataclassFieldValidationError",
+    ),
     "an asset outside": (
         BUNDLE,
         changed("metadata.json", "assets", unet="../outside"),
@@ -186,6 +193,11 @@ BAD: dict[str, tuple[int, Change, str]] = {
         CHECKPOINT,
         changed("config.json", num_hidden_layers=10**9),
         "num_hidden_layers .* is 1000000000, and must be below 1024",
+    ),
+    "two billion layers in a block": (
+        PIPELINE,
+        changed("unet/config.json", layers_per_block=2**31 - 1),
+        "layers_per_block .* is 2147483647, and must be below 1024",
     ),
     "a billion as a token": (CHECKPOINT, changed("config.json", eos_token_id=10**9), "eos_token_id .* is 1000000000"),
     "a billion as a token of a tokenizer": (
@@ -255,6 +267,20 @@ def test_bad_folders(case: str, givens: list[Given], capfd: pytest.CaptureFixtur
 def test_the_folders_that_are_broken_are_whole(givens: list[Given]) -> None:
     for number in (CHECKPOINT, SHARDS, GGUF, GEMMA):
         run(Given(givens[number].files, read), dict(givens[number].files), [])
+
+
+@pytest.mark.parametrize("bytes_", [0, 64_000])
+def test_a_model_has_no_more_modules_than_its_files_can_fill(bytes_: int, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(bytes_))
+    most = 10_000 + bytes_ // 64
+
+    def made(count: int) -> Callable[[], torch.nn.Module]:
+        return lambda: torch.nn.Sequential(*(torch.nn.Identity() for _ in range(count)))
+
+    check_room(tmp_path, made(most))
+    with pytest.raises(BundleError, match=f"asks for more than {most} modules, and its files have {bytes_} bytes"):
+        check_room(tmp_path, made(most + 1))
+    assert len(made(most + 1)()) == most + 1  # nothing is counted any longer
 
 
 def test_links_of_the_hub_are_followed(givens: list[Given], tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
     kind = named_class("diffusers", name, "scheduler")
     try:
         return kind.from_config(config)
-    except ImportError as error:  # diffusers names the package, such as torchsde
+    except Exception as error:  # diffusers names a package, such as torchsde, or says what is wrong with a setting
         raise BundleError(f"the scheduler {name} cannot be made: {reason_of(error)}") from error
 
 
@@ -207,10 +207,19 @@ def _stand_in(
 
 
 def _config(model: Mapping[str, Any]) -> Any:
-    """The configuration of a model, with the defaults of its class for what the file does not say."""
+    """The configuration of a model, with the defaults of its class for what the file does not say.
+
+    Raises:
+        BundleError: the class does not take its settings.
+    """
     kind = named_class(model["library"], model["class"], "model")
     if model["library"] == "transformers":
-        return kind.config_class.from_dict(model["config"])
+        try:
+            return kind.config_class.from_dict(model["config"])
+        except Exception as error:  # transformers checks settings by exceptions of many classes
+            raise BundleError(
+                f"the settings of {model['class']} in metadata.json do not fit it: {reason_of(error)}"
+            ) from error
     from diffusers.configuration_utils import FrozenDict
 
     defaults = {name: each.default for name, each in inspect.signature(kind.__init__).parameters.items()
