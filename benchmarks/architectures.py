@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.further import Build, Table, main
 
 if TYPE_CHECKING:
-    from tests.models.zoo import Example
+    from tests.networks.zoo import Example
 
 # ---- how to build them -----------------------------------------------------------------------------
 
@@ -24,8 +24,8 @@ def _selecting(model: Any, select: Callable[[Any], Any], *args: Any) -> Example:
     """A model of which one tensor is looked at."""
     from torch import nn
 
-    from tests.models.architectures import randomized
-    from tests.models.zoo import Example
+    from tests.networks.architectures import randomized
+    from tests.networks.zoo import Example
 
     class Selecting(nn.Module):
         def __init__(self) -> None:
@@ -106,8 +106,8 @@ def _hugging(
         import torch
         import transformers
 
-        from tests.models.architectures import Model, randomized
-        from tests.models.zoo import Example
+        from tests.networks.architectures import Model, randomized
+        from tests.networks.zoo import Example
 
         known = config or next(
             name.removesuffix(ending) + "Config"

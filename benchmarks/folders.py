@@ -41,7 +41,7 @@ class Source:
 
 def sources() -> tuple[list[Source], list[Source]]:
     """The folders of single models, and those of bundles."""
-    from tests.patcomp_models.bundles import (
+    from tests.models.bundles import (
         further_pipelines,
         pipelines,
         segmenters,
@@ -50,8 +50,8 @@ def sources() -> tuple[list[Source], list[Source]]:
         streaming_models,
         vits_models,
     )
-    from tests.patcomp_models.tasks import reading_models
-    from tests.patcomp_models.tasks.folders import MODELS, folder
+    from tests.models.tasks import reading_models
+    from tests.models.tasks.folders import MODELS, folder
 
     models = [
         *(Source(name, partial(folder, name=name)) for name in MODELS),

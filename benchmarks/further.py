@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from patcomp import AIProgram
-    from tests.models.zoo import Example
+    from tests.networks.zoo import Example
 
 TOLERANCE = 1e-3
 """The largest difference that counts as equal, relative to the largest value of eager PyTorch."""

@@ -107,8 +107,8 @@ def package(
 
     def build() -> Any:
         torch = _torch()
-        from tests.models.architectures import randomized
-        from tests.models.zoo import Example
+        from tests.networks.architectures import randomized
+        from tests.networks.zoo import Example
 
         class Adapted(torch.nn.Module):  # type: ignore[misc, name-defined]
             """Tensors in by position, tensors out."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from patcomp import AIProgram
     from patcomp.emit.native import Native
-    from tests.models.zoo import Example
+    from tests.networks.zoo import Example
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "generated" / "recovered-composites.md"
@@ -66,8 +66,8 @@ def measure(name: str, attention: str) -> Recovery:
     prepare()
     from patcomp import TorchConverter
     from patcomp.errors import UnsupportedError
-    from tests.models.architectures import FORMS, build, export
-    from tests.models.expected import expected, recovered
+    from tests.networks.architectures import FORMS, build, export
+    from tests.networks.expected import expected, recovered
 
     example = build(name, attention)
     wanted = expected(example.model, example.args)
@@ -92,7 +92,7 @@ def _difference(form: str, exported: ExportedProgram, found: dict[str, int]) -> 
     """What another form of a program has instead of the composites found; empty where it has the same."""
     from patcomp import TorchConverter
     from patcomp.errors import UnsupportedError
-    from tests.models.expected import recovered
+    from tests.networks.expected import recovered
 
     try:
         other = recovered(TorchConverter().add_exported_program(exported).to_coreai())
@@ -126,7 +126,7 @@ def prepare() -> None:
 
 def run_error(program: AIProgram, example: Example, backend: str) -> float | None:
     """The error of a program's only output; None where the backend is not installed."""
-    from tests.models.expected import relative_error
+    from tests.networks.expected import relative_error
 
     if backend == "evaluator":
         return relative_error(program, example, lambda inputs: program.run(inputs))
@@ -146,7 +146,7 @@ def native() -> Native:
 def _misses(
     name: str, attention: str, program: AIProgram, wanted: dict[str, int], found: dict[str, int]
 ) -> Iterable[str]:
-    from tests.models.expected import MISSES, listed_miss
+    from tests.networks.expected import MISSES, listed_miss
 
     for composite, count in wanted.items():
         missing = count - found.get(composite, 0)
@@ -173,7 +173,7 @@ def _near_miss(program: AIProgram, composite: str) -> str:
 def columns() -> dict[str, tuple[str, ...]]:
     """The columns of the table and what each of them sums."""
     prepare()
-    from tests.models.expected import KINDS
+    from tests.networks.expected import KINDS
 
     return KINDS
 
@@ -230,7 +230,7 @@ def markdown(rows: list[Recovery]) -> str:
         "# Composites recovered from unmodified models",
         "",
         "`python -m benchmarks.recovery --markdown` writes this page. A cell has the number of composites that the",
-        "compiler recovered, and the number that the model has by its modules; `tests/models/expected.py` has the",
+        "compiler recovered, and the number that the model has by its modules; `tests/networks/expected.py` has the",
         "counting rule. The column `seconds` is the time of `to_coreai()`; the last columns are the largest errors",
         "against eager PyTorch, relative to its largest value. A program has these forms: decomposed with",
         "`get_decomp_table()`, with PyTorch's default table or not at all, and with either attention.",
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes that measure at the same time")
     options = parser.parse_args()
     prepare()
-    from tests.models.architectures import VARIANTS
+    from tests.networks.architectures import VARIANTS
 
     variants = [variant for variant in VARIANTS if not options.only or variant[0] in options.only]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:

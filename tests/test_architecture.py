@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -23,62 +24,46 @@ def rooms() -> dict[str, set[str]]:
     """The packages in the table of docs/architecture.md, and what each may import besides itself."""
     found: dict[str, set[str]] = {}
     page = (ROOT / "docs" / "architecture.md").read_text()
-    for name, imported in re.findall(
-        r"^\| `((?:patcomp|patterns_catalog)[\w.]*)` \|.*\|([^|]*)\|$", page, re.MULTILINE
+    for names, imported in re.findall(
+        r"^\| (`(?:patcomp|patterns_catalog)[\w.`, ]*`) \|.*\|([^|]*)\|$", page, re.MULTILINE
     ):
         listed = re.findall(r"`([\w.]+)`", imported)
         above = {room for room in found if room.removeprefix("patcomp.") in listed}
-        found[name] = set(found) if "all of the above" in imported else above
+        row = set(found) if "all of the above" in imported else above
+        found |= dict.fromkeys(re.findall(r"`([\w.]+)`", names), row)
     return found
 
 
 ROOMS = rooms()
 FRONT_DOOR = (
     "patcomp",
-    "patcomp_models.bundles",
+    "patcomp.bundles",
     "patcomp.cli",
     "patcomp.commands",
     "patcomp.composite_ops",
+    "patcomp.language",
+    "patcomp.tasks",
+    "patcomp_lab.commands",
+    "patcomp_lab.proof",
+    "patcomp_models",
+    "patcomp_models.bundle_folders",
+    "patcomp_models.bundles",
+    "patcomp_models.checkpoints",
+    "patcomp_models.commands",
     "patcomp_models.language",
     "patcomp_models.tasks",
-    "patcomp_lab.proof",
 )
 
 USES_TORCH = (
-    "patcomp_lab/proof/worlds.py",
-    "patcomp_lab/proof/symbols.py",
-    "patcomp_lab/proof/scalars.py",
-    "patcomp_lab/proof/reductions.py",
-    "patcomp_lab/proof/orders.py",
-    "patcomp_lab/proof/pools.py",
-    "patcomp_lab/proof/outcome.py",
-    "patcomp_lab/proof/approximations.py",
-    "patcomp_lab/proof/narrow_floats.py",
-    "patcomp_lab/proof/ties.py",
-    "patcomp_lab/proof/numbers.py",
-    "patcomp_lab/proof/fills.py",
-    "patcomp_lab/proof/pairs.py",
-    "patcomp_lab/proof/calls.py",
-    "patcomp_lab/proof/deciding_numbers.py",
-    "patcomp_lab/proof/open_aspects.py",
-    "patcomp_lab/proof/recording.py",
-    "patcomp_lab/proof/rounding.py",
-    "patcomp_lab/proof/run/",
-    "patcomp_lab/proof/same_code.py",
-    "patcomp_lab/proof/sources.py",
     "patcomp/frontend_torch/",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
     "patcomp/emit/calibration.py",
     "patcomp/emit/examples.py",
-    "patcomp_models/checkpoints/room.py",
-    "patcomp_models/bundles/",
     "patcomp/commands/",
-    "patcomp_models/language/",
-    "patcomp_models/tasks/",
-    "patcomp_lab/proof/converted.py",
-    "patcomp_lab/proof/examples.py",
+    "patcomp_lab/",
+    "patcomp_models/",
     "patterns_catalog/decompositions/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
@@ -86,26 +71,38 @@ USES_FRONTEND = (
     "patcomp/frontend_torch/",
     "patcomp/__init__.py",
     "patcomp/__main__.py",
-    "patcomp_models/bundles/",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
-    "patcomp_models/language/",
-    "patcomp_models/tasks/",
+    "patcomp_lab/commands/",
+    "patcomp_models/",
 )
+PACKAGES = ("patcomp", "patcomp_lab", "patcomp_models", "patterns_catalog")
 
 
-def sources() -> Iterator[Path]:
-    for package in ("patcomp", "patterns_catalog"):
-        yield from sorted((ROOT / package).rglob("*.py"))
+@cache
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, at any depth."""
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at any depth."""
+    """Every module that a file imports, and every name that it imports from one."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path} has a relative import"
             found.add(node.module or "")
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
@@ -114,10 +111,10 @@ def imports(path: Path) -> set[str]:
 
 def modules_of(path: Path) -> Iterator[str]:
     """The modules that a file imports or imports from."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             yield node.module
 
 
@@ -125,6 +122,7 @@ def is_module(path: Path) -> bool:
     return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
 
 
+@cache
 def is_installed(package: str) -> bool:
     """Whether a name is that of a module of Python's or of an installed package."""
     if package in sys.builtin_module_names:
@@ -133,10 +131,12 @@ def is_installed(package: str) -> bool:
     return PathFinder.find_spec(package, [path for path in elsewhere if path != str(ROOT / "tests")]) is not None
 
 
+@cache
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def room_of(module: str) -> str | None:
     """The package of the table that a module belongs to, None for modules of others."""
     if module == "patcomp.__main__":
@@ -172,6 +172,20 @@ def test_rooms(room: str) -> None:
     for path in files:
         foreign = {found for module in modules_of(path) if (found := room_of(module))} - {room}
         assert foreign <= ROOMS[room], f"{path.relative_to(ROOT)} imports {foreign - ROOMS[room]}"
+
+
+def test_the_compiler_imports_nothing_that_stands_on_top_of_it() -> None:
+    """Also by name: the prover and the public names of the models are the only places that know of them."""
+    above = re.compile(r"patcomp_(?:models|lab)\b")
+    allowed = {f"patcomp/{name}.py" for name in ("bundles", "emit/history", "language", "tasks")}
+    found = {str(path.relative_to(ROOT)) for path in sources() if _names_one(path, above)}
+    assert {name for name in found if name.startswith(("patcomp/", "patterns_catalog/"))} == allowed
+
+
+def _names_one(path: Path, modules: re.Pattern[str]) -> bool:
+    """Whether a file imports one of some modules, or has the name of one as a text, but for docstrings and messages."""
+    texts = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
+    return any(modules.match(each) for each in [*modules_of(path), *(text for text in texts if isinstance(text, str))])
 
 
 def test_no_import_runs_up() -> None:
@@ -226,7 +240,7 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 
 def test_private_attributes_of_others_are_behind_walls() -> None:
     """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in
-    `emit/asset.py`, those of transformers in `language/loading.py`, those of diffusers in `bundles/loading.py`."""
+    `emit/asset.py`, those of transformers in `checkpoints/loading.py`, those of diffusers in `bundles/loading.py`."""
     operators = {name.split(".")[1] for name in aten.known_names()}
     walls = {
         "patcomp/pytorch.py": None,
@@ -239,7 +253,7 @@ def test_private_attributes_of_others_are_behind_walls() -> None:
         allowed = walls.get(name := str(path.relative_to(ROOT)), set())
         if allowed is None:
             continue
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         allowed = {*allowed, *defined_names(tree), *operators, *PUBLIC_WITH_UNDERSCORE}
         found = [
             f"{ast.unparse(node)} (line {node.lineno})"
@@ -302,7 +316,7 @@ def test_the_modules_of_patterns_import_each_other_in_one_direction() -> None:
 
 def test_our_imports_exist_and_have_one_root() -> None:
     """Also those inside functions, and in tests and benchmarks, which mypy does not read."""
-    ours = {"patcomp", "patterns_catalog", "tests", "benchmarks"}
+    ours = {*PACKAGES, "tests", "benchmarks"}
     files = [path for folder in sorted(ours) for path in sorted((ROOT / folder).rglob("*.py"))]
     below = {part for path in files for part in (*path.relative_to(ROOT).parts[1:-1], path.stem)}
     for path in files:
@@ -321,7 +335,7 @@ _CACHED = {"cache", "lru_cache"}
 
 def _caches(path: Path) -> Iterator[str]:
     """The functions of a file whose results are kept for the process, and its empty dictionaries: `file: name`."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     for node in ast.walk(tree):
         decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
         for made in decorators:
@@ -348,5 +362,5 @@ def test_each_cache_has_an_owner_a_bound_and_a_reason() -> None:
     section = page.partition("## Caches\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([\w./]+)` \| (`[^|]+`) \|[^|]+\|[^|]+\|$", section, re.MULTILINE)
     listed = {f"{file}: {name}" for file, names in rows for name in re.findall(r"`(\w+)`", names)}
-    files = [file for folder in ("patcomp", "patterns_catalog") for file in (ROOT / folder).rglob("*.py")]
+    files = [file for folder in PACKAGES for file in (ROOT / folder).rglob("*.py")]
     assert sorted(listed) == sorted({found for file in files for found in _caches(file)})

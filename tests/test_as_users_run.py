@@ -19,8 +19,8 @@ from tests.helpers.as_users_run import AS_USERS_RUN, users_environment
 pytestmark = AS_USERS_RUN
 
 MODULES = [
-    *(f"tests.models.test_{name}" for name in ("models", "dynamic_models", "torchvision_models")),
-    *(f"tests.models.test_{name}" for name in ("neural_engine", "gpu_target")),
+    *(f"tests.networks.test_{name}" for name in ("models", "dynamic_models", "torchvision_models")),
+    *(f"tests.networks.test_{name}" for name in ("neural_engine", "gpu_target")),
     *(f"tests.frontend_torch.test_{name}" for name in ("control_flow", "open_control_flow", "targets")),
     "tests.rewrites.test_state",
 ]

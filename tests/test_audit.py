@@ -17,7 +17,7 @@ from patcomp.questions.audit import Audit, Finding, audit
 from patcomp.targets import NEURAL_ENGINE, Target
 from patterns_catalog import default_rules
 from tests.helpers.command import Command
-from tests.models import zoo
+from tests.networks import zoo
 
 
 class Calling(nn.Module):

@@ -20,7 +20,7 @@ class Item:
 COMMAND, ROPE, EXTENTS = map(Item, ("tests/test_cli.py", "tests/catalog/test_rope.py", "tests/ir/test_extents.py"))
 RULE = Item("tests/catalog/test_rules.py", "composites/rope.py:12")
 OTHER_RULE = Item("tests/catalog/test_rules.py", "lowering/rope.py:12")
-MODEL = Item("tests/models/test_models.py")
+MODEL = Item("tests/networks/test_models.py")
 MODEL.nodeid += "[bert]"
 
 

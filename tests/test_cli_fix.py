@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.command import Command
-from tests.patcomp_models.tasks.folders import folder
+from tests.models.tasks.folders import folder
 
 NETS = """
 import torch

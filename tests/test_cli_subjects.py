@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.helpers.command import Command
-from tests.patcomp_models.tasks.folders import folder as save_folder
+from tests.models.tasks.folders import folder as save_folder
 
 pytestmark = pytest.mark.usefixtures("one_child")
 

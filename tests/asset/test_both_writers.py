@@ -27,7 +27,7 @@ from patcomp.ir import Value, coreai
 from patcomp.targets import TARGETS
 from tests.asset.structure import encoded, settled, structure
 from tests.helpers.programs import program
-from tests.models.zoo import MODELS, build
+from tests.networks.zoo import MODELS, build
 
 
 def saved_by_both(program: AIProgram, folder: Path) -> tuple[Path, Path]:

@@ -20,7 +20,7 @@ from patcomp_models.language.bundle import _empty_cache, _empty_states
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.static_run import generate_static, sizes_of
 from tests.asset.structure import encoded, settled, structure
-from tests.patcomp_models.language.checkpoints import PROMPT, checkpoint
+from tests.models.language.checkpoints import PROMPT, checkpoint
 
 WRITERS = ("python", "coreai")
 CONTEXT = 64

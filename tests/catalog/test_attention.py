@@ -18,7 +18,7 @@ from patcomp.evaluate import prepare_input
 from tests.catalog.attention_models import assert_equal, attentions, convert, export, input_types
 from tests.catalog.recovering import Calling
 from tests.helpers.thorough import examples
-from tests.models import zoo
+from tests.networks import zoo
 
 RULE = "attention written out"
 
@@ -388,7 +388,7 @@ MODELS: dict[str, tuple[Callable[[str], zoo.Example], int]] = {
     "t5_encoder": (t5_encoder, 3),
     "vit": (vit, 3),
 }
-"""Builder and number of attentions, of models that `tests/models/test_forms.py` has in its slow part only."""
+"""Builder and number of attentions, of models that `tests/networks/test_forms.py` has in its slow part only."""
 
 
 @pytest.mark.sampled(3)

@@ -14,7 +14,7 @@ from patcomp.emit.native import Native
 from patterns_catalog import default_rules
 from patterns_catalog.optional import convolution
 from tests.helpers.thorough import examples
-from tests.models import zoo
+from tests.networks import zoo
 
 
 def folded(model: nn.Module, x: torch.Tensor, native: Native | None = None) -> AIProgram:

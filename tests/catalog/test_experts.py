@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import tests.models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
+import tests.networks.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.composite_ops import GatherMM
 from patcomp.emit.native import Native

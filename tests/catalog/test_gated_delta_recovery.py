@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import tests.models.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
+import tests.networks.zoo  # noqa: F401  (it makes transformers importable beside a PyTorch without CUDA)
 from patcomp import AIProgram
 from patcomp.composite_ops import GatedDeltaUpdate
 from patcomp.emit.native import Native

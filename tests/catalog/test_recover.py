@@ -20,7 +20,7 @@ from patterns_catalog import default_rules
 from tests.catalog.cases import TOLERANCES
 from tests.catalog.recovering import convert
 from tests.helpers.joined import noted
-from tests.models import zoo
+from tests.networks import zoo
 
 
 @pytest.mark.parametrize("rule", default_rules().declarative(), ids=lambda rule: rule.name)

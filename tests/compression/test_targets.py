@@ -19,7 +19,7 @@ from patcomp.questions.audit import audit
 from patcomp.targets import CPU, GPU, NEURAL_ENGINE, TARGETS, Target
 from patterns_catalog import default_rules
 from tests.helpers.command import Command
-from tests.models import zoo
+from tests.networks import zoo
 
 X = torch.randn(1, 32, 128)
 

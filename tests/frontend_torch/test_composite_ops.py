@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import patcomp
-import tests.models.zoo  # noqa: F401  (which makes transformers importable beside a PyTorch without CUDA)
+import tests.networks.zoo  # noqa: F401  (which makes transformers importable beside a PyTorch without CUDA)
 from patcomp import TorchConverter
 from patcomp.composite_ops import SDPA, GatedDeltaUpdate, GatherMM, RMSNorm, RMSNormImpl, RoPE, Version
 from patcomp.emit.native import Native

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from patcomp import AIProgram, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native
-from tests.models.architectures import build, export
+from tests.networks.architectures import build, export
 
 X = torch.arange(24.0).reshape(2, 3, 4) - 7
 

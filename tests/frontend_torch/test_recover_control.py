@@ -12,7 +12,7 @@ from torch.nn import functional
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.emit.program import AIProgram
-from tests.models import zoo
+from tests.networks import zoo
 
 
 class Preserved(nn.Module):

@@ -55,9 +55,9 @@ class Given:
 
 def prepare() -> list[Given]:
     """The folders that are broken."""
-    from tests.patcomp_models.bundles.pipelines import clip_tokenizer
-    from tests.patcomp_models.language.checkpoints import folder
-    from tests.patcomp_models.language.wrong_folders import sharded
+    from tests.models.bundles.pipelines import clip_tokenizer
+    from tests.models.language.checkpoints import folder
+    from tests.models.language.wrong_folders import sharded
 
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)

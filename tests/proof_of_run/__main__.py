@@ -11,7 +11,7 @@ import sys
 import time
 
 from patcomp import TorchConverter
-from tests.models.zoo import MODELS, build
+from tests.networks.zoo import MODELS, build
 from tests.proof_of_run.exported import exported
 
 

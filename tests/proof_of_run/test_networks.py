@@ -8,7 +8,7 @@ from patcomp import TorchConverter
 from patcomp.emit.proof_of_run import Equality
 from patcomp.rewrites import STAGES
 from tests.helpers.as_users_run import AS_USERS_RUN
-from tests.models.zoo import MODELS, build
+from tests.networks.zoo import MODELS, build
 from tests.proof_of_run.exported import exported
 
 pytestmark = AS_USERS_RUN

@@ -1,0 +1,73 @@
+"""Small models that speak, with random weights, as folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.models.bundles.speech_models import drawn_model, save
+
+
+def speech_t5(folder: Path, **options: Any) -> Path:
+    """SpeechT5 for small letters, which makes two frames in each step, with its vocoder."""
+    letters = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefghijklmnopqrstuvwxyz "]
+    tokenizer = _tokenizer(letters)
+    bins = 8
+    settings: dict[str, Any] = {
+        "vocab_size": len(letters), "hidden_size": 32, "encoder_layers": 2, "decoder_layers": 2,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
+        "num_mel_bins": bins, "reduction_factor": 2, "speech_decoder_prenet_units": 16, "speaker_embedding_dim": 6,
+        "speech_decoder_postnet_layers": 3, "speech_decoder_postnet_units": 12, "max_speech_positions": 100,
+        "max_text_positions": 60, "encoder_max_relative_position": 10, **options,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model = drawn_model(transformers.SpeechT5ForTextToSpeech(transformers.SpeechT5Config(**settings)))
+    vocoder = transformers.SpeechT5HifiGanConfig(
+        model_in_dim=bins, upsample_initial_channel=16, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4],
+        resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]],
+    )  # fmt: skip
+    save(folder / "vocoder", drawn_model(transformers.SpeechT5HifiGan(vocoder)))
+    return save(folder, model, tokenizer)
+
+
+def _tokenizer(words: list[str]) -> Any:
+    from tokenizers import Tokenizer, models
+
+    pieces = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, [], unk_token="<unk>"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>", pad_token="<pad>")
+
+
+def bark(folder: Path) -> Path:
+    """Bark with texts of 8 tokens, two codebooks of the coarse model and four of the fine one."""
+    shared = {"hidden_size": 16, "num_heads": 2, "num_layers": 2, "block_size": 64, "bias": True}
+    config = transformers.BarkConfig(
+        semantic_config={**shared, "input_vocab_size": 60, "output_vocab_size": 24},
+        coarse_acoustics_config={**shared, "input_vocab_size": 60, "output_vocab_size": 60},
+        fine_acoustics_config={**shared, "input_vocab_size": 18, "output_vocab_size": 18, "n_codes_total": 4,
+                               "n_codes_given": 2},
+        codec_config={
+            "model_type": "encodec", "target_bandwidths": [1.6], "sampling_rate": 400, "upsampling_ratios": [4, 2],
+            "num_filters": 4, "hidden_size": 16, "num_lstm_layers": 1, "codebook_size": 16, "kernel_size": 3,
+            "last_kernel_size": 3, "num_residual_layers": 1},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = drawn_model(transformers.BarkModel(config))
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("embed"):
+                buffer.normal_(generator=torch.Generator().manual_seed(2))
+    model.generation_config = transformers.GenerationConfig(
+        semantic_config={
+            "eos_token_id": 20, "text_encoding_offset": 24, "text_pad_token": 58, "semantic_infer_token": 59,
+            "semantic_vocab_size": 20, "max_input_semantic_length": 8, "semantic_rate_hz": 25, "max_new_tokens": 10},
+        coarse_acoustics_config={
+            "coarse_semantic_pad_token": 56, "coarse_rate_hz": 25, "n_coarse_codebooks": 2, "coarse_infer_token": 57,
+            "max_coarse_input_length": 10, "max_coarse_history": 20, "sliding_window_len": 12},
+        fine_acoustics_config={"max_fine_history_length": 16, "max_fine_input_length": 32, "n_fine_codebooks": 4},
+        sample_rate=400, codebook_size=16,
+    )  # fmt: skip
+    letters = ["<unk>", "<pad>", *"abcdefghijklmnopqrstuvwxyz "]
+    return save(folder, model, _tokenizer(letters))

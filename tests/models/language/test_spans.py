@@ -1,0 +1,86 @@
+"""How many tokens a bundle takes, and how many are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from patcomp.errors import ConversionWarning
+from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.language import LanguageModelError, architectures
+from patcomp_models.language.architectures import spans_of
+from patcomp_models.language.asked import context_of, own_context
+from patcomp_models.language.checking import Comparison
+from patcomp_models.language.decoder import Decoder
+from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from tests.models.language.checkpoints import PROMPT, checkpoint
+
+
+class Model(torch.nn.Module):
+    """What has a configuration."""
+
+    def __init__(self, **settings: Any):
+        super().__init__()
+        self.config = transformers.PreTrainedConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "max_seq_length", "n_ctx"]
+)
+def test_the_most_tokens(name: str) -> None:
+    assert own_context(Model(**{name: 512})) == context_of(Model(**{name: 512}), None) == 512
+    with pytest.raises(LanguageModelError, match="max_context is 513; the model takes 24 to 512 tokens"):
+        context_of(Model(**{name: 512}), 513)
+    for nothing in (None, 0, "512", 512.0, [512]):
+        assert own_context(Model(**{name: nothing})) is None
+
+
+def test_any_number_of_tokens() -> None:
+    with pytest.warns(ConversionWarning, match="of Model does not say how many tokens it takes; the bundle takes 4096"):
+        assert context_of(Model(), None) == 4096
+    assert context_of(Model(), 100_000) == 100_000
+
+
+def test_windows_chunks_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {
+        "sliding_window": 512, "attention_chunk_size": 8192, "window_size": 256, "attention_window_size": 2048,
+        "mamba_chunk_size": 128, "block_size": 64, "index_topk": 32, "floor_scale": 16,
+    }  # fmt: skip
+    others = {"max_window_layers": 28, "use_sliding_window": True, "hidden_size": 7, "windows": "x", "chunk": None}
+    assert spans_of({**settings, **others}) == [*settings.values()]
+    model: Any = checkpoint("mistral")  # of a window of 8
+    functions = [Function("main", Decoder(model))]
+    counts = lambda prompt, limit: len(Comparison(functions, prompt, torch.float32, limit).tokens)  # noqa: E731
+    assert counts([], 64) == 8
+    monkeypatch.delitem(architectures.ARCHITECTURES, "mistral")
+    assert counts([], 64) == 16
+    assert counts([], 12) == 12
+    assert counts(PROMPT[:5], 64) == 5, "the user's own prompt"
+
+
+def test_gpt_neo_at_its_own_length() -> None:
+    """Layers of all keys and of a window; the last call has as many tokens as the model takes."""
+    torch.manual_seed(0)
+    config = transformers.GPTNeoConfig(
+        hidden_size=32, num_layers=2, num_heads=4, vocab_size=96, max_position_embeddings=32, window_size=8,
+        attention_types=[[["global", "local"], 1]], intermediate_size=48,
+    )  # fmt: skip
+    model: Any = transformers.GPTNeoForCausalLM(config).eval()
+    tokens = (PROMPT * 3)[:32]
+    with implementations(model), torch.no_grad():
+        function = Function("main", Decoder(model))
+        program = dynamic_program([(function, exported(function, context_of(model, None)))])
+        wanted = model(torch.tensor([tokens])).logits[0].numpy()
+    states = {name: state.numpy() for name, state in zip(
+        function.state_names, function.decoder.states.zeros(32), strict=True)}  # fmt: skip
+    done = 0
+    for size in (20, 11, 1):
+        inputs = {"input_ids": np.array([tokens[done : done + size]], np.int32),
+                  "position_ids": np.arange(done + size, dtype=np.int32)[None]}  # fmt: skip
+        made = np.asarray(program.run(inputs, state=states)["logits"])[0]
+        np.testing.assert_allclose(made, wanted[done : done + size], rtol=0, atol=1e-5 * np.abs(wanted).max())
+        done += size

@@ -1,0 +1,227 @@
+"""The form for the Neural Engine: the tokens of the model's own generation, the contract, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from patcomp_models.checkpoints.loading import implementations, in_dtype
+from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
+from patcomp_models.language.architectures import ARCHITECTURES
+from patcomp_models.language.static_form import (
+    Embeddings,
+    checked_context,
+    constrained,
+    context_sizes,
+    converted,
+    default_context,
+    rotary_tables,
+)
+from patcomp_models.language.static_run import generate_static, sizes_of
+from patcomp_models.language.writing import description
+from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated
+
+STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]
+
+
+def model_of(kind: str, *, tied: bool = False) -> Any:
+    model: Any = checkpoint(kind)
+    model.config.sliding_window = None
+    if tied:
+        model.config.tie_word_embeddings, model.lm_head.weight = True, model.model.embed_tokens.weight
+    return model
+
+
+def in_half(model: Any, *, quantized: bool = True) -> Any:
+    """The model in float16, with the embeddings that the table stands for."""
+    half: Any = in_dtype(model, "float16")
+    weight = half.model.embed_tokens.weight
+    embeddings = Embeddings.of(weight, quantized=quantized)
+    with torch.no_grad():
+        weight.copy_(embeddings.values(embeddings.table, torch.float16)[:, 0])
+    return half
+
+
+@pytest.mark.parametrize(
+    ("kind", "context", "tied"),
+    [
+        ("llama", 128, False),
+        *(pytest.param(kind, 576, tied, marks=pytest.mark.slow) for kind in STATIC for tied in (False, True)),
+    ],
+)
+def test_on_the_runtime(kind: str, context: int, tied: bool, tmp_path: Path) -> None:
+    """A prompt of 12 tokens, a second one, and one of several blocks, for which functions of two caches are used."""
+    model = model_of(kind, tied=tied)
+    bundle = convert_language_model(model, "neural_engine", out=tmp_path / "bundle", max_context=context)
+    assert check_bundle(bundle.path) == ()
+    half = in_half(model)
+    for prompt, new in ((PROMPT, 16), (SECOND, 4), (PROMPT * (context // 20), 6)):
+        made = bundle.generate(prompt, new)
+        if made != generated(half, prompt, new):
+            assert_best(half, prompt, made)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "qwen3" else pytest.param(kind, marks=pytest.mark.slow) for kind in STATIC]
+)
+def test_on_the_evaluator(kind: str) -> None:
+    model = model_of(kind, tied=True)
+    half = in_half(model, quantized=False)
+    embeddings = Embeddings.of(half.model.embed_tokens.weight, quantized=False)
+    with implementations(half), rotary_tables(half, 64, torch.float16):
+        program = converted(half, embeddings, 64, queries=(8, 16))
+    audit = program.audit("neural_engine")
+    assert not [finding for finding in audit.findings if "float32" in str(finding) or "rank" in str(finding)]
+
+    def call(name: str, inputs: Any, states: Any) -> Any:
+        return program.run(inputs, entrypoint=name, state=states or None)
+
+    sizes = sizes_of(program.calls)
+    assert sizes == [(64, 8), (64, 16)]
+    empty = np.zeros((2, 1, 16, 1, 64), np.float16)
+    for prompt in (PROMPT, PROMPT * 3):  # the second one begins with `prompt_opt`
+        made = generate_static(call, sizes, empty, prompt, 4)
+        if made != generated(half, prompt, 4):
+            assert_best(half, prompt, made)
+
+
+def test_the_weights_are_stored_once() -> None:
+    model = in_half(model_of("llama"))
+    embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=True)
+    with implementations(model), rotary_tables(model, 64, torch.float16):
+        program = converted(model, embeddings, 64, queries=(8, 16))
+    used = set(re.findall(r"dense_resource<(.*?)>", program.module.text()))
+    stored = sum(blob.data.nbytes for blob in program.module.blobs if blob.key in used)
+    own = sum(weight.numel() * 2 for weight in model.parameters()) - embeddings.table.numel()
+    assert own * 0.9 < stored < own * 1.1
+    rotary = type(model.model.rotary_emb).__name__
+    assert rotary == "LlamaRotaryEmbedding", "the model's own rotary embedding comes back"
+
+
+def test_context_sizes() -> None:
+    assert context_sizes(128) == [128]
+    assert context_sizes(4096) == [256, 512, 1024, 2048, 4096]
+    assert context_sizes(576) == [256, 512, 576]
+    assert [default_context(own) for own in (40960, 2000, 64)] == [4096, 1984, 64]
+
+
+def test_the_table_of_embeddings() -> None:
+    weight = torch.randn(96, 32, generator=torch.Generator().manual_seed(0)).half()
+    embeddings = Embeddings.of(weight, quantized=True)
+    assert embeddings.table.dtype == torch.int8
+    assert int(embeddings.table.abs().max()) == 127
+    off = (embeddings.values(embeddings.table, torch.float16)[:, 0] - weight).abs().max()
+    assert float(off) <= embeddings.scale * 0.52
+    assert Embeddings.of(torch.zeros(4, 2), quantized=True).table.abs().max() == 0
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    model = model_of("llama")
+    for options, message in (
+        ({"max_context": 100}, "max_context is 100; for the Neural Engine it must be a multiple of 64"),
+        ({"dtype": "float32"}, "is of float16, got dtype='float32'"),
+        ({"max_context": 2048}, "max_context is 2048; the model takes 24 to 1024 tokens"),
+    ):
+        with pytest.raises(LanguageModelError, match=message):
+            convert_language_model(model, "neural_engine", out=tmp_path / "bundle", **options)  # type: ignore[arg-type]
+    with pytest.raises(LanguageModelError, match=r"'olmo2' has no form for the Neural Engine; .*: llama, qwen2, qwen3"):
+        convert_language_model(checkpoint("olmo2"), "neural_engine", out=tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sliding_window() -> None:
+    model: Any = checkpoint("mistral")
+    with pytest.raises(LanguageModelError, match=r"attends to the last 8 tokens only.* pass max_context=8 or less"):
+        checked_context(model, 128)
+    model.config.sliding_window = 128
+    assert checked_context(model, 128) == 128
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_rotary_embeddings_that_change(kind: str) -> None:
+    """The tables are eager's for up to 64 tokens, and longrope has others for more."""
+    model = model_of("llama")
+    factors: dict[str, Any] = {
+        "original_max_position_embeddings": 64, "short_factor": [1, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 5.0],
+    } if kind == "longrope" else {"factor": 2.0}  # fmt: skip
+    model.config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, **factors}
+    model.config.max_position_embeddings = 192
+    own = type(model.model.rotary_emb)(model.config)
+    model.model.rotary_emb = own
+    own(torch.zeros(1), torch.arange(256)[None])  # the model has read a longer text
+    assert checked_context(model, 64) == 64
+    positions = torch.tensor([[3, 0, 63]])
+    wanted = own(torch.zeros(1), torch.arange(64)[None])
+    with rotary_tables(model, 64, torch.float32):
+        made = model.model.rotary_emb(torch.zeros(1), positions)
+    assert all(torch.equal(one, other[:, positions[0]]) for one, other in zip(made, wanted, strict=True))
+    if kind == "dynamic":
+        assert checked_context(model, 192) == 192
+        return
+    with pytest.raises(LanguageModelError, match=r"no table of the Neural Engine's form; pass max_context=64 \(--max"):
+        checked_context(model, 128)
+
+
+def static_bundle(path: Path) -> Bundle:
+    """A small bundle with blocks of 8 tokens only."""
+    model = in_half(model_of("llama"))
+    with implementations(model), rotary_tables(model, 64, torch.float16):
+        program = converted(model, Embeddings.of(model.model.embed_tokens.weight, quantized=True), 64, queries=(8,))
+    path.mkdir()
+    constrained(program, 64).save_asset(path / "small.aimodel")
+    described = description(model, 64, "small", None)
+    (path / "metadata.json").write_text(json.dumps(described))
+    return Bundle(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "message"),
+    [
+        ("LOGITS", "logits", "the outputs of extend_64_8 are logits; they must be out_logits"),
+        pytest.param("TABLE", "table", "the outputs of load_embeddings are table", marks=pytest.mark.slow),
+        pytest.param("TOKENS", "ids", "the inputs of gather_embeddings_8 are ids", marks=pytest.mark.slow),
+        pytest.param("EMBEDDINGS", "made", "the outputs of gather_embeddings_8 are made", marks=pytest.mark.slow),
+        pytest.param("GATHER", "gather", "there is no function gather_embeddings_8", marks=pytest.mark.slow),
+        pytest.param("PROMPT", "prompt", "prompt_opt has other sizes than extend", marks=pytest.mark.slow),
+        pytest.param("EXTEND", "extending", "no function is called extend_<S>_<q>", marks=pytest.mark.slow),
+        pytest.param("LOAD", "load", "there is no entry point 'main'", marks=pytest.mark.slow),
+        pytest.param(
+            "CACHES", ("keys", "values"), "the states of extend_64_8 are keys, values", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_departures_of_names(
+    name: str, other: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = getattr(static_form, name)
+    inputs = tuple(other if each == before else each for each in static_form.EXTEND_INPUTS)
+    monkeypatch.setattr(static_form, "EXTEND_INPUTS", inputs)
+    monkeypatch.setattr(static_form, name, other)
+    found = check_bundle(static_bundle(tmp_path / "bundle").path)
+    assert any(message in problem.message for problem in found), found
+
+
+def test_departures_of_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = static_bundle(tmp_path / "bundle")
+    right = json.loads((bundle.path / "metadata.json").read_text())
+    right["language"]["embedded_tokenizer"] = False
+    for change, message in (
+        ({}, None),
+        ({"max_context_length": 128}, "the largest extend has a cache of 64, and must have max_context_length, 128"),
+        ({"vocab_size": 97}, "embedding_table is 96 x 1 x 32 of int8; it must be vocab_size x 1 x hidden"),
+    ):
+        metadata = {**right, "language": {**right["language"], **change}}
+        (bundle.path / "metadata.json").write_text(json.dumps(metadata))
+        found = [problem.message for problem in check_bundle(bundle.path)]
+        assert found == [] if message is None else any(message in each for each in found), found
+    monkeypatch.setattr("patcomp.emit.unconstrained.is_constrained", lambda asset: False)
+    (bundle.path / "metadata.json").write_text(json.dumps(right))
+    assert [problem.message for problem in check_bundle(bundle.path)] == [
+        "embedding_table and the caches have no hardware constraints"
+    ]

@@ -1,0 +1,168 @@
+"""Vision-language models: every tower against the model's own generation, on the evaluator and on the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import patcomp
+from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
+from patcomp_models.language import bundle as bundles
+from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
+from patcomp_models.language.generation import Session, greedy
+from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
+from patcomp_models.language.vision.generating import embedded_call, features_of
+from patcomp_models.language.vision.marks import Marks, marks_of_image
+from patcomp_models.language.vision.towers import tower_of
+from tests.models.language.vision_checkpoints import (
+    CONTEXT,
+    IMAGE_TOKEN,
+    PROCESSOR,
+    SETTINGS,
+    SIZE,
+    VARIANTS,
+    checkpoint,
+    generated,
+    pixels,
+    prompt,
+)
+
+NEW = 8
+TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
+STATES = {"lfm2_vl": 3, "qwen3_5": 4}
+"""The states of models that keep more than keys and values."""
+TOLERANCE = {"qwen3_5": 2e-5}  # its own code computes the recurrence of a prompt in chunks
+
+
+def each_tower(*in_ci: str) -> pytest.MarkDecorator:
+    """A parameter for every tower and variant; most are slow tests."""
+    return pytest.mark.parametrize(
+        "kind",
+        [kind if kind in in_ci else pytest.param(kind, marks=pytest.mark.slow) for kind in (*SETTINGS, *VARIANTS)],
+    )
+
+
+def test_every_tower_is_tested() -> None:
+    assert SETTINGS.keys() == TOWERS.keys()
+
+
+@each_tower("qwen3_vl")
+@pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
+def test_logits(kind: str, tmp_path: Path) -> None:
+    """In float32, of an image and 12 tokens in one call, and of 8 tokens behind it."""
+    model: Any = checkpoint(kind)
+    made = convert_vision_language_model(
+        model, out=tmp_path / "bundle", dtype="float32", image_processor=PROCESSOR, check=False
+    )
+    tower = tower_of(model, SIZE)
+    count = made.metadata["vision"]["image_token_count"]
+    tokens, logits = generated(model, tower, prompt(count), pixels(), NEW)
+    with torch.no_grad():
+        whole = model(input_ids=torch.tensor([prompt(count)]), **tower.given(pixels(), torch.tensor([prompt(count)])))
+    wanted = torch.cat([whole.logits[0], logits[1:]]).numpy()
+    assets = {role: patcomp.load(made.path / file) for role, file in made.metadata["assets"].items()}
+    for way in ("evaluate", "run"):
+        run = {role: getattr(asset, way) for role, asset in assets.items()}
+        seen: list[np.ndarray] = []
+
+        def main(name: str, inputs: Any, states: Any, run: Any = run, seen: Any = seen) -> Any:
+            result = run[MAIN](inputs, states, name)
+            seen.append(np.asarray(result[LOGITS])[0])
+            return result
+
+        features = features_of(run[TOWER], pixels().numpy())
+        call = embedded_call(run[EMBEDDING], main, features, IMAGE_TOKEN)
+        empty = bundles._empty_states(assets[MAIN].described())
+        session = Session(call, {MAIN: None}, empty, CONTEXT)
+        assert greedy(session, prompt(count), NEW).tokens == tokens
+        np.testing.assert_allclose(
+            np.concatenate(seen), wanted, rtol=0, atol=TOLERANCE.get(kind, 1e-5) * np.abs(wanted).max()
+        )
+
+
+@each_tower()
+@pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
+def test_half_precision(kind: str, tmp_path: Path) -> None:
+    """The bundle is checked when it is made; here are its form and its tokens, up to ties of float16."""
+    model: Any = checkpoint(kind)
+    is_rough = (
+        kind == "qwen3_5"
+    )  # transformers' own float16 is 0.056 of the largest logit off its float32, for this model
+    made = convert_vision_language_model(model, out=tmp_path / "bundle", image_processor=PROCESSOR, check=not is_rough)
+    problems = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
+    assert [each.message for each in check_bundle(made.path)] == problems
+    count = made.metadata["vision"]["image_token_count"]
+    tokens = made.generate(prompt(count), NEW, pixels().numpy())
+    wanted, logits = generated(model, tower_of(model, SIZE), prompt(count), pixels(), NEW)
+    for number, (token, right) in enumerate(zip(tokens, wanted, strict=True)):
+        if token != right:  # what follows continues another text
+            assert float(logits[number].max() - logits[number, token]) < (0.2 if is_rough else 2e-2)
+            break
+
+
+def test_the_model_is_not_changed() -> None:
+    """Neither by a tower, nor by calls that exchange its functions."""
+    model: Any = checkpoint("qwen3_vl")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inner = model.model.language_model
+    with implementations(model), torch.no_grad():
+        tower = tower_of(model, SIZE)
+        decoder = EmbeddingDecoder(tower)
+        decoder(decoder.example(3), torch.arange(3)[None], *decoder.states.zeros(8))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert "_deepstack_process" not in vars(inner)
+    assert not inner._forward_pre_hooks
+
+
+# ---- marks --------------------------------------------------------------------------------------------
+
+
+def test_positions_of_two_images() -> None:
+    """As the model's own function has them, in one call, and in calls that are cut in and behind an image."""
+    model: Any = checkpoint("qwen2_5_vl")
+    tower = tower_of(model, SIZE)
+    side = tower.side
+    image = [IMAGE_TOKEN] * side * side
+    tokens = torch.tensor([[5, 6, 7, *image, 8, *image, 9, 10]])
+    kinds = tower.is_image(tokens)
+    grids = torch.tensor([[1, tower.grid_side, tower.grid_side]] * 2)
+    wanted, _ = model.model.get_rope_index(tokens, mm_token_type_ids=kinds.int(), image_grid_thw=grids)
+    marks = torch.zeros(1, tokens.shape[1], 2)
+    marks[kinds] = marks_of_image(side).float().repeat(2, 1)
+    from patcomp_models.language.vision.marks import images_before
+
+    for cuts in ([], [4], [3 + side * side], [20, 21, 30]):
+        counted = torch.full((tokens.shape[1],), 7.0)  # what is behind the tokens of earlier calls does not count
+        made = []
+        for start, end in zip([0, *cuts], [*cuts, tokens.shape[1]], strict=True):
+            part = Marks.of(marks[:, start:end])
+            before, after = images_before(part.ends(side), counted[:end], start)
+            counted[start:end] = after[0]
+            made.append(part.positions(torch.arange(start, end)[None], before, side))
+        assert torch.equal(torch.cat(made, -1).long(), wanted)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_several_images(kind: str) -> None:
+    """Two images in one call. In Gemma 3, each sees itself only; in Qwen's models, it has positions of its own."""
+    model: Any = checkpoint(kind)
+    tower = tower_of(model, SIZE)
+    image = [IMAGE_TOKEN] * tower.token_count
+    ids = torch.tensor([[*image, *image, 5, 6] if kind == "paligemma" else [5, *image, 6, *image, 7]])
+    images = [pixels(1), pixels(2)]
+    given = [tower.given(each, ids) for each in images]
+    axis = 1 if kind in ("idefics3", "smolvlm") else 0
+    both = {name: torch.cat([each[name] for each in given], axis) for name in given[0] if "token_type" not in name}
+    both |= {name: each for name, each in given[0].items() if "token_type" in name}
+    with implementations(model), torch.no_grad():
+        wanted = model(input_ids=ids, **both).logits
+        decoder = EmbeddingDecoder(tower)
+        embeddings = EmbeddingTable(tower)(ids)
+        embeddings[0, ids[0] == IMAGE_TOKEN] = torch.cat([tower(image)[0] for image in images])
+        made = decoder(embeddings, torch.arange(ids.shape[1])[None], *decoder.states.zeros(ids.shape[1]))
+    torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
