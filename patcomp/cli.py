@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -64,6 +65,19 @@ app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 
+
+@cache
+def whole_command() -> typer.Typer:
+    """The command with the subcommands of installed packages.
+
+    Raises:
+        PatcompError: a package cannot be loaded.
+    """
+    for package in packages():
+        package.add_to(app)
+    return app
+
+
 _INTERRUPTED = 130
 
 
@@ -82,9 +96,7 @@ def main() -> None:
                 warnings.showwarning = lambda message, kind, *place: (
                     say(f"warning: {message}") if issubclass(kind, ConversionWarning) else shown(message, kind, *place)
                 )
-                for package in packages():
-                    package.add_to(app)
-                app(prog_name="patcomp")
+                whole_command()(prog_name="patcomp")
         except SystemExit as ending:
             if ending.code == _INTERRUPTED:  # as typer ends after Ctrl-C
                 raise KeyboardInterrupt from None

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from patcomp.cli import app
+from patcomp.cli import whole_command
 from tests.helpers import warm
 from tests.helpers.command import Command
 
@@ -144,7 +144,7 @@ def test_recovering_rules_are_found_for_every_composite() -> None:
 
 
 def test_commands_in_the_pages_exist() -> None:
-    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(get_command(whole_command()).commands)  # type: ignore[attr-defined]
     for page in PAGES:
         used = set(re.findall(r"`patcomp ([a-z][a-z-]*)", page.read_text()))
         assert used <= commands, page.name
@@ -187,7 +187,7 @@ def test_the_readme_links_every_page() -> None:
 
 
 def test_the_guide_and_the_page_of_the_command_line_name_every_command() -> None:
-    found: Any = get_command(app)
+    found: Any = get_command(whole_command())
     groups = {name for name, command in found.commands.items() if hasattr(command, "commands")}
     names = {f"{group} {name}" for group in groups for name in found.commands[group].commands}
     names |= set(found.commands) - groups

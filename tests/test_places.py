@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.packages import PACKAGES
+
 ROOT = Path(__file__).parents[1]
 
 LOWERING = {
     "patterns_catalog/lowering/elementwise.py": """
+from tests.helpers.packages import PACKAGES
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
@@ -276,7 +279,7 @@ assert len(bundle.generate([1, 2, 3], 4)) == 4
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
-    for package in ("patcomp", "patterns_catalog"):
+    for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for path, text in additions.items():
         source = (folder / path).read_text() if (folder / path).exists() else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ import typer
 
 from patcomp.commands.common import UsageError
 from patcomp.commands.subjects import Subject
+from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Commands:
         raise NotImplementedError
 
 
-@cache  # the metadata of all installed packages are read
+@cache
 def packages() -> tuple[Commands, ...]:
     """What installed packages add, ordered by package and name.
 
@@ -75,14 +75,13 @@ def packages() -> tuple[Commands, ...]:
         PatcompError: a package cannot be loaded, or names something else.
     """
     found = []
-    for point in sorted(entry_points(group=GROUP), key=lambda each: (each.dist.name if each.dist else "", each.name)):
-        named = f"the entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
+    for point in entry_points_of(GROUP):
         try:
             commands = point.load()
         except Exception as error:  # the code of a package can raise anything
-            raise PatcompError(f"{named} cannot be loaded: {reason_of(error)}; reinstall or remove it") from error
+            raise PatcompError(f"{point} cannot be loaded: {reason_of(error)}; reinstall or remove it") from error
         if not isinstance(commands, Commands):
-            raise PatcompError(f"{named} must be an object of the class patcomp.commands.packages.Commands")
+            raise PatcompError(f"{point} must be an object of the class patcomp.commands.packages.Commands")
         found.append(commands)
     return tuple(found)
 

@@ -180,7 +180,7 @@ def _check_class(model: Any) -> None:
     check_converted(kind)
     if kind is None or not hasattr(model, "set_attn_implementation"):
         raise LanguageModelError(f"{type(model).__name__} is not a causal language model of transformers")
-    own_code = not type(model).__module__.startswith(("transformers.", "patcomp."))
+    own_code = not type(model).__module__.startswith(("transformers.", "patcomp_models."))
     if kind not in ARCHITECTURES or own_code:
         what = f"code of {type(model).__name__}" if own_code else f"architecture {kind!r}"
         warnings.warn(

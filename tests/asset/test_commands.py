@@ -161,8 +161,8 @@ def test_inspect_imports_little(patcomp: Command, tmp_path: Path) -> None:
     _convert(patcomp, "net")
     script = """
 import sys
-from patcomp.cli import app
-app(["inspect", "net.aimodel"], standalone_mode=False)
+from patcomp.cli import whole_command
+whole_command()(["inspect", "net.aimodel"], standalone_mode=False)
 unwanted = ("torch", "xdsl", "numpy", "networkx", "sympy", "coreai", "patcomp.ir", "patcomp.patterns")
 print("imported", [name for name in unwanted if name in sys.modules])
 """

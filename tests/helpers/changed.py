@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALWAYS = re.compile(r"tests/(test_architecture|models/test_models\.py::.*(bert|llama|mobilenet))")
+ALWAYS = re.compile(r"tests/(test_architecture|networks/test_models\.py::.*(bert|llama|mobilenet))")
 MOST = 600
 """How many tests run at most, beside those of changed test files: a sample of the others."""
 

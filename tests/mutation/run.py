@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.helpers.packages import PACKAGES
 from tests.mutation.mutants import Mutant
 from tests.mutation.rooms import ROOT, Room
 
@@ -30,7 +31,7 @@ LIBRARIES = ("hypothesis", "ml_dtypes", "networkx", "numpy", "pytest", "rich", "
 """What is loaded before the processes are forked. Other packages need what the tests prepare first."""
 LOG = "tests.log"
 """The file of the copy with what the last tests printed."""
-OURS = ("patcomp", "patterns_catalog", "tests")
+OURS = (*PACKAGES, "tests")
 Function = tuple[str, int]
 """A file and the line on which a function of it starts; line 0 for what runs when tests are collected."""
 
