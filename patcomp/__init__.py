@@ -26,7 +26,6 @@ from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
-    from patcomp.emit.program import AIProgram
     from patcomp.evaluate import Verification
     from patcomp.frontend_torch import (
         ExternalizeSpec,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from patcomp.frontend_torch.composite_functions import composite
     from patcomp.frontend_torch.exporting import export
     from patcomp.ir.graphs import generate_composite_decl
+    from patcomp.program.program import AIProgram
 
 __all__ = [
     "AIProgram",
@@ -78,7 +78,7 @@ __all__ = [
 
 _LAZY = {
     "patcomp.emit.asset": ("Asset", "load"),
-    "patcomp.emit.program": ("AIProgram",),
+    "patcomp.program.program": ("AIProgram",),
     "patcomp.frontend_torch": (
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",

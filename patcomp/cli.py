@@ -24,7 +24,7 @@ from patcomp.commands import (
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.packages import packages
-from patcomp.emit.runtime_lines import own_standard_error
+from patcomp.emit.toolchain.runtime_lines import own_standard_error
 from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from patcomp.emit import verifying
+from patcomp.program import verifying
 from tests.helpers.command import Command
 
 NETS = """

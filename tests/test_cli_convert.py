@@ -15,8 +15,8 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
-from patcomp.emit.units import size_text
 from patcomp.evaluate import OutputError, Verification
+from patcomp.program.units import size_text
 from tests.helpers.command import Command
 
 MODELS = """

@@ -70,7 +70,7 @@ def test_messages_go_above_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 RUNTIME = """
 import logging, os, sys
-from patcomp.emit.runtime_lines import kept_apart, own_standard_error
+from patcomp.emit.toolchain.runtime_lines import kept_apart, own_standard_error
 
 logging.basicConfig(format="%(name)s: %(message)s")
 with own_standard_error():

@@ -11,9 +11,9 @@ import pytest
 
 from patcomp.commands.common import say, tell
 from patcomp.commands.tables import print_table
-from patcomp.emit import notebook
 from patcomp.errors import ConversionWarning, PatcompError, Problem, UnknownNameError, UnsupportedError, printable
 from patcomp.ir.tables import text_of
+from patcomp.program import notebook
 from patcomp.report.page import difference_page
 from patcomp_models.commands.bundles import inspect_bundle
 from tests.emit.assets import adds

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.commands.common import UsageError
-from patcomp.emit.metadata import USUAL_SIZE
+from patcomp.emit.files.metadata import USUAL_SIZE
 from patcomp.errors import near_names
 
 if TYPE_CHECKING:
-    from patcomp.emit.signature import EntrySignature, TensorSpec
+    from patcomp.interface.signature import EntrySignature, TensorSpec
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any]:

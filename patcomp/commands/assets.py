@@ -52,7 +52,7 @@ def inspect(
 
 
 def _print(found: Inspection, shown: int) -> None:
-    from patcomp.emit.units import size_text
+    from patcomp.program.units import size_text
 
     tell(f"{found.path}: {size_text(found.bytes)}")
     for name, value in sorted(found.metadata.items()):
@@ -102,8 +102,8 @@ def runnable(path: Path, module: IRModule) -> Iterator[Path]:
         module: its program.
     """
     from patcomp.emit.asset import Asset
-    from patcomp.emit.constraints import has_constraints
     from patcomp.emit.unconstrained import unconstrained
+    from patcomp.interface.constraints import has_constraints
 
     if not has_constraints(module):
         yield path

@@ -10,7 +10,7 @@ from typing import Any
 from patcomp.commands.batch import BatchJob, BatchResult, convert_batch, junit
 from patcomp.commands.common import ANSWER_IS_NO, UsageError, print_json, say
 from patcomp.commands.tables import print_table
-from patcomp.emit.replacement import check_writable
+from patcomp.emit.files.replacement import check_writable
 from patcomp.errors import PatcompError, near_names
 
 _OF_THE_BATCH = ("batch", "jobs", "junit", "json", "quiet", "verbose", "help")

@@ -360,7 +360,7 @@ def check_page(html: Path) -> None:
         UsageError: it is a folder.
         OSError: it cannot be written.
     """
-    from patcomp.emit.replacement import check_writable
+    from patcomp.emit.files.replacement import check_writable
 
     if html.is_dir():
         raise UsageError(f"--html {html} is a folder; name a file")

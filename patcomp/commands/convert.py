@@ -39,7 +39,7 @@ from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, is_on_the_hub, subject_of
 from patcomp.commands.tables import show
-from patcomp.emit.replacement import check_target, check_writable
+from patcomp.emit.files.replacement import check_target, check_writable
 from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def names_in(text: str) -> list[str]:
 
 
 def _show(program: AIProgram, dump_stages: Path | None) -> None:
-    from patcomp.emit.stages import stage_table
+    from patcomp.program.stages import stage_table
 
     show(stage_table(program.reports), error_console())
     say(str(program.summary()))
@@ -364,7 +364,7 @@ def check_outputs(
         OSError, ValueError: one cannot be written to its path.
         MissingToolchainError: `coreai-core` is to write the asset, and is not installed.
     """
-    from patcomp.emit.asset import toolchain
+    from patcomp.emit.toolchain.library import toolchain
 
     if output is not None:
         check_target(output, force)

@@ -14,11 +14,11 @@ from rich.console import Console
 from patcomp import TorchConverter
 from patcomp.commands.common import require_transformers, running
 from patcomp.commands.tables import composites_line, show
-from patcomp.emit.asset import has_toolchain
+from patcomp.emit.files.replacement import check_target
 from patcomp.emit.inspection import inspect_asset
-from patcomp.emit.replacement import check_target
-from patcomp.emit.stages import stage_table
-from patcomp.emit.units import size_text
+from patcomp.emit.toolchain.library import has_toolchain
+from patcomp.program.stages import stage_table
+from patcomp.program.units import size_text
 from patcomp.torchvision import misfit
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from patcomp import AIProgram
-    from patcomp.emit.dims import Dims
-    from patcomp.emit.signature import EntrySignature
+    from patcomp.interface.dims import Dims
+    from patcomp.interface.signature import EntrySignature
 
 
 @dataclass(frozen=True)

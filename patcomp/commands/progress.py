@@ -29,7 +29,7 @@ def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], Non
     status = console.status(what)
 
     def advance(done: int, size: int) -> None:
-        from patcomp.emit.units import size_text
+        from patcomp.program.units import size_text
 
         line = Table.grid(padding=(0, 1))
         line.add_row(what, ProgressBar(size, done, width=30), f"{size_text(done)} of {size_text(size)}")

@@ -19,7 +19,7 @@ from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
-    from patcomp.emit.signature import EntrySignature
+    from patcomp.interface.signature import EntrySignature
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def run(
     Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
     distributions.
     """
-    from patcomp.emit.asset import toolchain
-    from patcomp.emit.replacement import check_writable
+    from patcomp.emit.files.replacement import check_writable
+    from patcomp.emit.toolchain.library import toolchain
 
     found = subject_of(model, "run", (*MODELS, Subject.ASSET, Subject.BUNDLE))
     if prompt is not None:
@@ -173,7 +173,7 @@ def _run(path: Path, given: _Given, entrypoint: str | None, backend: str, output
     """What a function of an asset computes; the arrays are written to the output."""
     from patcomp.commands.arrays import described_array, write_outputs
     from patcomp.emit.asset import Asset
-    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
     module, _ = read_asset(path)

@@ -126,7 +126,7 @@ def _similar(path: Path) -> str:
 
 
 def _undo_a_broken_save(path: Path) -> None:
-    from patcomp.emit.replacement import recover
+    from patcomp.emit.files.replacement import recover
 
     if path.suffix == ".aimodel":
         recover(path)

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from patcomp.errors import printable
 
 if TYPE_CHECKING:
-    from patcomp.emit.program import AIProgram
+    from patcomp.program.program import AIProgram
 
 
 LEFT_OUT = ("relative to", "max rel", "median rel", "PSNR (dB)", "read by", "mean")

@@ -33,11 +33,11 @@ from patcomp.errors import EvaluationError, PatcompError
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
-    from patcomp.emit.dims import Dims
     from patcomp.emit.native import Native
-    from patcomp.emit.signature import EntrySignature, ModelCall
     from patcomp.evaluate import Expectation, Machine, Verification
     from patcomp.evaluate.expectation import Run
+    from patcomp.interface.dims import Dims
+    from patcomp.interface.signature import EntrySignature, ModelCall
 
 _ASSETS = (Subject.ASSET, Subject.BUNDLE)
 
@@ -133,7 +133,7 @@ def _of_runtime(
     name: str, found: Subject, entrypoint: str | None, tolerance: float | None, sizes: Sequence[str]
 ) -> dict[str, Verification]:
     """The runtime against the evaluator, for the functions of an asset, or of the assets of a bundle."""
-    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
     results, parts = {}, parts_of(name, found, None)
@@ -222,7 +222,7 @@ def _of_asset(
     options: ModelOptions,
 ) -> tuple[dict[str, Verification], str]:
     """Functions of an asset against those of the model, and a note on weights that differ."""
-    from patcomp.emit.metadata import read_metadata
+    from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
     path = asset_in(asset, subject_of(asset, "verify", _ASSETS), "verify")

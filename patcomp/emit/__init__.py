@@ -1,1 +1,1 @@
-"""Programs as `.aimodel` assets, and how to run and check them."""
+"""Emission: programs as `.aimodel` assets and back, written in Python (`stored`) or by coreai-core (`toolchain`)."""

@@ -15,68 +15,27 @@ from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
-from patcomp.asset.streaming import Progress
-from patcomp.emit.hand_over import HandOver, hand_over_text
-from patcomp.emit.loaded import LoadedModel, checked
-from patcomp.emit.metadata import creation_date, described, set_creation_date
-from patcomp.emit.replacement import check_space, check_target, not_an_asset, recover, replacing
-from patcomp.emit.settings import default_settings
-from patcomp.emit.state_file import StateArrays, read_state, remove_earlier_state, write_state
+from patcomp.emit.files.metadata import creation_date, described
+from patcomp.emit.files.replacement import check_target, not_an_asset, recover, replacing
+from patcomp.emit.files.state_file import StateArrays, read_state, remove_earlier_state, write_state
+from patcomp.emit.stored.streaming import Progress
+from patcomp.emit.toolchain.hand_over import HandOver
+from patcomp.emit.toolchain.library import has_toolchain, toolchain
+from patcomp.emit.toolchain.loaded import LoadedModel, checked
+from patcomp.emit.toolchain.writing import handed_over, parsed
 from patcomp.emit.written import module_of, written_in_python
 from patcomp.errors import AssetError as AssetError
-from patcomp.errors import MissingToolchainError
 from patcomp.ir.module import IRModule, graph_name
-from patcomp.ir.pages import releasing
 from patcomp.ir.weights import stored_weights
-
-BLOB_ALIGNMENT = 16
-"""Alignment in bytes of weights in the asset; the loader aborts on a larger one, as it reads up to that address."""
+from patcomp.settings import default_settings
 
 LARGE_WEIGHTS = 1 << 28
 """The bytes of weights from which on patcomp writes by default: coreai-core reads the whole file that it has written
 into memory, to hash it."""
-
-
-def toolchain() -> SimpleNamespace:
-    """The names of `coreai-core` that patcomp uses.
-
-    Raises:
-        MissingToolchainError: `coreai-core` is not installed.
-    """
-    try:
-        # import this first: without it, the compiler's dialect modules cannot be imported
-        import coreai.authoring  # noqa: F401
-        from coreai._compiler import ir
-        from coreai._compiler.context import Context
-        from coreai.authoring.asset import AIModelAsset, AIProgram
-        from coreai.runtime import AIModelAssetMetadata, NDArray
-    except ImportError as error:
-        raise MissingToolchainError(
-            f"running an asset, or saving it with the writer coreai, needs coreai-core ({error}): "
-            'pip install "patcomp[coreai]"'
-        ) from error
-    return SimpleNamespace(
-        ir=ir,
-        Context=Context,
-        AIModelAsset=AIModelAsset,
-        AIProgram=AIProgram,
-        AIModelAssetMetadata=AIModelAssetMetadata,
-        NDArray=NDArray,
-    )
-
-
-def has_toolchain() -> bool:
-    """Whether `coreai-core` is installed and can be imported, so that assets can be saved and run."""
-    try:
-        toolchain()
-    except MissingToolchainError:
-        return False
-    return True
 
 
 Writer = Literal["python", "coreai"]
@@ -368,7 +327,7 @@ def save_asset(
     if chosen_writer(writer, module) == "python":
         prepared = written_in_python(module, described_by, progress)
     else:
-        prepared = _handed_over(HandOver.of(module), described_by, target.name, creation_date())
+        prepared = handed_over(HandOver.of(module), described_by, target.name, creation_date())
     with prepared as write, replacing(target, force) as draft:
         write(draft)
         write_state(draft, state or {})
@@ -401,7 +360,7 @@ def temporary_asset(program: HandOver) -> Iterator[Asset]:
     """A program saved in a temporary folder."""
 
     def save(path: Path) -> None:
-        with _handed_over(program, lambda metadata_class: None, path.name, None) as write:
+        with handed_over(program, lambda metadata_class: None, path.name, None) as write:
             write(path)
 
     with _temporary(save) as asset:
@@ -415,7 +374,7 @@ def asset_of_text(text: str) -> Iterator[Asset]:
     def save(path: Path) -> None:
         tools = toolchain()
         with tools.Context()._mlir_context:
-            tools.AIProgram._from_mlir_module(_parse(tools, text)).save_asset(path, None)
+            tools.AIProgram._from_mlir_module(parsed(tools, text)).save_asset(path, None)
 
     with _temporary(save) as asset:
         yield asset
@@ -439,107 +398,3 @@ def generic_text(asset: Asset, *, weights: bool) -> str:
     operation = asset.program._module._mlir_module.operation
     limit = {} if weights else {"large_resource_limit": 0}
     return str(operation.get_asm(print_generic_op_form=True, **limit))
-
-
-@contextmanager
-def _handed_over(
-    program: HandOver, metadata: Callable[[Any], Any], name: str, date: str | None
-) -> Iterator[Callable[[Path], None]]:
-    """Pass a program to the toolchain; yield a function that writes it as a new folder."""
-    tools = toolchain()
-    with tools.Context()._mlir_context:
-        parsed = _parse(tools, program.text)
-        size = 2 * len(program.text) + _attach_weights(tools, program, parsed)
-        made = metadata(tools.AIModelAssetMetadata)
-
-        def write(folder: Path) -> None:
-            check_space(folder.parent, size)
-            try:
-                with releasing(program.weights.values()):
-                    tools.AIProgram._from_mlir_module(parsed).save_asset(folder, made)
-            except RuntimeError as error:
-                cause = error.__cause__ or error
-                raise AssetError(
-                    f"the toolchain cannot save the program as {name}", tuple(str(cause).splitlines())
-                ) from error
-            if date is not None:
-                set_creation_date(folder, date)
-
-        yield write
-
-
-def _parse(tools: SimpleNamespace, text: str) -> Any:
-    try:
-        return tools.ir.Module.parse(text)
-    except tools.ir.MLIRError as error:
-        raise AssetError("the toolchain rejects the program", tuple(_messages(error, text))) from error
-
-
-def _messages(error: Any, text: str) -> Iterator[str]:
-    """The diagnostics of a parse, each with its line of text."""
-    lines = text.splitlines()
-    for diagnostic in error.error_diagnostics:
-        place = str(diagnostic.location)
-        number = place.rpartition('":')[2].partition(":")[0]
-        source = lines[int(number) - 1].strip() if number.isdigit() and 0 < int(number) <= len(lines) else place
-        yield f"{diagnostic.message} [{source[:300]}]"
-
-
-def _attach_weights(tools: SimpleNamespace, program: HandOver, parsed: Any) -> int:
-    """Attach a buffer to each resource constant of the parsed program; weights of equal content share one.
-
-    Returns:
-        The total size of the buffers in bytes.
-    """
-    size = 0
-    attached: dict[tuple[str, str], Any] = {}
-    keys = iter(program.constants)
-    resource = tools.ir.DenseResourceElementsAttr
-    for op in _inner_operations(parsed.operation):
-        if op.name != "coreai.constant" or not resource.isinstance(op.attributes["value"]):
-            continue
-        key = next(keys)
-        type_ = op.results[0].type
-        attribute = attached.get((key, str(type_)))
-        if attribute is None:
-            data = np.frombuffer(program.weights[key], dtype=np.uint8)
-            attribute = attached[key, str(type_)] = resource.get_from_buffer(data, key, type_, BLOB_ALIGNMENT)
-            size += len(data)
-        op.attributes["value"] = attribute
-    return size
-
-
-def _inner_operations(op: Any) -> Iterator[Any]:
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _inner_operations(inner.operation)
-
-
-def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str, ...]:
-    """The diagnostics of the real parser and verifier for a module's text; empty when it is accepted.
-
-    Args:
-        module: the program; its weights are not needed.
-        pretty: parse the pretty form instead of the generic one.
-
-    Raises:
-        MissingToolchainError: `coreai-core` is not installed.
-    """
-    return diagnostics(module.text() if pretty else hand_over_text(module))
-
-
-def diagnostics(text: str) -> tuple[str, ...]:
-    """The diagnostics of the real parser and verifier for a text in either form; empty when it is accepted.
-
-    Raises:
-        MissingToolchainError: `coreai-core` is not installed.
-    """
-    tools = toolchain()
-    with tools.Context()._mlir_context:
-        try:
-            _parse(tools, text)
-        except AssetError as error:
-            return error.diagnostics or (str(error),)
-    return ()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from patcomp.emit.interface import argument_types
 from patcomp.errors import UnknownNameError, near_names
+from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import HandleType
 from patcomp.ir.xdsl import TensorType

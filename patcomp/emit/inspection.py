@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.asset.bytecode import AssetFormatError
-from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.folder import read_folder
-from patcomp.asset.outline import AssetTensor, AssetWeight, Outline
-from patcomp.emit.metadata import draws_in, read_metadata
-from patcomp.emit.replacement import check_asset
-from patcomp.emit.signature import EntrySignature, TensorSpec
+from patcomp.emit.bytecode import AssetFormatError
+from patcomp.emit.files.metadata import draws_in, read_metadata
+from patcomp.emit.files.replacement import check_asset
+from patcomp.emit.stored.errors import UnsupportedInAssetError
+from patcomp.emit.stored.folder import read_folder
+from patcomp.emit.stored.outline import AssetTensor, AssetWeight, Outline
 from patcomp.errors import AssetError
+from patcomp.interface.signature import EntrySignature, TensorSpec
 
 
 @dataclass(frozen=True)

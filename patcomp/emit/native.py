@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.emit.asset import as_array
-from patcomp.emit.hand_over import HandOver, hand_over_text
+from patcomp.emit.toolchain.hand_over import HandOver, hand_over_text
 from patcomp.errors import PatcompError
 from patcomp.ir.module import IRModule
 

@@ -1,4 +1,4 @@
-"""The child process of `patcomp.emit.native.Native`: pickled jobs on standard input, answers on standard output."""
+"""The child process of `native.Native`: pickled jobs on standard input, answers on standard output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import Asset, diagnostics, stored_text, temporary_asset
-from patcomp.emit.hand_over import HandOver
+from patcomp.emit.asset import Asset, stored_text, temporary_asset
+from patcomp.emit.toolchain.hand_over import HandOver
+from patcomp.emit.toolchain.writing import diagnostics
 
 _Arrays = dict[str, Any]
 

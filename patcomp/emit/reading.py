@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.emit.asset import has_toolchain, toolchain
-from patcomp.emit.interface import entry_signature
-from patcomp.emit.metadata import draws_in, smallest_in
+from patcomp.emit.files.metadata import draws_in, smallest_in
+from patcomp.emit.files.replacement import check_asset
 from patcomp.emit.native import Native, NativeError, ProcessDied
-from patcomp.emit.replacement import check_asset
-from patcomp.emit.signature import EntrySignature
+from patcomp.emit.stored.errors import UnsupportedInAssetError
+from patcomp.emit.toolchain.library import has_toolchain, toolchain
 from patcomp.emit.written import hashes_of, module_of
 from patcomp.errors import AssetError, EvaluationError
+from patcomp.interface.graphs import entry_signature
+from patcomp.interface.signature import EntrySignature
 from patcomp.ir.module import IRModule, graph_name
 
 

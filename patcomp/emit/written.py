@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from patcomp.asset.bytecode import AssetFormatError, ProgramWriter
-from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.folder import read_folder
-from patcomp.asset.loading import loaded_module
-from patcomp.asset.storing import stored_program
-from patcomp.asset.streaming import Progress, write_folder
-from patcomp.emit.hand_over import check_blobs
-from patcomp.emit.metadata import AssetMetadata, creation_date
-from patcomp.emit.replacement import check_space
+from patcomp.emit.bytecode import AssetFormatError, ProgramWriter
+from patcomp.emit.files.metadata import AssetMetadata, creation_date
+from patcomp.emit.files.replacement import check_space
+from patcomp.emit.stored.errors import UnsupportedInAssetError
+from patcomp.emit.stored.folder import read_folder
+from patcomp.emit.stored.loading import loaded_module
+from patcomp.emit.stored.storing import stored_program
+from patcomp.emit.stored.streaming import Progress, write_folder
+from patcomp.emit.toolchain.hand_over import check_blobs
 from patcomp.errors import AssetError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release

@@ -1,6 +1,6 @@
 """Map the arguments of a model to the program's inputs and states, and the program's outputs to the model's result.
 
-`call` is a `patcomp.emit.signature.ModelCall`: names or fixed values as leaves, and PyTorch's trees.
+`call` is a `patcomp.interface.signature.ModelCall`: names or fixed values as leaves, and PyTorch's trees.
 """
 
 from __future__ import annotations

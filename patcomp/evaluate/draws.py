@@ -276,9 +276,9 @@ def drawn(signature: Any, values: Mapping[str, Any], dims: Any, seed: int) -> di
     """The inputs of a program that are random numbers and are not given.
 
     Args:
-        signature: the program's, a `patcomp.emit.signature.EntrySignature`.
+        signature: the program's, a `patcomp.interface.signature.EntrySignature`.
         values: what is given of its inputs and states, by name.
-        dims: its dimensions, a `patcomp.emit.dims.Dims`.
+        dims: its dimensions, a `patcomp.interface.dims.Dims`.
         seed: of PyTorch's generator. An input is the same whether others are given or not.
 
     Raises:

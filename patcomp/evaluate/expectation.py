@@ -60,7 +60,7 @@ class Expectation:
         Args:
             model: the PyTorch module or function; the buffers that it writes to are replaced while it runs.
             inputs: its arguments, positional or by keyword; a tensor or array is the only argument.
-            signature: the program's, a `patcomp.emit.signature.EntrySignature`.
+            signature: the program's, a `patcomp.interface.signature.EntrySignature`.
             draw: the inputs that are random numbers and are not among those that it is called with.
             float32_model: the model before it was converted to half precision, which is then its twin. It runs with the
                 inputs in float32.

@@ -16,11 +16,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.dims import Dims, check_static, given_by_entry
-from patcomp.emit.program import AIProgram
-from patcomp.emit.replacement import check_writable
-from patcomp.emit.signature import ModelCall
-from patcomp.emit.stages import progress_bar
+from patcomp.emit.files.replacement import check_writable
 from patcomp.errors import ConversionWarning, Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
@@ -28,11 +24,15 @@ from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mar
 from patcomp.frontend_torch.history import TorchHistory
 from patcomp.frontend_torch.interface.calls import initial_state
 from patcomp.frontend_torch.staging import Request, Staging, headline
+from patcomp.interface.dims import Dims, check_static, given_by_entry
+from patcomp.interface.signature import ModelCall
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of
+from patcomp.program.program import AIProgram
+from patcomp.program.stages import progress_bar
 from patcomp.pytorch import default_settings
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.target import usable_target

@@ -9,7 +9,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.fx.dtypes import has_values
@@ -19,6 +18,7 @@ from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import listed
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.interface.checks import ValueChecks
 
 
 def diagnostics(

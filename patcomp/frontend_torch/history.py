@@ -12,9 +12,6 @@ from typing import Any, Self
 
 import torch
 
-from patcomp.emit.dims import Dims
-from patcomp.emit.history import History
-from patcomp.emit.program import AIProgram
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate import Expectation
 from patcomp.evaluate.registry import Implementation
@@ -28,10 +25,13 @@ from patcomp.frontend_torch.staging import headline
 from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.frontend_torch.verification.unlowered import implementation
 from patcomp.frontend_torch.verification.values import ValueComparison
+from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.user_catalogs import Catalog, versions_of
+from patcomp.program.history import History
+from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.version import __version__
 

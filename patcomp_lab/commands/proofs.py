@@ -14,7 +14,7 @@ from patcomp.commands.convert import target_of
 from patcomp.commands.models import Model, ModelOptions, converted, load_sources, takes_models
 from patcomp.commands.progress import working
 from patcomp.commands.verification import chosen_sources
-from patcomp.emit.proof_of_run import ProofOfRun, StageProof
+from patcomp.program.proof_of_run import ProofOfRun, StageProof
 
 
 @takes_models

@@ -24,7 +24,7 @@ from patcomp.commands.common import (
     quiet,
 )
 from patcomp.commands.tables import show
-from patcomp.emit.replacement import check_writable
+from patcomp.emit.files.replacement import check_writable
 
 if TYPE_CHECKING:
     from patcomp_lab.proof.counterexample import Runner
@@ -148,8 +148,8 @@ def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
     Raises:
         UsageError: `--runtime` is given, but `coreai-core` is not installed.
     """
-    from patcomp.emit.asset import has_toolchain
     from patcomp.emit.native import Native
+    from patcomp.emit.toolchain.library import has_toolchain
 
     if wanted and not has_toolchain():
         raise UsageError('--runtime needs coreai-core: pip install "patcomp[coreai]"')

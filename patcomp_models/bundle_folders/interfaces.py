@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from patcomp.emit.replacement import check_asset
-from patcomp.emit.signature import EntrySignature, TensorSpec
+from patcomp.emit.files.replacement import check_asset
 from patcomp.errors import UnknownNameError, near_names
+from patcomp.interface.signature import EntrySignature, TensorSpec
 
 _TYPES = {"si": "int", "ui": "uint", "f": "float", "bf": "bfloat", "i": "int"}
 
@@ -68,7 +68,7 @@ class Interfaces:
             AssetError: it is no asset, or it is damaged.
         """
         from patcomp.emit.asset import check_program
-        from patcomp.emit.metadata import read_metadata
+        from patcomp.emit.files.metadata import read_metadata
         from patcomp.emit.reading import read_asset, signatures
 
         check_asset(path)

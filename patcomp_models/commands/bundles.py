@@ -125,7 +125,7 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
     """
     require_transformers("the kinds of bundles")
     from patcomp.emit.inspection import inspect_asset
-    from patcomp.emit.units import size_text
+    from patcomp.program.units import size_text
     from patcomp_models.bundles.check import check_bundle
     from patcomp_models.checkpoints.json_files import metadata_in
 
@@ -179,7 +179,7 @@ def _notes(metadata: Mapping[str, Any]) -> list[object]:
 
 
 def _row(role: str, found: Inspection) -> tuple[str, ...]:
-    from patcomp.emit.units import size_text
+    from patcomp.program.units import size_text
 
     return (
         role, found.path.name, size_text(found.bytes), str(sum(found.ops.values())), str(sum(found.composites.values()))

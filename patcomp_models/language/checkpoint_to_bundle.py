@@ -15,7 +15,8 @@ from torch import nn
 
 from patcomp import AIProgram
 from patcomp.compression import CompressionRequest
-from patcomp.emit.asset import Writer, has_toolchain
+from patcomp.emit.asset import Writer
+from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.ir.anonymous import make_anonymous
 from patcomp_models.bundle_folders.unfinished import Unfinished, request_of, unfinished

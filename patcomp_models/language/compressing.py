@@ -13,9 +13,9 @@ from uuid import uuid4
 from patcomp import AIProgram
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
-from patcomp.emit.compressed import Plan
-from patcomp.emit.metadata import AssetMetadata
+from patcomp.emit.files.metadata import AssetMetadata
 from patcomp.errors import ConversionWarning
+from patcomp.program.compressed import Plan
 from patcomp.targets import GPU, NEURAL_ENGINE, Target
 from patcomp_models.bundle_folders.unfinished import unfinished
 from patcomp_models.checkpoints.json_files import metadata_in

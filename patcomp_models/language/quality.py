@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp import AIProgram
 from patcomp.compression import Alternative, CompressionRequest
-from patcomp.emit.compressed import Plan, with_alternatives
 from patcomp.ir.tables import text_of
+from patcomp.program.compressed import Plan, with_alternatives
 from patcomp.targets import Target
 from patcomp_models.language.text_loss import Reading, Text
 

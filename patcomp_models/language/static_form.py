@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from transformers import Cache
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
-from patcomp.emit.constraints import constrain
+from patcomp.interface.constraints import constrain
 from patcomp.ir.verify import verify
 from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError

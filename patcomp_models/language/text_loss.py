@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from patcomp import AIProgram
-from patcomp.emit.interface import argument_types
+from patcomp.interface.graphs import argument_types
 from patcomp.ir.types import ML_DTYPES, HandleType, TensorType, element_name, shape_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import LOGITS, MAIN, PER_LAYER, POSITIONS, PREFILL, TOKENS

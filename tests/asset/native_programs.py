@@ -37,7 +37,7 @@ def saved(texts: Mapping[str, str], folder: Path) -> dict[str, bytes]:
     """
     if not (child := os.fork()):
         try:
-            from patcomp.emit.asset import toolchain
+            from patcomp.emit.toolchain.library import toolchain
 
             toolchain()
             for number, text in enumerate(texts.values()):

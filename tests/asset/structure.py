@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from patcomp.asset.bytecode import Block, Op, Program, ProgramWriter, Value
-from patcomp.asset.decompositions import decomposition
-from patcomp.asset.outline import WITH_REGIONS
+from patcomp.emit.bytecode import Block, Op, Program, ProgramWriter, Value
+from patcomp.emit.stored.decompositions import decomposition
+from patcomp.emit.stored.outline import WITH_REGIONS
 
 CONSTANT = "primitive.constant_v1"
 _COPY = "broadcasting_maximum_v1"

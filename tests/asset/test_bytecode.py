@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from patcomp.asset.bytecode import (
+from patcomp.emit.bytecode import (
     AssetFormatError,
     Block,
     Entry,
@@ -21,7 +21,7 @@ from patcomp.asset.bytecode import (
     Weight,
     read_program,
 )
-from patcomp.asset.bytecode.encoding import Cursor, number, signed
+from patcomp.emit.bytecode.encoding import Cursor, number, signed
 from tests.asset.native_programs import native_programs, saved
 from tests.helpers.dialect_cases import CASES
 from tests.hostile.mutation import broken_bytes
@@ -206,7 +206,7 @@ def test_other_files(data: bytes, problem: str) -> None:
 
 
 def test_the_container_needs_neither_pytorch_nor_xdsl() -> None:
-    script = "import sys, patcomp.asset.bytecode; print([m for m in ('torch', 'xdsl', 'numpy') if m in sys.modules])"
+    script = "import sys, patcomp.emit.bytecode; print([m for m in ('torch', 'xdsl', 'numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "[]"
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import patcomp as package
-from patcomp.asset.bytecode import ProgramWriter
-from patcomp.asset.folder import read_folder
 from patcomp.emit.asset import save_asset
+from patcomp.emit.bytecode import ProgramWriter
+from patcomp.emit.stored.folder import read_folder
 from patcomp.errors import AssetError, EvaluationError, UnknownNameError
 from patcomp.ir import IRModule
 from tests.asset.native_programs import native_programs

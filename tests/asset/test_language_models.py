@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from patcomp import AIProgram
-from patcomp.asset.folder import PROGRAM, read_folder
 from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
+from patcomp.emit.stored.folder import PROGRAM, read_folder
 from patcomp.emit.unconstrained import unconstrained
 from patcomp_models.language import ARCHITECTURES, convert_language_model
 from patcomp_models.language.bundle import _empty_cache, _empty_states

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from patcomp.asset.bytecode import Program, read_program
-from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.forms import FORMS
-from patcomp.asset.loading import loaded_module
-from patcomp.asset.outline import WITH_REGIONS, Outline
-from patcomp.asset.storing import stored_program
-from patcomp.emit.composite_calls import composite_calls
-from patcomp.emit.interface import entry_signature
+from patcomp.emit.bytecode import Program, read_program
+from patcomp.emit.stored.errors import UnsupportedInAssetError
+from patcomp.emit.stored.forms import FORMS
+from patcomp.emit.stored.loading import loaded_module
+from patcomp.emit.stored.outline import WITH_REGIONS, Outline
+from patcomp.emit.stored.storing import stored_program
+from patcomp.interface.graphs import entry_signature
 from patcomp.ir import IRModule
 from patcomp.ir.dialect import OPS
 from patcomp.ir.module import graph_name
 from patcomp.ir.weights import stored_weights
+from patcomp.program.composite_calls import composite_calls
 from tests.asset.native_programs import native_programs
 from tests.emit.assets import adds, ramp
 

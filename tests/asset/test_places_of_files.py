@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from patcomp import TorchConverter
-from patcomp.asset.folder import PROGRAM
+from patcomp.emit.stored.folder import PROGRAM
 from patcomp.frontend_torch.fx.provenance import _portable
 
 MODEL = """import torch

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patcomp.asset.bytecode import ProgramWriter, read_program
-from patcomp.asset.decompositions import has_decomposition
-from patcomp.asset.folder import PROGRAM, read_folder
-from patcomp.asset.forms import FORMS, NAMES
-from patcomp.asset.loading import loaded_module
-from patcomp.asset.storing import stored_program
-from patcomp.asset.streaming import write_folder
-from patcomp.emit.hand_over import hand_over_text
+from patcomp.emit.bytecode import ProgramWriter, read_program
+from patcomp.emit.stored.decompositions import has_decomposition
+from patcomp.emit.stored.folder import PROGRAM, read_folder
+from patcomp.emit.stored.forms import FORMS, NAMES
+from patcomp.emit.stored.loading import loaded_module
+from patcomp.emit.stored.storing import stored_program
+from patcomp.emit.stored.streaming import write_folder
+from patcomp.emit.toolchain.hand_over import hand_over_text
 from patcomp.errors import UnsupportedError
 from patcomp.ir import IRModule, Value, coreai, create_graph, verify
 from patcomp.ir.attributes import composite_declaration

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.asset.bytecode import Program, read_program
-from patcomp.asset.elements import ELEMENTS
-from patcomp.asset.outline import Outline
-from patcomp.asset.storing import stored_program
-from patcomp.emit.hand_over import hand_over_text
+from patcomp.emit.bytecode import Program, read_program
+from patcomp.emit.stored.elements import ELEMENTS
+from patcomp.emit.stored.outline import Outline
+from patcomp.emit.stored.storing import stored_program
+from patcomp.emit.toolchain.hand_over import hand_over_text
 from patcomp.ir import IRModule
 from tests.asset.native_programs import saved
 from tests.asset.single_ops import single_ops

@@ -9,7 +9,7 @@ from torch import nn
 
 import patcomp
 from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
+from patcomp.program.program import AIProgram
 
 
 def export(module: nn.Module, tensors: tuple[torch.Tensor, ...], *, default_table: bool = False) -> Any:

@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 
 import patcomp
 from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.patterns import RuleSet, collect
+from patcomp.program.program import AIProgram
 from patterns_catalog import default_rules
 from patterns_catalog.composites import norm_recovery
 from tests.catalog.cases import TOLERANCES

@@ -14,7 +14,7 @@ import tests.networks.zoo  # noqa: F401  (it makes transformers importable besid
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.composite_ops import GatherMM
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
+from patcomp.program.program import AIProgram
 from tests.catalog.recovering import Calling, convert
 from tests.helpers.thorough import examples
 

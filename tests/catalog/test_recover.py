@@ -11,10 +11,10 @@ from torch import nn
 
 import patcomp
 from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir.types import element_name
 from patcomp.patterns import Rule
+from patcomp.program.program import AIProgram
 from patcomp_lab.proof.near_misses import self_tests
 from patterns_catalog import default_rules
 from tests.catalog.cases import TOLERANCES

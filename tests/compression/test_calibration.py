@@ -15,8 +15,8 @@ from patcomp.compression import Scheme
 from patcomp.compression.gptq import compensate, damped, fitted
 from patcomp.compression.scheme import Layout
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.evaluate.lockstep import windows
+from patcomp.program.program import AIProgram
 
 SCHEMES = ["w4_block32", "w3_block32", "w2_block32", "w8", "w2", "pal4", "pal3_group16"]
 

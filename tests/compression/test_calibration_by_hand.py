@@ -16,7 +16,7 @@ from patcomp import TorchConverter
 from patcomp.composite_ops import GatherMM
 from patcomp.compression.gptq import fitted
 from patcomp.compression.scheme import Layout, Scheme
-from patcomp.emit import calibration
+from patcomp.program import calibration
 
 INPUTS = 32
 FLOAT32 = np.dtype("f4")

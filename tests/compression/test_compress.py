@@ -22,9 +22,9 @@ from patcomp.compression.k_means import palette, vector_palette
 from patcomp.compression.scheme import Layout
 from patcomp.compression.schemes.integers import Scaled
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.ir.constants import is_constant
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside
+from patcomp.program.program import AIProgram
 from tests.helpers.command import Command
 
 SCHEMES = ["w8", "w4", "w4_block32", "w3_block32", "w2_block32", "pal8", "pal6", "pal4", "pal4_group16", "pal3", "pal1",

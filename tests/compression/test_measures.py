@@ -15,7 +15,7 @@ from patcomp.compression import CompressionReport, Scheme
 from patcomp.compression.measures import decibels, loss_of, relative_error
 from patcomp.compression.scheme import Layout
 from patcomp.compression.schemes.sparse import Elements
-from patcomp.emit import examples
+from patcomp.program import examples
 
 ROWS = Layout((0,), 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from patcomp.emit.replacement import replacing
+from patcomp.emit.files.replacement import replacing
 from patcomp.ir import IRModule, Value, coreai
 from tests.helpers.programs import program
 

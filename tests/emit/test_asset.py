@@ -16,8 +16,9 @@ import torch
 import patcomp
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit import asset
-from patcomp.emit.asset import Asset, AssetError, parse_with_toolchain, save_asset
+from patcomp.emit.asset import Asset, AssetError, save_asset
 from patcomp.emit.native import NativeError, ProcessDied
+from patcomp.emit.toolchain.writing import parse_with_toolchain
 from patcomp.errors import MissingToolchainError, VerifyError
 from patcomp.ir import IRModule, Value, coreai, tensor
 from tests.emit.assets import adds, ramp

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.emit.replacement import check_space, check_target, recover, replacing
+from patcomp.emit.files.replacement import check_space, check_target, recover, replacing
 from tests.emit.assets import FILES, save
 
 

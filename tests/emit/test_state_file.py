@@ -11,7 +11,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.asset import Asset, as_array
-from patcomp.emit.state_file import earlier_state_path, read_state, remove_earlier_state, write_state
+from patcomp.emit.files.state_file import earlier_state_path, read_state, remove_earlier_state, write_state
 
 VALUES = {
     "f32": torch.tensor([1.5, float("nan"), -0.0, float("inf")]),

@@ -11,8 +11,8 @@ import torch
 
 from patcomp.emit import native_worker
 from patcomp.emit.asset import as_array
-from patcomp.emit.hand_over import HandOver
 from patcomp.emit.native import Native
+from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.errors import EvaluationError
 from patcomp.evaluate import evaluate
 from patcomp.evaluate.element_types import TORCH_DTYPES

@@ -12,12 +12,12 @@ from torch import nn
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.module import graph_name
 from patcomp.ir.xdsl import ArrayAttr, DictionaryAttr, FloatAttr, IntegerAttr, IntegerType
+from patcomp.program.program import AIProgram
 
 X = torch.randn(2, 4)
 

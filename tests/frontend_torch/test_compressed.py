@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from patcomp import ExternalizeSpec, TorchConverter
 from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.errors import UnsupportedError
 from patcomp.ir.constants import is_constant
 from patcomp.ir.types import element_name
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside
+from patcomp.program.program import AIProgram
 
 ROWS, COLUMNS = 256, 128
 COREAI, TORCHAO = torch.ops.coreai, torch.ops.torchao

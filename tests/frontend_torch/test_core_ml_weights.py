@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from patcomp import ConversionWarning, TorchConverter
 from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.ir.constants import is_constant
 from patcomp.ir.types import element_name
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside
+from patcomp.program.program import AIProgram
 
 ROWS, COLUMNS = 256, 128
 X = torch.randn(2, COLUMNS, generator=torch.Generator().manual_seed(3))

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table, get_operand, get_operands, supports
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.ir import IRModule, coreai
+from patcomp.program.program import AIProgram
 
 PAIR = (torch.randn(2, 3), torch.randn(2, 3))
 

@@ -13,7 +13,6 @@ from torch import nn
 
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
-from patcomp.emit import running, verifying
 from patcomp.emit.native import Native
 from patcomp.evaluate import IMPLEMENTATIONS
 from patcomp.ir import coreai
@@ -35,6 +34,7 @@ from patcomp.patterns import (
     rule,
 )
 from patcomp.patterns.statistics import Statistics
+from patcomp.program import running, verifying
 from patcomp.rewrites import pipeline
 from patcomp.rewrites.pipeline import StageReport
 from patterns_catalog.composites.normalization import native_layer_norm

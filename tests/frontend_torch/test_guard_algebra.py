@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import Max, Min, ModularIndexing, OpaqueUnaryFn_sqrt, ToFloat
 
-from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.interface.guards import (
     _FEW,
     _always,
@@ -27,6 +26,7 @@ from patcomp.frontend_torch.interface.guards import (
 )
 from patcomp.frontend_torch.sizes.slices import Length, with_lengths
 from patcomp.frontend_torch.sizes.small_sizes import _cases
+from patcomp.interface.guards import Guard
 from patcomp.pytorch import FloorDiv, Mod, sympy_interp
 from tests.frontend_torch.models import Function
 from tests.helpers.thorough import drawn

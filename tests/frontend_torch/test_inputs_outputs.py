@@ -13,8 +13,8 @@ from torch import nn
 
 from patcomp import AIProgram, EvaluationError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.emit.signature import Fixed
 from patcomp.evaluate.calling import arguments_by_name, result_of
+from patcomp.interface.signature import Fixed
 from patcomp.ir import IRModule
 from patcomp.ir.extents import MASK
 from tests.frontend_torch.models import Function, assert_same, export

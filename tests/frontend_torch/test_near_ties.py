@@ -11,9 +11,9 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Coreai, OpView
-from patcomp.emit import running, verifying
 from patcomp.ir.value import Value
 from patcomp.patterns import RuleSet, lowering
+from patcomp.program import running, verifying
 
 
 class Called(nn.Module):

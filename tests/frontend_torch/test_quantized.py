@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_map
 
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
 from patcomp.errors import UnsupportedError
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice
+from patcomp.program.program import AIProgram
 from tests.frontend_torch.externalizing import calls, check, declared, graphs
 
 OPS = torch.ops.quantized_decomposed

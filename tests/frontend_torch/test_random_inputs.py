@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from patcomp import TorchConverter, UnsupportedError, get_operand
 from patcomp.emit.native import Native
-from patcomp.emit.running import drawn
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.program.running import drawn
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, SHARES, X, converted, noise_of, refusal
 from tests.helpers.joined import run_each

@@ -11,7 +11,7 @@ from torch.export import Dim
 from torch.nn import functional
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit.asset import has_toolchain
+from patcomp.emit.toolchain.library import has_toolchain
 from tests.helpers.as_users_run import AS_USERS_RUN
 
 pytestmark = AS_USERS_RUN

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import patcomp
 from patcomp import AIProgram, EvaluationError, TorchConverter
-from patcomp.emit.running import drawn
+from patcomp.program.running import drawn
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, X, converted, noise_of, program_of
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.emit.program import AIProgram
+from patcomp.program.program import AIProgram
 from tests.networks import zoo
 
 

@@ -53,7 +53,7 @@ def test_stages_print_as_a_table(program: AIProgram) -> None:
 
 def test_printing_the_stages_does_not_convert_again(monkeypatch: pytest.MonkeyPatch) -> None:
     program = TorchConverter().add_exported_program(torch.export.export(nn.ReLU(), (torch.ones(3),))).to_coreai()
-    monkeypatch.setattr("patcomp.emit.history.run_pipeline", None)
+    monkeypatch.setattr("patcomp.program.history.run_pipeline", None)
     assert "normalize" in str(program.stages)
 
 

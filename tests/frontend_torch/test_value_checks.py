@@ -12,8 +12,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
 from patcomp import AIProgram, ConversionWarning, EvaluationError, TorchConverter, get_decomp_table
-from patcomp.emit.checks import ValueChecks
 from patcomp.frontend_torch.interface.value_checks import warning
+from patcomp.interface.checks import ValueChecks
 from tests.helpers.ways import WAYS as THREE_WAYS
 
 

@@ -22,8 +22,8 @@ import numpy as np
 
 import patcomp
 from patcomp import TorchConverter
+from patcomp.emit.files.replacement import STATE_FILE
 from patcomp.emit.inspection import inspect_asset
-from patcomp.emit.replacement import STATE_FILE
 from tests.hostile.judge import DIED, HANG, REFUSED, Case, Outcome, judge
 from tests.hostile.mutation import broken_bytes, broken_text, name
 from tests.hostile.payloads import Payload

@@ -6,11 +6,11 @@ import contextlib
 from functools import partial
 from random import Random
 
-from patcomp.asset.bytecode import Program, ProgramWriter, read_program
-from patcomp.asset.errors import UnsupportedInAssetError
-from patcomp.asset.loading import loaded_module
-from patcomp.asset.outline import Outline
-from patcomp.asset.storing import stored_program
+from patcomp.emit.bytecode import Program, ProgramWriter, read_program
+from patcomp.emit.stored.errors import UnsupportedInAssetError
+from patcomp.emit.stored.loading import loaded_module
+from patcomp.emit.stored.outline import Outline
+from patcomp.emit.stored.storing import stored_program
 from patcomp.ir.module import IRModule
 from tests.asset.native_programs import native_programs
 from tests.hostile.judge import Case

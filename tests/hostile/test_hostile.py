@@ -23,7 +23,7 @@ from patcomp import PatcompError, TorchConverter, UnsupportedError
 from patcomp.commands.common import UsageError
 from patcomp.commands.convert import jobs_in
 from patcomp.emit.asset import AssetError
-from patcomp.emit.state_file import STATE_FILE, StateFileError, read_state, write_state
+from patcomp.emit.files.state_file import STATE_FILE, StateFileError, read_state, write_state
 from patcomp.errors import ParseError, VerifyError
 from patcomp.ir import IRModule, parse_module, verify
 from tests.hostile import worker

@@ -79,7 +79,7 @@ ROOMS = {
         ),
     ),
     "value_checks": Room(
-        ("patcomp/frontend_torch/interface/value_checks.py", "patcomp/emit/checks.py"),
+        ("patcomp/frontend_torch/interface/value_checks.py", "patcomp/interface/checks.py"),
         (f"{_TORCH}/test_value_checks.py",),
     ),
     "loops": Room(

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import while_loop
 
-from patcomp.emit.proof_of_run import Equality
 from patcomp.ir import cleanup
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ops_inside, replace_uses
 from patcomp.narrowing.check import Narrowed
+from patcomp.program.proof_of_run import Equality
 from patcomp.rewrites import folding, lower, normalize, optimize, outline, pipeline, recover, single_steps, state
 from patcomp.rewrites.runtime import branches
 from patcomp.rewrites.target import half, prepared_weights, transposes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcomp import TorchConverter
-from patcomp.emit.proof_of_run import Equality
+from patcomp.program.proof_of_run import Equality
 from patcomp.rewrites import STAGES
 from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.networks.zoo import MODELS, build

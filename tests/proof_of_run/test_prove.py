@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter
-from patcomp.emit.proof_of_run import Equality, StageProof
+from patcomp.program.proof_of_run import Equality, StageProof
 from patcomp.rewrites import STAGES
 from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.command import Command

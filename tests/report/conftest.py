@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
+from patcomp.program.program import AIProgram
 
 
 class Block(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from patcomp import TorchConverter
-from patcomp.emit.program import AIProgram
 from patcomp.errors import Problem
+from patcomp.program.program import AIProgram
 from tests.report.conftest import Model, converted, data_of
 
 

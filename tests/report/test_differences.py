@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from patcomp import PatcompError, TorchConverter
-from patcomp.emit.program import AIProgram
 from patcomp.ir.locations import origins
 from patcomp.ir.xdsl import ops_inside
+from patcomp.program.program import AIProgram
 from patcomp.report import difference_page, program_in
 from tests.helpers.command import Command
 from tests.report.conftest import Model, converted, data_of

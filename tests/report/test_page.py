@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from patcomp.compression import Alternative
-from patcomp.emit.compressed import with_alternatives
-from patcomp.emit.program import AIProgram
+from patcomp.program.compressed import with_alternatives
+from patcomp.program.program import AIProgram
 from tests.report.conftest import Model, converted, data_of
 
 

@@ -10,15 +10,15 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from patcomp.emit.checks import ValueChecks
-from patcomp.emit.dims import Dims
-from patcomp.emit.signature import ModelCall
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.interface.calls import model_call
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.interface.checks import ValueChecks
+from patcomp.interface.dims import Dims
+from patcomp.interface.signature import ModelCall
 from patcomp.pytorch import without_tensors
 
 

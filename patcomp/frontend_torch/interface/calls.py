@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch.export import ExportedProgram
 
-from patcomp.emit.interface import entry_signature
-from patcomp.emit.signature import Fixed, ModelCall
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
 from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.interface.graphs import entry_signature
+from patcomp.interface.signature import Fixed, ModelCall
 from patcomp.ir.types import TensorType
 from patcomp.ir.xdsl import Operation
 from patcomp.narrowing.widths import Widths

@@ -12,8 +12,6 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from patcomp.emit.dims import Dims, Extent, Place, Range
-from patcomp.emit.guards import Guard
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.provenance import Origins
@@ -22,6 +20,8 @@ from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes
+from patcomp.interface.dims import Dims, Extent, Place, Range
+from patcomp.interface.guards import Guard
 
 
 def dims_of(

@@ -19,10 +19,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from patcomp.emit.dims import Range
-from patcomp.emit.guards import Guard
 from patcomp.frontend_torch.fx.nodes import graphs_of, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of_dtype
+from patcomp.interface.dims import Range
+from patcomp.interface.guards import Guard
 from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
 
 

@@ -14,13 +14,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from patcomp.emit.checks import ValueChecks
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.nodes import READS, given_arguments, is_assertion, operator_name
 from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.interface.checks import ValueChecks
 from patcomp.pytorch import bound_sympy, free_unbacked_symbols
 
 

@@ -19,10 +19,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from patcomp.emit.dims import Range
 from patcomp.frontend_torch.fx.nodes import arguments_text, graphs_of, is_size
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.sizes.slices import Case, Lengths, with_dynamic_slices, with_lengths
+from patcomp.interface.dims import Range
 from patcomp.pytorch import OpOverload, pytree
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from patcomp.emit.history import History
 from patcomp.errors import PatcompError
 from patcomp.evaluate import Departure, HalfLoss, ModuleError, compare
 from patcomp.evaluate.element_types import to_tensor
@@ -29,6 +28,7 @@ from patcomp.ir.locations import Origin, origins
 from patcomp.ir.module import IRModule, with_outputs
 from patcomp.ir.verify import verify
 from patcomp.patterns.context import UNLIMITED, Budget
+from patcomp.program.history import History
 from patcomp.rewrites import STAGES, collector_paused
 from patcomp.rewrites.pipeline import Pass
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from patcomp.emit.history import History, known
-from patcomp.emit.interface import argument_types
-from patcomp.emit.proof_of_run import Equality, ProofOfRun, StageProof, Unproved
+from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import TensorType, is_static
+from patcomp.program.history import History, known
+from patcomp.program.proof_of_run import Equality, ProofOfRun, StageProof, Unproved
 from patcomp_lab.proof.run.draws import draws_of
 from patcomp_lab.proof.run.flat import Flat, NotComparedError, flat
 from patcomp_lab.proof.run.stages import Numbers, StageComparison

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.emit.interface import argument_types
 from patcomp.errors import EvaluationError
 from patcomp.evaluate import call_arguments, named_arguments
 from patcomp.evaluate.eager import random_tensor
+from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, is_integer, shape_of, tensor
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from patcomp.emit.proof_of_run import Equality, StageProof, Unproved
 from patcomp.evaluate import compare
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import origins
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import TensorType
+from patcomp.program.proof_of_run import Equality, StageProof, Unproved
 from patcomp_lab.proof.run.flat import Node
 from patcomp_lab.proof.run.parts import Finding, Numbers, compared
 from patcomp_lab.proof.run.values import Program

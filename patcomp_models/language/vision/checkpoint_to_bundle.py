@@ -16,7 +16,8 @@ from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.compression import CompressionRequest
-from patcomp.emit.asset import Writer, has_toolchain
+from patcomp.emit.asset import Writer
+from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous

@@ -227,7 +227,7 @@ KILLED = """
 import os, signal, sys
 from patcomp.torchvision import declare_operators
 declare_operators()
-from patcomp.emit import program
+from patcomp.program import program
 from patcomp_models.errors import BundleError
 from patcomp_models.language import convert_language_model
 program.save_asset = lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""The files of an asset beside its program, and how a folder takes another one's place."""

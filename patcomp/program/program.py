@@ -1,0 +1,534 @@
+"""`AIProgram`: a converted program, to read, run, check and save."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from patcomp.emit.asset import Asset, Writer, as_array, save_asset
+from patcomp.emit.files.metadata import entries_of
+from patcomp.emit.stored.streaming import Progress
+from patcomp.errors import Problem, UnknownNameError, near_names
+from patcomp.interface.checks import ValueChecks
+from patcomp.interface.constraints import constrain
+from patcomp.interface.dims import Dims
+from patcomp.interface.graphs import entry_signature
+from patcomp.interface.signature import EntrySignature, ModelCall
+from patcomp.ir.module import IRModule, graph_name
+from patcomp.ir.verify import verify
+from patcomp.program import running, verifying
+from patcomp.program.composite_calls import CompositeReport, composite_calls
+from patcomp.program.history import History, Questions, known
+from patcomp.program.notebook import html_summary
+from patcomp.program.summary import Summary, weight_sizes
+from patcomp.program.variants import static_variants
+from patcomp.settings import default_settings
+from patcomp.targets import Target, chosen_target
+
+if TYPE_CHECKING:
+    from patcomp.compression import CompressionReport, Measure
+    from patcomp.compression.request import Given
+    from patcomp.evaluate import Verification
+    from patcomp.ir.coreai_op import CoreaiOp
+    from patcomp.questions.audit import Audit
+
+
+@dataclass(eq=False)
+class AIProgram(Questions):
+    """A Core AI program: its IR, its weights, and how it came about; `str(program)` is the MLIR text.
+
+    Attributes:
+        module (IRModule): the IR and the weights that it names.
+        calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
+        initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point
+            and name of the state; read-only.
+        dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
+        checks (Mapping[str, ValueChecks]): what the model checks of the values of its inputs, by entry point; `run` and
+            `verify_against` check it, an asset cannot.
+        draws (Mapping[str, Mapping[str, str]]): the distributions of the inputs that are random numbers, by entry point
+            and name; `run` and `verify_against` draw them with a seed, the caller of an asset fills them.
+        diagnostics (tuple[Problem, ...]): the warnings of the conversion.
+        left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
+            decompose during the conversion, the first reason; empty if it was not needed.
+        seconds (float): how long the conversion took.
+        limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
+            point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
+            warns of larger numbers, an asset cannot.
+        history (History | None): how a converter made the program; None if no converter did.
+    """
+
+    module: IRModule
+    calls: Mapping[str, ModelCall] = field(default_factory=dict)
+    initial_state: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dims: Mapping[str, Dims] = field(default_factory=dict)
+    checks: Mapping[str, ValueChecks] = field(default_factory=dict)
+    draws: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    diagnostics: tuple[Problem, ...] = ()
+    left_to_pytorch: tuple[Problem, ...] = ()
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    seconds: float = 0.0
+    history: History | None = None
+
+    _compression: CompressionReport | None = None
+
+    def __str__(self) -> str:
+        return self.module.text()
+
+    def __repr__(self) -> str:
+        return f"<AIProgram {', '.join('@' + name for name in self.entrypoints)}: {self.module.op_count()} ops>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AIProgram:
+        initial = {entrypoint: MappingProxyType(self.new_state(entrypoint)) for entrypoint in self.initial_state}
+        return replace(self, module=self.module.clone(), initial_state=initial)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html_summary(self)
+
+    def text(self, *, generic: bool = False, locations: bool = False) -> str:
+        """The MLIR text: pretty or generic, with or without locations; weights appear by name only."""
+        return self.module.text(generic=generic, locations=locations)
+
+    @property
+    def entrypoints(self) -> tuple[str, ...]:
+        """The names of the graphs that can be called."""
+        return tuple(graph_name(graph) for graph in self.module.entry_graphs)
+
+    def audit(self, target: str | Target, inputs: Any = None, *, entrypoint: str = "main") -> Audit:
+        """The constructs of the program that do not suit a device: types, ranks, sizes and ops, with their places and
+        the rules that rewrite them. The program need not be converted for that device.
+
+            print(program.audit("neural_engine"))
+            print(program.audit("neural_engine", (x,)))     # also the values that overflow
+
+        Args:
+            target: the name of a target, or a `patcomp.targets.Target`.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. The evaluator runs
+                the program with them, and the audit names each op that computes a value that float16 cannot hold from
+                values that it can hold. For a device that computes float32, only ops of float16 are named.
+            entrypoint: the graph to run.
+
+        Raises:
+            EvaluationError: the inputs are not those of the program.
+            KeyError: there is no such entry point.
+            LookupError: a converter did not make the program.
+            ValueError: there is no such target.
+        """
+        chosen = chosen_target(target)
+        assert chosen is not None
+        half = chosen.wants.only_half
+        with default_settings():
+            overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
+            return known(self.history).audit(self.module, chosen, overflows)
+
+    def _graph(self, entrypoint: str) -> CoreaiOp:
+        """The graph of an entry point.
+
+        Raises:
+            UnknownNameError: there is none; the message lists the entry points.
+        """
+        try:
+            return self.module.graph(entrypoint)
+        except KeyError:
+            there = near_names(entrypoint, self.entrypoints)
+            raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {there}") from None
+
+    def input_names(self, entrypoint: str = "main") -> tuple[str, ...]:
+        """The names of an entry point's inputs, in order, without the states."""
+        return tuple(value.name for value in self.signature(entrypoint).inputs)
+
+    def output_names(self, entrypoint: str = "main") -> tuple[str, ...]:
+        """The names of an entry point's outputs, in order, without the states."""
+        return tuple(value.name for value in self.signature(entrypoint).outputs)
+
+    def signature(self, entrypoint: str = "main") -> EntrySignature:
+        """The inputs, outputs and states of an entry point, with names, shapes and element types.
+
+        Raises:
+            KeyError: there is no such entry point.
+        """
+        checks = self.checks.get(entrypoint)
+        texts, draws = checks.texts if checks else (), self.draws.get(entrypoint, {})
+        graph, call, dims = self._graph(entrypoint), self.calls.get(entrypoint), self.dims.get(entrypoint)
+        return entry_signature(graph, call, dims, texts, draws)
+
+    def new_state(self, entrypoint: str = "main") -> dict[str, Any]:
+        """Fresh copies of the initial contents of an entry point's buffers, for the calls of one sequence.
+
+        Raises:
+            KeyError: there is no such entry point.
+        """
+        self._graph(entrypoint)
+        with default_settings():
+            return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
+
+    @property
+    def compression(self) -> CompressionReport | None:
+        """The weights that are stored in fewer bits: what `compress` did to each, and those that a library compressed
+        before the conversion. None for a program without any."""
+        if self._compression is not None:
+            return self._compression
+        from patcomp.compression import CompressionReport, compressed_weights
+
+        found = tuple(compressed_weights(self.module))
+        return CompressionReport(found, {}) if found else None
+
+    @property
+    def composites(self) -> dict[str, int]:
+        """How many calls of each composite the program makes, by composite name."""
+        return self.report().counts
+
+    def report(self) -> CompositeReport:
+        """The calls of composites (the rule that recovered each, and its place in the model), overlaps of rules, and
+        the warnings of the conversion, and why PyTorch's `run_decompositions` was needed, if it was.
+
+        `print(program.report())` shows a line for each. A program of `Mode.RELEASE` has no places.
+        """
+        overlaps = (str(overlap) for report in self.reports for overlap in report.statistics.overlaps)
+        return CompositeReport(
+            composite_calls(self.module),
+            tuple(dict.fromkeys(overlaps)),
+            self.diagnostics,
+            self.limits,
+            self.left_to_pytorch,
+        )
+
+    def summary(self, verification: Verification | None = None) -> Summary:
+        """The signature, the number of ops, the composites, the sizes of the weights, and the time of the conversion.
+
+            print(program.summary(program.verify_against(model, inputs)))
+
+        Args:
+            verification: a comparison with the model, whose result is shown too.
+        """
+        return Summary(
+            signatures={name: self.signature(name) for name in self.entrypoints},
+            ops=self.module.op_count(),
+            composites=self.composites,
+            weights=weight_sizes(self.module),
+            seconds=self.seconds,
+            warnings=len(self.diagnostics),
+            verification=verification,
+        )
+
+    def optimize(self) -> AIProgram:
+        """Return the program unchanged, because `to_coreai` has optimized it already."""
+        return self
+
+    def save_asset(
+        self,
+        path: str | Path,
+        metadata: Any = None,
+        *,
+        force: bool = False,
+        writer: Writer | None = None,
+        progress: Progress | None = None,
+        check: Callable[[Asset], object] | None = None,
+    ) -> Asset:
+        """Write the program as an `.aimodel` folder, replacing an existing asset.
+
+        If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
+        initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
+        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
+
+        Args:
+            path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
+            metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+            force: replace whatever is at the path.
+            writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
+                and the weights are smaller than 256 MiB (`docs/assets.md`).
+            progress: is called with the bytes of the program that are written so far, and with all of them; only
+                while patcomp writes, because coreai-core does not tell how far it is.
+            check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing
+                is replaced.
+
+        Raises:
+            MissingToolchainError: coreai-core is asked for and not installed.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
+                `SOURCE_DATE_EPOCH` is not a number.
+            FileExistsError: something that is not an asset is at the path.
+            OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
+            AssetError: coreai-core refused the program.
+            UnsupportedError: the program has something that only coreai-core writes.
+        """
+        with default_settings():
+            initial = self.initial_state.items()
+            state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
+            facts = {**self.versions, **entries_of(self.draws, self.dims)}
+            return save_asset(
+                self.module,
+                path,
+                metadata=metadata,
+                facts=facts,
+                state=state,
+                force=force,
+                writer=writer,
+                progress=progress,
+                check=check,
+            )
+
+    def run(
+        self,
+        *arguments: Any,
+        entrypoint: str = "main",
+        state: dict[str, Any] | None = None,
+        backend: Literal["evaluator", "runtime"] = "evaluator",
+        seed: int | None = None,
+        **keywords: Any,
+    ) -> Any:
+        """Run an entry point.
+
+            logits = program.run(tokens)                            # as the model is called
+            outputs = program.run({"tokens": tokens})["logits"]     # by name
+
+        Args:
+            arguments: the model's arguments, with the structure that they had at export; or one mapping of input names
+                to tensors. Torch tensors or numpy arrays; 64-bit values are narrowed if they fit. An input that the
+                model writes to is not changed.
+            keywords: the model's arguments by keyword; or all inputs by their names.
+            entrypoint: the graph to call.
+            state: the contents of states by name, from `program.new_state()` or the last call; updated in place. A
+                state that is not given starts from its initial value.
+            backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
+                numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
+                compiles the program once.
+            seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
+                itself has a keyword argument of this name, it is that argument.
+
+        Returns:
+            The model's result; or the outputs by name, if the inputs were given by name.
+
+        Raises:
+            EvaluationError: an input or state is missing, unknown or of another type; a size is out of its range,
+                contradicts another or breaks a guard; a check of the model does not hold; a Python value differs from
+                its value at export.
+            EvaluationError: the program has Metal kernels, and `"runtime"` is not on an Apple device.
+            MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
+            TypeError: a state cannot be written to.
+        """
+        with default_settings():
+            return running.call(self, arguments, keywords, entrypoint, state, backend, seed)
+
+    def compress(
+        self,
+        config: Given = "w8",
+        *,
+        budget: str | int | None = None,
+        bits_per_weight: float | None = None,
+        inputs: Any = None,
+        calibrate: bool = True,
+        measure: Measure | None = None,
+        entrypoint: str = "main",
+    ) -> AIProgram:
+        """A program with smaller weights; this program does not change.
+
+            small = program.compress("w4_block32", inputs=(x,))
+            print(small.compression)
+
+        The weights of products, convolutions and lookups are rounded one at a time: to the nearest number that the
+        scheme has, or, with inputs, so that the outputs of products stay (GPTQ). The compressed program's `compression`
+        describes each weight, and its last stage is `compress`.
+
+        Args:
+            config: the name of a scheme (`"w8"`, `"w4_block32"`, `"pal4_group16"`, `"pal6"`, ...: docs/compression.md);
+                `"4bit"`, which means what suits the target of the conversion; a budget (`"4.5bits"`, `"60%"`);
+                a mapping (`{"scheme": "w8", "kinds": {"gather": None}, "names": {"*.lm_head.*": "pal6"}}`), or the path
+                of a TOML file with such a mapping. Names take precedence over kinds, and kinds over the scheme of all.
+            budget: bytes of all these weights together, or a share of their present bytes (`"60%"`). The schemes are
+                then chosen, except those that the config gives to kinds or names.
+            bits_per_weight: bits for each element of these weights, instead of a budget in bytes.
+            inputs: example inputs, as in `run`, or a list of several, each a tuple or a mapping, which should be like
+                those that the program will see. The report then has the lowest PSNR of each output.
+            calibrate: whether the inputs also determine how weights of products are rounded. If an output then becomes
+                worse than without them, beyond chance, all weights are rounded to the nearest; a warning and
+                `compression.notes` say so.
+            measure: what the report and a budget go by: `"outputs"`, what the outputs lose if a weight alone is
+                compressed, which runs the part of the program behind each weight; or `"weights"`, what the channels of
+                the weight lose. By default outputs, if there are inputs and the program is not very large.
+            entrypoint: the graph that runs with the inputs.
+
+        Raises:
+            ValueError: a scheme, kind or name does not exist, a weight has NaN or infinities, the budget cannot be met,
+                the target does not take a scheme, no weight is left to compress, or `measure` does not fit.
+        """
+        from patcomp.program.compressed import compress_program
+
+        with default_settings():
+            return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
+
+    def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
+        """A program for fixed sizes; it shares the weights with this program, which does not change.
+
+            program.specialize({"batch": 4})
+
+        Args:
+            sizes: the size of each dimension to fix, by its name in `program.signature().dims`. Derived dimensions and
+                inner shapes follow; if all dimensions are fixed, every shape is static.
+            entrypoint: the graph to specialise; others stay dynamic.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: there is no such dimension, or the size is out of its range; the message lists the dimensions.
+            LookupError: the program was not made by a converter.
+        """
+        self._graph(entrypoint)
+        dims = self.dims.get(entrypoint, Dims())
+        dims.check(sizes)
+        module = known(self.history).specialize(self.module, entrypoint, {entrypoint: dims.fixed(sizes)})
+        return replace(self, module=module, dims={**self.dims, entrypoint: dims.given(sizes)})
+
+    def set_static_shape_config(
+        self, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
+    ) -> None:
+        """Replace a dynamic entry point by a static one for each configuration, in place.
+
+            program.set_static_shape_config("main", {"short": {"tokens": (1, 32)}, "long": {"tokens": (1, 512)}})
+
+        makes `main_short` and `main_long`, which share the weights; `main` is gone.
+
+        Args:
+            entrypoint: the graph to replace.
+            shapes_config: by the suffix of each new entry point, the shapes of inputs. Inputs that are not named keep
+                their types.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: there is no configuration, a name is taken, an input does not exist, or a shape does not fit.
+            LookupError: the program was not made by a converter.
+        """
+        self._graph(entrypoint)
+        variants, dims = static_variants(self, entrypoint, shapes_config)
+        names = [(new, old) for old in self.entrypoints for new in (variants if old == entrypoint else (old,))]
+        self.module, self.dims = known(self.history).specialize(self.module, entrypoint, variants), dims
+        for each in ("calls", "initial_state", "limits", "checks", "draws"):
+            held = getattr(self, each)
+            setattr(self, each, {new: held[old] for new, old in names if old in held})
+
+    def set_hardware_constraints(self, entrypoint: str, hw_constraint_config: Mapping[str, Any]) -> None:
+        """Set the memory layout of inputs, outputs and states of an entry point for the hardware, in place.
+
+        Args:
+            entrypoint: the graph.
+            hw_constraint_config: `coreai.authoring.HardwareConstraints` by the name of the tensor; a name that an input
+                and an output share means both. Others keep their types.
+
+        Raises:
+            KeyError: there is no such entry point.
+            ValueError: there is no such tensor, it has constraints already, or they do not fit its rank.
+        """
+        self._graph(entrypoint)
+        module = self.module.clone()
+        constrain(module.graph(entrypoint), hw_constraint_config)
+        verify(module, runtime=True)
+        self.module = module
+
+    def verify_against(
+        self,
+        model: Callable[..., Any],
+        inputs: Any,
+        *,
+        entrypoint: str = "main",
+        tolerance: float | None = None,
+        backends: Sequence[Literal["evaluator", "runtime"]] | None = None,
+        by: Literal["output", "module"] = "output",
+        seed: int = 0,
+        float32_model: Callable[..., Any] | None = None,
+        asset: Asset | None = None,
+    ) -> Verification:
+        """Compare the program with eager PyTorch on given inputs.
+
+        Args:
+            model: the PyTorch model, which is not changed; states start from the contents of its buffers.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor. With those by
+                keyword, inputs that are random numbers can be given, too.
+            entrypoint: the graph to call.
+            tolerance: largest absolute difference that passes. By default it depends on an output's type and largest
+                magnitude: 1e-8 of it for f64, 1e-4 of it for f32, 0 for integers. An f16 or bf16 output, and an f32
+                output that is small after cancellation or comes from half precision, may be little farther from the
+                output of the model in a wider type than eager PyTorch's own.
+            backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
+                run the program.
+            by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
+                the program is wrong, the conversion is repeated to find the first stage, rule and module with other
+                numbers (`Verification.departure`).
+            seed: of the inputs that are random numbers; where the model draws random numbers, it gets the same ones.
+            float32_model: the model before it was converted to half precision, which judges the outputs, too. By
+                default the given model is run in float32, with its weights as half precision has rounded them.
+            asset: the program as it was saved, which both backends then run.
+
+        A program of half precision does not pass if an output is NaN or infinite where the model in float32 is finite,
+        also if the model in half precision has NaN there; `Verification.overflow` names the first op that overflows.
+
+        Returns:
+            A `Verification`, which is true if all outputs and states are within their tolerances. It prints as a table
+            of the largest absolute and relative error and the PSNR of each, counts NaN and infinities, and its
+            `check()` raises if it did not pass.
+
+        Raises:
+            EvaluationError: the model's arguments or results do not correspond to the program's, or it draws other
+                random numbers than those that are inputs of the program.
+            KeyError: there is no such entry point.
+            LookupError: `by="module"`, and a converter made neither the program nor the entry point.
+            ValueError: no backend is given, or an unknown one; or an unknown `by`.
+        """
+        with default_settings():
+            return verifying.verify(
+                self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
+            )
+
+    def verify_compressed(
+        self, model: Callable[..., Any], inputs: Any, *, entrypoint: str = "main", asset: Asset | None = None
+    ) -> Verification:
+        """Compare this program with the weights that it stores, and these weights with the model.
+
+        No tolerance tells the loss of compression from a wrong program. So the program on the runtime (or on the
+        evaluator, where coreai-core is not installed) must agree with the program on the evaluator, with the very
+        weights that are stored, at the usual tolerances; and `Verification.loss` has what these weights cost each
+        output, against the model. An output of which less than half is left (root mean square) does not pass. Verify
+        the program before its compression, too.
+
+        Args:
+            model: the PyTorch model, which is not changed.
+            inputs: the model's arguments, as for `verify_against`.
+            entrypoint: the graph to call.
+            asset: the program as it was saved, which is then run in its place.
+
+        Raises:
+            EvaluationError: the model's arguments or results do not correspond to the program's.
+            KeyError: there is no such entry point.
+        """
+        with default_settings():
+            return verifying.verify_compressed(self, model, inputs, entrypoint, asset)
+
+    def needs_float32(self, inputs: Any, *, entrypoint: str = "main") -> tuple[str, ...]:
+        """The FX nodes whose ops must stay in float32 for finite outputs, in a program of half precision.
+
+            nodes = program.needs_float32((x,))
+            program = converter.to_coreai(target="neural_engine", keep=nodes)
+
+        For a target of float16, these are first the ops that read a number which float16 cannot hold, because they
+        leave the whole program in float32; convert again, and ask again.
+
+        Outputs need be finite only where the program in float32 has finite ones. None of the nodes can be left out;
+        there may be other sets that are as small. The program runs some ten times on the evaluator.
+
+        Args:
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
+            entrypoint: the graph to call.
+
+        Returns:
+            The names of the nodes; empty if nothing overflows.
+
+        Raises:
+            EvaluationError: the inputs are not those of the program, or an output of half precision cannot hold its own
+                numbers.
+            KeyError: there is no such entry point.
+            LookupError: a converter did not make the program.
+        """
+        with default_settings():
+            return running.needs_float32(self, inputs, entrypoint)

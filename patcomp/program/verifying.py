@@ -1,0 +1,111 @@
+"""Compare an entry point of a program, or of a saved one, with its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from patcomp.emit.asset import Asset
+from patcomp.emit.toolchain.library import has_toolchain
+from patcomp.ir.module import IRModule
+from patcomp.program.history import known
+from patcomp.program.running import drawn, has_device, prepared, run
+
+if TYPE_CHECKING:
+    from patcomp.evaluate import Machine, Verification
+    from patcomp.evaluate.expectation import Run
+    from patcomp.program.program import AIProgram
+
+
+def verify(
+    program: AIProgram,
+    model: Callable[..., Any],
+    inputs: Any,
+    entrypoint: str,
+    tolerance: float | None,
+    backends: Sequence[str] | None,
+    by: str,
+    seed: int,
+    float32_model: Callable[..., Any] | None,
+    asset: Asset | None,
+) -> Verification:
+    """`AIProgram.verify_against`."""
+    from patcomp.evaluate import Expectation, first_overflow
+
+    if by not in ("output", "module"):
+        raise ValueError(f"by must be 'output' or 'module', got {by!r}")
+    if backends is None:
+        on_runtime = has_toolchain() and has_device(program.module)
+        backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
+    if not callable(model):
+        raise TypeError(f"the model to compare with must be a module or a function, got {type(model).__name__}")
+    if isinstance(backends, str) or not backends:
+        raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
+    expectation = Expectation.of(
+        model,
+        inputs,
+        program.signature(entrypoint),
+        lambda values: drawn(program, values, entrypoint, seed),
+        float32_model,
+    )
+    saved = program if asset is None else replace(program, module=asset.module)
+
+    def run_on(backend: str, machine: Machine | None = None) -> Run:
+        return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
+
+    def run_changed(module: IRModule, backend: str) -> dict[str, Any]:
+        """The outputs of a changed module of the program."""
+        states = dict(expectation.states)
+        return run(replace(program, module=module), expectation.given, entrypoint, states, backend)
+
+    result = expectation.verification(
+        {backend: run_on(backend) for backend in backends},
+        tolerance,
+        lambda machine: run_on("evaluator", machine(saved.module)),
+    )
+    if any(error.overflows for error in result.errors):
+        given = prepared(program, expectation.given, entrypoint, expectation.states)
+        result = replace(result, overflow=first_overflow(program.module, *given, entrypoint))
+
+    def search() -> Any:
+        return known(program.history).departure_search(
+            program.module, entrypoint, expectation, program.new_state(entrypoint), tolerance
+        )
+
+    if any(error.half_loss for error in result.errors):
+        with suppress(LookupError):  # without the model's graph, nobody knows where half precision loses
+            result = replace(result, half_loss=search().half_loss())
+    if by == "output":
+        return result
+    found = search()
+    modules, departure = found.module_errors(), None
+    if not result.passed and result.overflow is None:
+        departure = found.departure() or found.runtime_departure(run_changed)
+    return replace(result, modules=modules, departure=departure)
+
+
+def verify_compressed(
+    program: AIProgram, model: Callable[..., Any], inputs: Any, entrypoint: str, asset: Asset | None
+) -> Verification:
+    """`AIProgram.verify_compressed`."""
+    from patcomp.evaluate import Expectation, verify_compressed
+
+    expectation = Expectation.of(
+        model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, 0)
+    )
+    saved = program if asset is None else replace(program, module=asset.module)
+
+    def run_on(backend: str, machine: Machine | None = None) -> Run:
+        return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
+
+    backends = ("runtime",) if has_toolchain() and has_device(program.module) else ("evaluator",)
+    return verify_compressed(
+        program.module,
+        expectation,
+        prepared(program, expectation.given, entrypoint, expectation.states),
+        entrypoint,
+        {backend: run_on(backend) for backend in backends},
+        lambda machine: run_on("evaluator", machine(saved.module)),
+    )
