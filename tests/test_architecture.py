@@ -240,7 +240,8 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 
 def test_private_attributes_of_others_are_behind_walls() -> None:
     """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in
-    `emit/asset.py` and `emit/toolchain/writing.py`, those of transformers in `checkpoints/loading.py`, those of diffusers in `bundles/loading.py`."""
+    `emit/asset.py` and `emit/toolchain/writing.py`, those of transformers in `checkpoints/loading.py`, those of
+    diffusers in `bundles/loading.py`."""
     operators = {name.split(".")[1] for name in aten.known_names()}
     walls = {
         "patcomp/pytorch.py": None,

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from patcomp.compression import (
     BUDGET_SCHEMES,
@@ -31,16 +31,19 @@ if TYPE_CHECKING:
     from patcomp.compression.request import Given
     from patcomp.compression.scheme import Scheme, Stored
     from patcomp.compression.weights import Weight
+    from patcomp.program.data import ProgramData
     from patcomp.program.examples import Examples
-    from patcomp.program.program import AIProgram
     from patcomp.targets import Target
 
 STAGE = "compress"
 _SPOILED = "rounding by the examples makes an output worse; all weights are rounded to the nearest instead ({})"
 
+_Program = TypeVar("_Program", bound="ProgramData")
+"""A program, whose class the compressed one has, too."""
+
 
 def compress_program(
-    program: AIProgram,
+    program: _Program,
     config: Given,
     budget: str | int | None,
     bits_per_weight: float | None,
@@ -48,7 +51,7 @@ def compress_program(
     entrypoint: str,
     calibrate: bool,
     measure: Measure | None,
-) -> AIProgram:
+) -> _Program:
     """`AIProgram.compress`."""
     request = CompressionRequest.of(config, target_of(program))
     given = [each for each in (budget, request.budget, bits_per_weight, request.bits) if each is not None]
@@ -60,16 +63,16 @@ def compress_program(
     return Plan.of(program, request.config, budget, bits, inputs, entrypoint, calibrate, measure).applied()
 
 
-def target_of(program: AIProgram) -> Target | None:
+def target_of(program: ProgramData) -> Target | None:
     """The target that a program was converted for, if a converter made it."""
     return None if program.history is None else program.history.options.target
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Generic[_Program]):
     """The scheme of each weight of a program, and what example inputs say about its rounding."""
 
-    program: AIProgram
+    program: _Program
     config: CompressionConfig
     scheme_of: Callable[[Weight], Scheme | None]
     examples: Examples | None
@@ -87,7 +90,7 @@ class Plan:
     @classmethod
     def of(
         cls,
-        program: AIProgram,
+        program: _Program,
         config: CompressionConfig,
         budget: str | int | None = None,
         bits_per_weight: float | None = None,
@@ -96,7 +99,7 @@ class Plan:
         calibrate: bool = True,
         measure: Measure | None = None,
         target: Target | None = None,
-    ) -> Plan:
+    ) -> Plan[_Program]:
         """A plan from what `AIProgram.compress` takes.
 
         Args:
@@ -146,7 +149,7 @@ class Plan:
 
         return compress_module(self.program.module, self.config, chosen, self.rounded)[0]
 
-    def applied(self) -> AIProgram:
+    def applied(self) -> _Program:
         """The program with smaller weights.
 
         Raises:
@@ -196,7 +199,7 @@ def _check_stored(target: Target, weights: Sequence[Weight], scheme_of: Callable
         )
 
 
-def with_alternatives(program: AIProgram, alternatives: Sequence[Alternative]) -> AIProgram:
+def with_alternatives(program: _Program, alternatives: Sequence[Alternative]) -> _Program:
     """A compressed program whose report has other ways to compress it, too."""
     assert program.compression is not None
     return replace(program, _compression=replace(program.compression, alternatives=alternatives))

@@ -20,10 +20,10 @@ from patcomp.evaluate.machine import evaluate_graph, operands_of
 from patcomp.evaluate.resumed import Resumed
 from patcomp.ir.module import IRModule
 from patcomp.program.calibration import Calibration, calibrated
-from patcomp.program.running import prepared
+from patcomp.program.running import call, prepared
 
 if TYPE_CHECKING:
-    from patcomp.program.program import AIProgram
+    from patcomp.program.data import ProgramData
 
 _MOST_ALONE = 4
 """The most examples on which each weight alone is measured."""
@@ -37,19 +37,19 @@ _MOST_WORK = 2**36
 class Examples:
     """Example inputs of an entry point, and the program's outputs for each."""
 
-    program: AIProgram
+    program: ProgramData
     entrypoint: str
     values: Sequence[Mapping[str, Any]]
     outputs: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, program: AIProgram, inputs: Any, entrypoint: str) -> Examples:
+    def of(cls, program: ProgramData, inputs: Any, entrypoint: str) -> Examples:
         """Examples from one or a list of them, as `AIProgram.compress` takes them."""
         is_list = isinstance(inputs, list) and all(isinstance(each, tuple | dict) for each in inputs)
         several = inputs if is_list else [inputs]
         signature = program.signature(entrypoint)
         values = [named_arguments(signature, *call_arguments(each)) for each in several]
-        return cls(program, entrypoint, values, [program.run(each, entrypoint=entrypoint) for each in values])
+        return cls(program, entrypoint, values, [_outputs(program, each, entrypoint) for each in values])
 
     def rounded(self, scheme_of: Callable[[Weight], Scheme | None]) -> Calibration:
         """The weights, rounded by what the examples show."""
@@ -76,11 +76,17 @@ class Examples:
         examples, the worst."""
         worst: dict[str, float] = {}
         for values, outputs in zip(self.values, self.outputs, strict=True):
-            made = replace(self.program, module=module).run(values, entrypoint=self.entrypoint)
+            made = _outputs(replace(self.program, module=module), values, self.entrypoint)
             for name, exact in outputs.items():
                 found = psnr_of(to_tensor(exact), to_tensor(made[name]))
                 worst[name] = min(found, worst.get(name, found))
         return worst
+
+
+def _outputs(program: ProgramData, values: Mapping[str, Any], entrypoint: str) -> Mapping[str, Any]:
+    """The outputs of a program on the evaluator."""
+    result: Mapping[str, Any] = call(program, (values,), {}, entrypoint, None, "evaluator", None)
+    return result
 
 
 class Alone:

@@ -7,10 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from patcomp.program.program import AIProgram
+    from patcomp.program.data import ProgramData
 
 
-def html_summary(program: AIProgram) -> str:
+def html_summary(program: ProgramData) -> str:
     """A short piece of HTML, without scripts."""
     reports = program.reports
     counts: list[tuple[Any, ...]] = [("import", reports[0].ops_before, "")] if reports else []

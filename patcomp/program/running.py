@@ -24,11 +24,11 @@ from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
     from patcomp.evaluate import Machine, Overflow
-    from patcomp.program.program import AIProgram
+    from patcomp.program.data import ProgramData
 
 
 def call(
-    program: AIProgram,
+    program: ProgramData,
     arguments: Sequence[Any],
     keywords: dict[str, Any],
     entrypoint: str,
@@ -59,7 +59,7 @@ def call(
 
 
 def run(
-    program: AIProgram,
+    program: ProgramData,
     values: Mapping[str, Any],
     entrypoint: str,
     state: dict[str, Any] | None,
@@ -103,7 +103,7 @@ def run(
 
 
 def prepared(
-    program: AIProgram, values: Mapping[str, Any], entrypoint: str, state: Mapping[str, Any], seed: int = 0
+    program: ProgramData, values: Mapping[str, Any], entrypoint: str, state: Mapping[str, Any], seed: int = 0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs and the states of an entry point, of the types that it takes; states are copies.
 
@@ -137,7 +137,7 @@ def prepared(
     return inputs, contents
 
 
-def drawn(program: AIProgram, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:
+def drawn(program: ProgramData, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:
     """The inputs of an entry point that are random numbers and are not given.
 
     Args:
@@ -151,7 +151,7 @@ def drawn(program: AIProgram, values: Mapping[str, Any], entrypoint: str, seed: 
     return drawn(signature, {**program.new_state(entrypoint), **values}, dims, seed)
 
 
-def overflows(program: AIProgram, inputs: Any, entrypoint: str, *, half: bool) -> Sequence[Overflow]:
+def overflows(program: ProgramData, inputs: Any, entrypoint: str, *, half: bool) -> Sequence[Overflow]:
     """Where a run computes a value that float16 cannot hold from values that it can.
 
     Args:
@@ -166,7 +166,7 @@ def overflows(program: AIProgram, inputs: Any, entrypoint: str, *, half: bool) -
     return machine.overflows
 
 
-def needs_float32(program: AIProgram, given: Any, entrypoint: str) -> tuple[str, ...]:
+def needs_float32(program: ProgramData, given: Any, entrypoint: str) -> tuple[str, ...]:
     """`AIProgram.needs_float32`."""
     from patcomp.evaluate import call_arguments, named_arguments, needs_float32
 
@@ -204,7 +204,7 @@ def _check_elements(module: IRModule, values: Mapping[str, Any], types: Mapping[
             )
 
 
-def _check_limits(program: AIProgram, values: Mapping[str, Any], entrypoint: str) -> None:
+def _check_limits(program: ProgramData, values: Mapping[str, Any], entrypoint: str) -> None:
     """Warn of inputs and states so large that results computed from them may not fit 32 bits."""
     for name, limit in program.limits.get(entrypoint, {}).items():
         if name in values and bool(((values[name] > limit) | (values[name] < -limit)).any()):

@@ -13,11 +13,11 @@ from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.xdsl import Attribute
 
 if TYPE_CHECKING:
-    from patcomp.program.program import AIProgram
+    from patcomp.program.data import ProgramData
 
 
 def static_variants(
-    program: AIProgram, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
+    program: ProgramData, entrypoint: str, shapes_config: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> tuple[dict[str, dict[Place, int]], dict[str, Dims]]:
     """The sizes of each variant of `AIProgram.set_static_shape_config` by its name, and the dimensions of all entry
     points with these variants.

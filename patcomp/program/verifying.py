@@ -16,11 +16,11 @@ from patcomp.program.running import drawn, has_device, prepared, run
 if TYPE_CHECKING:
     from patcomp.evaluate import Machine, Verification
     from patcomp.evaluate.expectation import Run
-    from patcomp.program.program import AIProgram
+    from patcomp.program.data import ProgramData
 
 
 def verify(
-    program: AIProgram,
+    program: ProgramData,
     model: Callable[..., Any],
     inputs: Any,
     entrypoint: str,
@@ -87,7 +87,7 @@ def verify(
 
 
 def verify_compressed(
-    program: AIProgram, model: Callable[..., Any], inputs: Any, entrypoint: str, asset: Asset | None
+    program: ProgramData, model: Callable[..., Any], inputs: Any, entrypoint: str, asset: Asset | None
 ) -> Verification:
     """`AIProgram.verify_compressed`."""
     from patcomp.evaluate import Expectation, verify_compressed

@@ -48,7 +48,7 @@ def plan_for(
     vocabulary: int,
     calibration: Text | None = None,
     target: Target | None = None,
-) -> Plan:
+) -> Plan[AIProgram]:
     """How `compressed` compresses a program; the target is by default that of its conversion."""
     return plan_of(program, _with_head(program, request, vocabulary), calibration, target)
 
