@@ -9,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from patcomp.ir.anonymous import anonymous
 from patcomp_models.bundle_folders.contract import VERSION
 from patcomp_models.bundle_folders.unfinished import request_of, unfinished
 from patcomp_models.bundles.kind import Component, Conversion, Kind
+from patcomp_models.bundles.loading import allowed_now
 from patcomp_models.checkpoints.exporting import sizes_kept_by_the_caller
 from patcomp_models.checkpoints.json_files import compilation
 from patcomp_models.checkpoints.untrusted import reading
@@ -65,7 +66,7 @@ class KindOfComponents(Kind):
         with reading(self.folder):
             components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
-                 "name": chosen.name, "writer": chosen.writer,
+                 "name": chosen.name, "writer": chosen.writer, "allowed": astuple(allowed_now()),
                  "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
         # a later run does not know an object again
         is_plain = self.is_known_again and (chosen.target is None or isinstance(chosen.target, str))

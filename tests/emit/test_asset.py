@@ -18,6 +18,7 @@ from patcomp import AIProgram, TorchConverter
 from patcomp.emit import asset
 from patcomp.emit.asset import Asset, AssetError, save_asset
 from patcomp.emit.native import NativeError, ProcessDied
+from patcomp.emit.toolchain import writing
 from patcomp.emit.toolchain.writing import parse_with_toolchain
 from patcomp.errors import MissingToolchainError, VerifyError
 from patcomp.ir import IRModule, Value, coreai, tensor
@@ -130,8 +131,8 @@ def test_weights_in_nested_regions_are_attached(native):
 
 def test_weights_do_not_go_through_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     texts = []
-    parse = asset._parse
-    monkeypatch.setattr(asset, "_parse", lambda tools, text: (texts.append(text), parse(tools, text))[1])
+    parse = writing.parsed
+    monkeypatch.setattr(writing, "parsed", lambda tools, text: (texts.append(text), parse(tools, text))[1])
     saved = save_asset(adds(np.random.default_rng(0).random((1024, 1024), np.float32)), tmp_path / "m.aimodel")
     assert size_of(saved.path) > 4 * 1024 * 1024
     assert len(texts) == 1

@@ -144,6 +144,7 @@ def read_checkpoint(folder: Path) -> None:
     """As far as the model and the tokenizer of a language model, and a text that is split."""
     from patcomp_models.bundles.folder_to_bundle import kind_of
     from patcomp_models.checkpoints.loading import STRICT
+    from patcomp_models.checkpoints.tokenizers import save
     from patcomp_models.language.asked import prompt_of
     from patcomp_models.language.sources import model_of, source_of
     from patcomp_models.language.writing import card, chosen_tokenizer
@@ -154,7 +155,7 @@ def read_checkpoint(folder: Path) -> None:
     prompt_of("a town is no aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", words, None)
     card(source.folder)
     model_of(source, "float32", STRICT, trust_remote_code=False)
-    words.save_pretrained(folder.parent / "made")
+    save(words, folder.parent / "made")
 
 
 def read_gguf(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from patcomp.frontend_torch.exporting.kept import copied
-from patcomp.frontend_torch.exporting.packed import FULL
+from patcomp.frontend_torch.exporting.packed import FULL, WITHIN
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.closeness import is_close
 from patcomp.pytorch import pytree
@@ -19,24 +19,30 @@ from patcomp.pytorch import pytree
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
 
 
-def check_packing(program: ExportedProgram, call: _Call, lines: str) -> None:
-    """Check that the packed sequences of the example are full, as a program takes for granted.
+def check_packing(program: ExportedProgram, call: _Call, full: str, limited: str) -> None:
+    """Check that the packed sequences of the example have the lengths that a program takes for granted.
 
     Args:
-        lines: where the model packs them.
+        full: where the model packs those that must be full.
+        limited: where it packs those of any length.
 
     Raises:
-        RefusedError: they are not.
+        RefusedError: they have not.
     """
     try:
-        _run(program.module(), call, program.buffers())
+        run(program.module(), call, program.buffers())
     except RuntimeError as error:
-        if FULL not in str(error):
-            raise
-        raise RefusedError(
-            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so the program "
-            "would depend on them"
-        ) from error
+        if FULL in str(error):
+            raise RefusedError(
+                f"the model packs sequences at {full}, and the lengths of the example are not all full, so the program "
+                "would depend on them"
+            ) from error
+        if WITHIN in str(error):
+            raise RefusedError(
+                f"the model packs sequences at {limited}, and the lengths of the example are not those that PyTorch "
+                f"packs: {WITHIN}"
+            ) from error
+        raise
 
 
 def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
@@ -45,9 +51,9 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
     Raises:
         RefusedError: it does not.
     """
-    expected = _run(model, call, model.buffers())
+    expected = run(model, call, model.buffers())
     try:
-        results = _run(program.module(), call, program.buffers())
+        results = run(program.module(), call, program.buffers())
     except (RuntimeError, AssertionError) as error:
         raise RefusedError(
             f"torch.export.draft_export gives a program that does not run the example: {error}"
@@ -60,13 +66,13 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
 def failure_of(model: nn.Module, call: _Call) -> Exception | None:
     """What the model itself raises for the example in eager PyTorch; None if it runs."""
     try:
-        _run(model, call, model.buffers())
+        run(model, call, model.buffers())
     except Exception as error:  # the model's own code may raise anything
         return error
     return None
 
 
-def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -> Any:
+def run(function: Callable[..., Any], call: _Call, buffers: Iterable[Tensor]) -> Any:
     """The results for copies of the example, with the random numbers of now; the buffers are put back."""
     args, kwargs, _ = call
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _restored(buffers):
@@ -74,7 +80,7 @@ def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -
 
 
 @contextmanager
-def _restored(buffers: Iterator[Tensor]) -> Iterator[None]:
+def _restored(buffers: Iterable[Tensor]) -> Iterator[None]:
     before = [(buffer, buffer.detach().clone()) for buffer in buffers]
     try:
         yield

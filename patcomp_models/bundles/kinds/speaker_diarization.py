@@ -13,6 +13,7 @@ from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_of, content_of, extractor_of
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class SpeakerDiarization(KindOfComponents):
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        extractor_of(self.folder).save_pretrained(bundle / _PROCESSOR)
+        save(extractor_of(self.folder), bundle / _PROCESSOR)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

@@ -14,6 +14,7 @@ from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import content_of, tokenizer_of
 from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.checkpoints.untrusted import copied
 from patcomp_models.errors import BundleError
 
@@ -70,7 +71,7 @@ class Bark(Form):
 
     def write_files(self, bundle: Path) -> None:
         """The tokenizer, and the settings of the loops."""
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
         copied(self.folder / _GENERATION, bundle / _GENERATION)
 
     @staticmethod

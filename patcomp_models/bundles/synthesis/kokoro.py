@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from patcomp.errors import Problem, reason_of
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp_models.bundles.kind import Component
+from patcomp_models.bundles.loading import allowed_now
 from patcomp_models.bundles.synthesis.form import Form, functions_of, number_problems
+from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
@@ -122,6 +124,8 @@ class Kokoro(Form):
             saved = torch.load(self._weights, map_location="cpu", weights_only=True)
         except Exception as error:  # files can make the package raise anything
             raise BundleError(f"kokoro cannot load {str(self.folder)!r}: {reason_of(error)}") from error
+        if allowed_now() != STRICT:
+            raise BundleError("Kokoro needs all its weights; leave allow_missing and allow_unexpected out")
         lacking = [
             f"{part}.{name}" for part, module in model.named_children() for name in module.state_dict()
             if not _has(saved.get(part, {}), name)

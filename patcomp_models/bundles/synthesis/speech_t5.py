@@ -13,6 +13,7 @@ from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, pr
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_of, content_of, tokenizer_of
 from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class SpeechT5(Form):
         }
 
     def write_files(self, bundle: Path) -> None:
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

@@ -13,6 +13,7 @@ from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
 from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.checkpoints.tokenizers import save
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
@@ -40,7 +41,7 @@ class Vits(Form):
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

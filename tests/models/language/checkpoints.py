@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from patcomp.torchvision import declare_operators
+from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.choices import CloseChoices
 
 declare_operators()
@@ -57,6 +59,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mistral": {"head_dim": 8, "sliding_window": 8},
     "mixtral": _EXPERTS,
     "phi3": {"partial_rotary_factor": 0.5},
+    "phimoe": _EXPERTS,
     "gemma2": {"head_dim": 8, **_SLIDING, "query_pre_attn_scalar": 8},
     "gemma3_text": {
         "head_dim": 8,
@@ -217,13 +220,19 @@ def checkpoint(kind: str) -> nn.Module:
 
 
 def generated(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
-    """The tokens of the model's own greedy generation."""
+    """The tokens of the model's own greedy generation, which ends with a token that ends a text."""
     ids = torch.tensor([prompt])
     made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, eos_token_id=None,
-        pad_token_id=0,
-    )  # fmt: skip
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
+    )
     return [int(token) for token in made[0, len(prompt) :]]
+
+
+def with_stops(bundle: Bundle, folder: Path, *stops: int) -> Bundle:
+    """A copy of a bundle in which these tokens end a text."""
+    shutil.copytree(bundle.path, folder)
+    edited(lambda metadata: metadata["language"].update(stop_token_ids=[*stops]))(folder)
+    return Bundle(folder)
 
 
 def assert_best(model: Any, prompt: list[int], made: list[int], exact: Any = None) -> None:
