@@ -71,8 +71,10 @@ def _other_contents(folder: Path) -> str:
 
 
 def _adapter_of(folder: Path) -> str:
-    """What is wrong with a folder that has an adapter, and what to do; with peft, transformers would load the model that
-    `base_model_name_or_path` names."""
+    """What is wrong with a folder that has an adapter, and what to do.
+
+    If peft is installed, transformers would load the model that `base_model_name_or_path` names.
+    """
     base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
     return (
         f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
