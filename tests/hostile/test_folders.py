@@ -299,6 +299,7 @@ def test_names_that_nothing_opens(givens: list[Given], monkeypatch: pytest.Monke
         changed(
             "tokenizer_config.json", name_or_path=str(other), special_tokens_map_file=secret, vocab_file="/none",
             tokenizer_file=str(folder / "tokenizer.json"),
+            chat_template="{% for a in range(10**9) %}{{ a * 10**9 }}{% endfor %}",  # nothing renders it
         )(folder)  # fmt: skip
         monkeypatch.chdir(folder.parent)  # where `backbone` is a folder
         _opened.clear()
