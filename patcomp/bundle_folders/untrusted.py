@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from patcomp.bundle_folders.config_numbers import check_numbers
+from patcomp.bundle_folders.config_paths import check_paths, roots_of
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.errors import PatcompError, reason_of, shortened
 
@@ -42,7 +43,7 @@ def check_folder(folder: Path, error: type[BundleError] = BundleError) -> None:
     """
     for path in _files_below(folder, error, deepest=_LEVELS) if folder.is_dir() else ():
         if path.suffix == ".json" and len(path.relative_to(folder).parts) <= 2:
-            _check_names(path, error)
+            _check_names(folder, path, error)
 
 
 def copied(source: Path, place: Path) -> None:
@@ -77,7 +78,7 @@ _PIECE = 1 << 24
 
 def _files_below(folder: Path, error: type[BundleError], deepest: int | None = None) -> Iterator[Path]:
     """The files of a folder and of the folders in it, but for hidden folders, in the order of their names."""
-    roots, waiting = _roots(folder), [(folder, 1)]
+    roots, waiting = roots_of(folder), [(folder, 1)]
     while waiting:
         here, level = waiting.pop()
         with os.scandir(here) as found:
@@ -101,13 +102,6 @@ def _files_below(folder: Path, error: type[BundleError], deepest: int | None = N
                 continue
             check_file(path, error)
             yield path
-
-
-def _roots(folder: Path) -> list[Path]:
-    """The folders that the links of a folder may lead to: itself, and the files of a snapshot in the hub's cache."""
-    place = Path(os.path.realpath(folder))
-    snapshots = [each for each in (place, *place.parents) if each.parent.name == "snapshots"]
-    return [place, *(each.parents[1] / "blobs" for each in snapshots[-1:])]
 
 
 def check_file(file: Path, error: type[BundleError] = BundleError) -> None:
@@ -242,8 +236,14 @@ def _stays_inside(name: str) -> bool:
     return is_plain and path.parts != () and not path.is_absolute() and ".." not in path.parts
 
 
-def _check_names(file: Path, error: type[BundleError]) -> None:
-    """Check what a JSON file says that a library reads as a path, as the place of code, or as a number of things."""
+def _check_names(root: Path, file: Path, error: type[BundleError]) -> None:
+    """Check what a JSON file says that a library reads as a path, as the place of code, or as a number of things.
+
+    Args:
+        root: the folder that was given, which has the file.
+        file: of the folder.
+        error: what is raised.
+    """
     folder, name = file.parent, file.name
     try:
         found = value_in(file)
@@ -251,6 +251,8 @@ def _check_names(file: Path, error: type[BundleError]) -> None:
         return  # the libraries have the same parser; who needs the file says what is wrong with it
     if not isinstance(found, dict):
         return
+    if name.endswith("config.json"):
+        check_paths(root, file, found, error)
     if ".index." in name:
         places = found.get("weight_map")
         for each in {*places.values()} if isinstance(places, dict) and _are_texts(places.values()) else ():

@@ -9,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from patcomp.bundle_folders.json_files import compilation
 from patcomp.bundle_folders.unfinished import request_of, unfinished
 from patcomp.bundle_folders.untrusted import reading
 from patcomp.bundles.kind import Component, Conversion, Kind
+from patcomp.bundles.loading import allowed_now
 from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Asset, Writer
 from patcomp.errors import ConversionWarning, PatcompError, reason_of
@@ -65,7 +66,7 @@ class KindOfComponents(Kind):
         with reading(self.folder):
             components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
-                 "name": chosen.name, "writer": chosen.writer,
+                 "name": chosen.name, "writer": chosen.writer, "allowed": astuple(allowed_now()),
                  "fields": [getattr(self, each.name) for each in fields(self)]}  # fmt: skip
         # a later run does not know an object again
         is_plain = self.is_known_again and (chosen.target is None or isinstance(chosen.target, str))

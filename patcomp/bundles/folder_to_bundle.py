@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.untrusted import check_folder, object_in, reading
 from patcomp.bundles.kind import Conversion, Kind, check_choices, kinds
+from patcomp.bundles.loading import allowing
+from patcomp.bundles.option_types import fits_type, shown_type
 from patcomp.emit.asset import Writer
+from patcomp.language.agreement import Allowed
 from patcomp.language.gguf.folder import is_gguf
 from patcomp.language.sources import Step
 from patcomp.targets import Target
@@ -48,7 +51,8 @@ def convert_bundle(
         writer: what writes the assets, `"python"` or `"coreai"`; by default as for `AIProgram.save_asset`.
         options: of the kind, such as `image_size`. Those of the kinds `llm` and `vlm` are the arguments of
             `patcomp.language.convert_language_model` and `convert_vision_language_model`; the argument `verify` of the
-            former is called `drafted` here, and `check` is a prompt.
+            former is called `drafted` here, and `check` is a prompt. All kinds take `allow_missing` and
+            `allow_unexpected`, names of weights or patterns, as `convert_language_model` does.
 
     If the process is killed, the same call goes on behind the components that are finished. Nothing is at `out` until
     the bundle is complete, and nothing is left after an error.
@@ -64,9 +68,18 @@ def convert_bundle(
     place = Path(out)
     check_choices(place, dtype, name)
     form = kind_of(Path(folder), kind)
+    allowed = {each: options.pop(each) for each in _ALLOWING if each in options and each not in form.options()}
+    for each, given in allowed.items():
+        if not fits_type(given, str | Sequence[str]):
+            raise BundleError(f"{each} is {given!r}, and must be {shown_type(str | Sequence[str])}")
     made = form.of(Path(folder), dtype or form.default_dtype, options)
-    made.convert(Conversion(place, target, compress, verify, name, progress, writer))
+    with allowing(Allowed.of(*(allowed.get(each, ()) for each in _ALLOWING))):
+        made.convert(Conversion(place, target, compress, verify, name, progress, writer))
     return place
+
+
+_ALLOWING = ("allow_missing", "allow_unexpected")
+"""What every kind of bundle takes. Those of language models have these options themselves."""
 
 
 def kind_of(folder: Path, name: str | None = None) -> type[Kind]:

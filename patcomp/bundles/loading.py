@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,28 @@ from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.room import check_room
 from patcomp.bundle_folders.untrusted import named_class, object_in
 from patcomp.errors import reason_of
-from patcomp.language.agreement import check_names, left_over
+from patcomp.language.agreement import STRICT, Allowed, check_names, left_over
 from patcomp.language.folders import check_weight_files
 from patcomp.language.loading import loaded
 from patcomp.language.weight_sets import check_sets
+
+_ALLOWED: ContextVar[Allowed] = ContextVar("allowed", default=STRICT)
+"""How the weights of the components may differ from those of their models, as the user of a conversion says."""
+
+
+@contextmanager
+def allowing(allowed: Allowed) -> Iterator[None]:
+    """While a folder is converted, the weights of its components may differ from those of their models."""
+    before = _ALLOWED.set(allowed)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(before)
+
+
+def allowed_now() -> Allowed:
+    """How the weights of components may differ from those of their models."""
+    return _ALLOWED.get()
 
 
 def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "", **options: Any) -> Any:
@@ -40,12 +59,13 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         check_weight_files(folder, object_in(folder / "config.json"))
         with _quiet():
             return loaded(
-                name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=None, part=part, **options
+                name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=allowed_now(), part=part, **options
             )
     check_room(folder, lambda: kind.from_config(kind.load_config(folder, local_files_only=True)))
     check_sets(folder)
     kept = list(getattr(kind, "_keep_in_fp32_modules", None) or [])
-    with _quiet(), _without_kept(kind) if kept else nullcontext():
+    with _quiet(), _without_kept(kind) if kept else nullcontext(), torch.random.fork_rng():
+        torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
         try:
             made, report = kind.from_pretrained(
                 folder, output_loading_info=True, local_files_only=True,
@@ -53,7 +73,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
             )  # fmt: skip
         except Exception as error:  # the files and the code of a model can make it raise anything
             raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
-    check_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, None)
+    check_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, allowed_now())
     for path, parameter in made.named_parameters() if kept else ():
         if not set(path.split(".")) & set(kept):
             parameter.data = parameter.data.to(getattr(torch, dtype))

@@ -163,11 +163,14 @@ def generate(
         list[Path] | None,
         typer.Option(help="An image for a bundle of convert-vlm, read by Pillow; may be given several times."),
     ] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate.")] = 16,
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate at most.")] = 16,
     draft: Annotated[
         Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")
     ] = None,
     own_draft: Annotated[bool, typer.Option("--own-draft", help="Draft with the bundle's function draft.")] = False,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
+    ] = False,
 ) -> None:
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
     from patcomp.bundle_folders.json_files import metadata_in
@@ -178,7 +181,7 @@ def generate(
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     found = Bundle(bundle)
-    made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft)
+    made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft, ignore_eos=ignore_eos)
     tell(found.decoded(made.tokens))
     if own_draft or draft is not None:
         say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")

@@ -78,7 +78,7 @@ def check_names(
     missing: Iterable[str],
     unexpected: Iterable[str],
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
-    allowed: Allowed | None,
+    allowed: Allowed,
 ) -> None:
     """Check that a checkpoint has the weights of its model; warn about differences that the user allows.
 
@@ -88,15 +88,15 @@ def check_names(
         missing: the names of weights that only the model has.
         unexpected: the names of weights that only the checkpoint has.
         shapes: the shapes in the checkpoint and in the model, of weights where the two differ.
-        allowed: what the user allows; None if there is no way to say it.
+        allowed: what the user allows.
 
     Raises:
         LanguageModelError: there are weights that the user does not allow.
     """
     # the counter of a batch norm is not in old checkpoints, and nothing in eval mode reads it
     lacked = {*(name for name in missing if not name.endswith("num_batches_tracked")), *shapes}
-    drawn = {name for name in lacked if allowed is not None and _fits(name, allowed.missing)}
-    left = {name for name in unexpected if allowed is not None and _fits(name, allowed.unexpected)}
+    drawn = {name for name in lacked if _fits(name, allowed.missing)}
+    left = {name for name in unexpected if _fits(name, allowed.unexpected)}
     if wrong := _differences(lacked - drawn, {*unexpected} - left, shapes):
         ways = {
             "missing": "complete the checkpoint, or pass allow_missing= (--allow-missing NAME) for weights that may be "
@@ -106,8 +106,7 @@ def check_names(
         }
         advice = "; ".join(ways[kind] for kind in dict.fromkeys(kind for kind, _ in wrong))
         raise LanguageModelError(
-            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(wrong.values())}; "
-            f"{advice if allowed is not None else 'complete the checkpoint, or correct its config.json'}"
+            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(wrong.values())}; {advice}"
         )
     for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
         if names:

@@ -16,7 +16,18 @@ from patcomp.bundle_folders.tokenizers import tokenizing
 from patcomp.bundle_folders.untrusted import check_file
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
-from patcomp.language.contract import DRAFT, EMBEDDING, FIRST_LENGTH, HIDDEN, MAIN, PER_LAYER, TOKENS, TOWER, VISION
+from patcomp.language.contract import (
+    DRAFT,
+    EMBEDDING,
+    FIRST_LENGTH,
+    HIDDEN,
+    MAIN,
+    PER_LAYER,
+    STOPS,
+    TOKENS,
+    TOWER,
+    VISION,
+)
 from patcomp.language.errors import LanguageModelError
 from patcomp.language.generation import (
     Draft,
@@ -71,13 +82,17 @@ class Bundle:
         *,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
+        ignore_eos: bool = False,
     ) -> list[int]:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
+
+        A token that ends a text (`language.stop_token_ids` of `metadata.json`) is the last, as in `model.generate` of
+        transformers.
 
         Args:
             prompt: token ids; or a text, which the bundle's tokenizer splits. With images, it has the image token once
                 at the place of each.
-            max_new_tokens: how many tokens to generate.
+            max_new_tokens: how many tokens to generate at most.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
                 of the shape (1, 3, size, size); or a list of several.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
@@ -85,6 +100,7 @@ class Bundle:
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
                 order.
             drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
+            ignore_eos: whether to go on behind a token that ends a text.
 
         Raises:
             LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or the draft
@@ -92,7 +108,9 @@ class Bundle:
                 for it.
             MissingToolchainError: coreai-core is not installed.
         """
-        return self.generation(prompt, max_new_tokens, image, draft=draft, drafted=drafted).tokens
+        return self.generation(
+            prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos
+        ).tokens
 
     def generation(
         self,
@@ -102,6 +120,7 @@ class Bundle:
         *,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
+        ignore_eos: bool = False,
     ) -> Generation:
         """As `generate`, with the number of calls of the model.
 
@@ -115,7 +134,7 @@ class Bundle:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
         text = placed(prompt, vision) if isinstance(prompt, str) else ""
         tokens = self._split(text) if isinstance(prompt, str) else list(prompt)
-        limit = self._limit
+        limit, stops = self._limit, () if ignore_eos else self._stops
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
@@ -128,7 +147,7 @@ class Bundle:
             )
         if vision:
             pixels = [pixels_of(each, vision) for each in images]
-            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted)
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := sizes_of(asset.function_names):
@@ -138,13 +157,13 @@ class Bundle:
                     )
                 runnable = opened.enter_context(unconstrained(asset))
                 empty, calls = _empty_cache(runnable, sizes), itertools.count()
-                made = generate_static(_counted(runnable, calls), sizes, empty, tokens, max_new_tokens)
+                made = generate_static(_counted(runnable, calls), sizes, empty, tokens, max_new_tokens, stops)
                 return Generation(made, next(calls))
             session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
             if draft is None or max_new_tokens < 1:
-                return greedy(session, tokens, max_new_tokens)
+                return greedy(session, tokens, max_new_tokens, stops)
             foresees = self._draft(draft, asset, opened, session)
-            return speculative(session, foresees, tokens, max_new_tokens, drafted)
+            return speculative(session, foresees, tokens, max_new_tokens, drafted, stops)
 
     def _generation_with_vision(
         self,
@@ -153,6 +172,7 @@ class Bundle:
         pixels: Sequence[np.ndarray],
         draft: Bundle | str | Path | Draft | Literal[True] | None,
         drafted: int | None,
+        stops: Sequence[int],
     ) -> Generation:
         """Generate with three assets; the whole prompt is one call, as it is with Apple's engine.
 
@@ -171,21 +191,33 @@ class Bundle:
             empty = _empty_states(assets[MAIN].described())
             session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
             if draft is None or new < 1:
-                return greedy(session, tokens, new)
+                return greedy(session, tokens, new, stops)
             if draft is True and DRAFT in assets[MAIN].function_names:
                 hidden = HiddenStates()
                 session.call, own = hidden.of_model(call), hidden.to_head(call)
                 empty = _empty_states(assets[MAIN].described(DRAFT))
                 head = Session(own, {DRAFT: None}, empty, self._limit, piece=len(tokens))
-                return speculative(session, Drafting(head, skipped=1), tokens, new, drafted)
+                return speculative(session, Drafting(head, skipped=1), tokens, new, drafted, stops)
             foresees = self._draft(draft, assets[MAIN], opened, session)
             if isinstance(foresees, Drafting):
                 foresees = without(image_token, foresees)
-            return speculative(session, foresees, tokens, new, drafted)
+            return speculative(session, foresees, tokens, new, drafted, stops)
 
     @property
     def _limit(self) -> int:
         return int(self.metadata["language"]["max_context_length"])
+
+    @property
+    def _stops(self) -> list[int]:
+        """The tokens that end a text.
+
+        Raises:
+            LanguageModelError: `metadata.json` has something else.
+        """
+        found = self.metadata["language"].get(STOPS, [])
+        if not isinstance(found, list) or not all(type(each) is int for each in found):
+            raise LanguageModelError(f"language.{STOPS} of {str(self.path)!r} is {found!r}, and must be token ids")
+        return found
 
     def _session(self, asset: Asset, functions: Sequence[str]) -> Session:
         """A session at the start with some of the functions of the asset."""

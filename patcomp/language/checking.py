@@ -40,6 +40,8 @@ logit."""
 _TOKENS = 8
 """How many tokens are compared, if the user gives no prompt and no function needs more; behind the windows, chunks and
 switches of an architecture that is not tested."""
+_MOST_SPANNED = 1024
+"""The most tokens for which these are passed: every token has a row of logits, and attention grows with the square."""
 
 
 class Comparison:
@@ -166,11 +168,36 @@ def comparisons_of(
 
 
 def _spanned(model: Any) -> int:
-    """How many tokens pass all windows, chunks and switches of an architecture that is not tested."""
+    """How many tokens pass the windows, chunks and switches of an architecture that is not tested, but for the long
+    ones."""
+    return max((each for each in _spans(model) if each <= _MOST_SPANNED), default=0) + _TOKENS
+
+
+def _spans(model: Any) -> list[int]:
+    """The windows, chunks and switches of an architecture that is not tested, in tokens."""
     config = model.config.get_text_config()
     if config.model_type in ARCHITECTURES:
-        return _TOKENS
-    return max([*spans_of(config.to_dict()), first_length(model) or 0]) + _TOKENS
+        return []
+    return [*spans_of(config.to_dict()), first_length(model) or 0]
+
+
+def notes_on_spans(model: Any, prompt: Sequence[int], limit: int) -> list[str]:
+    """What a user must know of windows, chunks and switches that the comparison with a model does not pass.
+
+    Args:
+        model: of transformers.
+        prompt: that of the user; none for some tokens of the vocabulary.
+        limit: the most tokens of the bundle.
+    """
+    passed = len(prompt) if prompt else _spanned(model)
+    long = sorted({each for each in _spans(model) if passed <= each < limit})
+    if not long:
+        return []
+    return [
+        f"the comparison with the model stops at {passed} tokens, and {type(model).__name__}, an architecture that is "
+        f"not tested, computes something else behind {', '.join(map(str, long))} tokens (a window, chunk or switch), "
+        "which was not compared; check= (--check) takes a longer text"
+    ]
 
 
 def check_programs(comparisons: Iterable[Comparison], program: AIProgram) -> None:

@@ -23,7 +23,7 @@ from patcomp.language.agreement import STRICT, Allowed
 from patcomp.language.architectures import ARCHITECTURES
 from patcomp.language.asked import context_of, own_context, prompt_of, tokens_of
 from patcomp.language.bundle import Bundle
-from patcomp.language.checking import Comparison, check_programs, compare, comparisons_of
+from patcomp.language.checking import Comparison, check_programs, compare, comparisons_of, notes_on_spans
 from patcomp.language.compressing import compressed
 from patcomp.language.contract import FIRST_LENGTH, ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp.language.decoder import Decoder
@@ -260,6 +260,9 @@ def convert_language_model(
                     chosen.enter_context(implementations(head))
                     decoders.append(HeadDecoder(head, DTYPES[dtype]))
                 notes = (*notes, *_notes_on_engines(decoders[0], points, context))
+                for note in notes_on_spans(model, prompt, context) if checked is not None else ():
+                    warnings.warn(note, ConversionWarning, stacklevel=2)
+                    notes = (*notes, note)
                 functions = function_map(points, has_draft=draft is not None)
                 described = description(model, context, name, source.identifier, notes, functions, word)
                 if (length := first_length(model)) is not None and length < context:

@@ -56,11 +56,7 @@ def _other_contents(folder: Path) -> str:
     if "main.mlirb" in names:
         return "is an asset, which is converted already"
     if "adapter_config.json" in names:
-        base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
-        return (
-            f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
-            "(merge_and_unload of peft) and give the folder of the result"
-        )
+        return _adapter_of(folder)
     if "model_index.json" in names:
         return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
     if "config.json" in names:
@@ -72,6 +68,18 @@ def _other_contents(folder: Path) -> str:
     if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
         return "is a bundle, which is converted already"
     return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
+
+
+def _adapter_of(folder: Path) -> str:
+    """What is wrong with a folder that has an adapter, and what to do.
+
+    If peft is installed, transformers would load the model that `base_model_name_or_path` names.
+    """
+    base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
+    return (
+        f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
+        "(merge_and_unload of peft) and give the folder of the result"
+    )
 
 
 def _read_object(file: Path) -> dict[str, Any]:
@@ -144,10 +152,12 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     """Check that the files of weights are there and whole, and one set; only their headers are read if there is one.
 
     Raises:
-        LanguageModelError: one is missing, damaged or cut off, or there are two sets that differ.
+        LanguageModelError: one is missing, damaged or cut off, there are two sets that differ, or there is an adapter.
     """
     from safetensors import SafetensorError
 
+    if (folder / "adapter_config.json").is_file():
+        raise LanguageModelError(f"{str(folder)!r} {_adapter_of(folder)}")
     files = weight_files(folder, config)
     for file in files:
         if file.suffix == ".gguf":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,18 +147,29 @@ class Session:
         return max(size or 1 for size in self.sizes.values()) - 1
 
 
-def greedy(session: Session, prompt: Sequence[int], new_tokens: int) -> Generation:
-    """The most probable next tokens, one call for each."""
+def ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
+    """The tokens as far as a text goes: up to a number, or to the first that ends it, which is a part of the text."""
+    end = next((place for place, token in enumerate(tokens, 1) if token in stops), new_tokens)
+    return [*tokens[: min(end, new_tokens)]]
+
+
+def greedy(session: Session, prompt: Sequence[int], new_tokens: int, stops: Container[int] = ()) -> Generation:
+    """The most probable next tokens, one call for each, up to one of `stops`."""
     made: list[int] = []
     waiting: Sequence[int] = prompt
-    while len(made) < new_tokens:
+    while len(made) < new_tokens and not (made and made[-1] in stops):
         made.append(int(session.read(waiting)[-1].argmax()))
         waiting = made[-1:]
     return Generation(made, session.calls)
 
 
 def speculative(
-    session: Session, draft: Draft, prompt: Sequence[int], new_tokens: int, drafted: int | None = None
+    session: Session,
+    draft: Draft,
+    prompt: Sequence[int],
+    new_tokens: int,
+    drafted: int | None = None,
+    stops: Container[int] = (),
 ) -> Generation:
     """The most probable next tokens, several from one call where a draft foresees them.
 
@@ -172,11 +183,12 @@ def speculative(
         prompt: token ids.
         new_tokens: how many to generate.
         drafted: how many tokens to draft for a call, if the functions of the model leave it open.
+        stops: the tokens that end a text.
     """
     count = session.drafted(drafted)
     made = [int(session.read(prompt)[-1].argmax())]
     unread = made[:]  # the tokens that are known and not yet in the states
-    while len(made) < new_tokens:
+    while len(made) < new_tokens and not any(token in stops for token in made):
         room = min(count + 1 - len(unread), session.room - len(unread))
         guessed = [int(token) for token in draft([*prompt, *made], room)][:room] if room > 0 else []
         before = session.snapshot()
@@ -191,7 +203,7 @@ def speculative(
         else:
             session.restore(before)
             unread = [*unread, *guessed[:right], made[-1]]
-    return Generation(made[:new_tokens], session.calls)
+    return Generation(ended(made, new_tokens, stops), session.calls)
 
 
 class Drafting:

@@ -90,7 +90,7 @@ def loaded(
     folder: Path,
     dtype: str,
     trust_remote_code: bool,
-    allowed: Allowed | None = STRICT,
+    allowed: Allowed = STRICT,
     expand: bool = False,
     part: str = "",
     **options: Any,
@@ -103,7 +103,7 @@ def loaded(
         folder: of the checkpoint.
         dtype: of the weights.
         trust_remote_code: whether to run code of the folder.
-        allowed: how its weights may differ from the model's; None if the caller cannot say it.
+        allowed: how its weights may differ from the model's.
         expand: whether weights become floats whose bits cannot be kept.
         part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
         options: further ones of `from_pretrained`.
@@ -115,7 +115,7 @@ def loaded(
     config = object_in(folder / "config.json", LanguageModelError)
     check_room(folder, lambda: _by_configuration(loader_of(auto), folder, trust_remote_code), LanguageModelError)
     if (form := format_of(folder, config)) is not None:
-        if allowed not in (None, STRICT):
+        if allowed != STRICT:
             raise LanguageModelError(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
                 "allow_missing= and allow_unexpected= out"

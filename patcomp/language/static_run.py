@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,12 @@ def sizes_of(names: Iterable[str], function: str = EXTEND) -> list[tuple[int, in
 
 
 def generate_static(
-    call: StaticCall, sizes: Sequence[tuple[int, int]], empty: np.ndarray, prompt: Sequence[int], new_tokens: int
+    call: StaticCall,
+    sizes: Sequence[tuple[int, int]],
+    empty: np.ndarray,
+    prompt: Sequence[int],
+    new_tokens: int,
+    stops: Container[int] = (),
 ) -> list[int]:
     """The most probable next tokens.
 
@@ -46,13 +51,14 @@ def generate_static(
         empty: a cache of the largest size.
         prompt: token ids.
         new_tokens: how many to generate.
+        stops: the tokens that end a text.
     """
     table = call(LOAD, {}, {})[TABLE]
     caches = {name: empty.copy() for name in CACHES}
     tokens, done = list(prompt), 0
     made: list[int] = []
     largest = max(block for _, block in sizes)
-    while len(made) < new_tokens:
+    while len(made) < new_tokens and not (made and made[-1] in stops):
         block, start = _block(sizes, done, len(tokens))
         end = min(start + block, len(tokens))
         size = min(size for size, queries in sizes if queries == block and size >= start + block)

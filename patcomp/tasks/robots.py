@@ -61,7 +61,8 @@ def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allo
             f"{str(folder)!r} holds a policy of lerobot, which cannot be used: {reason_of(error)}; pip install lerobot"
         ) from error
     try:
-        loaded = policy.from_pretrained(folder, local_files_only=True, strict=True).to(DTYPES[dtype]).eval()
+        given = _settings(folder, config)
+        loaded = policy.from_pretrained(folder, local_files_only=True, strict=True, **given).to(DTYPES[dtype]).eval()
     except Exception as error:  # files can make lerobot raise anything
         raise PatcompError(f"lerobot cannot load {str(folder)!r}: {reason_of(error)}") from error
     try:
@@ -72,6 +73,17 @@ def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allo
         raise PatcompError(
             f"{str(folder)!r} holds the policy {kind!r}, which does not run on its observations: {reason_of(error)}"
         ) from error
+
+
+def _settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The option `config` of `from_pretrained`, if the folder itself has the model that `vlm_model_name` names: lerobot
+    would look for it where the process is."""
+    named = config.get("vlm_model_name")
+    if not isinstance(named, str) or not named or not (folder / named).is_dir():
+        return {}
+    settings = import_module("lerobot.configs.policies").PreTrainedConfig.from_pretrained(folder, local_files_only=True)
+    settings.vlm_model_name = str(folder / named)
+    return {"config": settings}
 
 
 def part_of_lerobot(kind: str, part: str) -> ModuleType:

@@ -251,6 +251,27 @@ def test_packed_sequences_may_have_any_lengths(name: str) -> None:
         agrees(program, model, *model.inputs(steps, batch))
 
 
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_lengths_that_pytorch_does_not_pack(is_sorted: bool) -> None:
+    """No steps, fewer, more than there are, and in another order than the model says."""
+    model = Packed(batch_first=True, has_total=True, is_sorted=is_sorted)
+    exported, message = model.exported(6, 4, 2), "the lengths of packed sequences are from 1 to the number of steps"
+    program = converted(exported)
+    for lengths in ((5, 0), (5, -1), (6, 5), *[(3, 5)] * is_sorted):
+        given = torch.randn(2, 5, 4), torch.tensor(lengths)
+        with pytest.raises(RuntimeError):
+            model(*given)
+        with pytest.raises(RuntimeError, match=message):
+            exported.module()(*given)
+        with pytest.raises(EvaluationError, match=message):
+            program.run(*given, backend="evaluator")
+    agrees(program, model, *model.inputs(5, 1, 5))
+    with pytest.raises(ExportError, match="the model fails on its example inputs in eager PyTorch, too"):
+        model.exported(6, 4, 0)
+    with pytest.raises(ExportError, match="cannot be exported"):
+        patcomp.export(model, (torch.randn(2, 0, 4), torch.tensor([0, 0])))
+
+
 def test_packed_sequences_run_in_an_asset(native: Native, tmp_path: Path) -> None:
     model = Packed(nn.GRU, batch_first=True, has_total=True)
     asset = tmp_path / "packed.aimodel"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -184,6 +185,26 @@ BAD: dict[str, tuple[int, Change, str]] = {
         changed("tokenizer_config.json", fast_tokenizer_files=["../tokenizer.4.0.json"]),
         "a file that tokenizer_config.json names",
     ),
+    "a vocabulary outside": (
+        CHECKPOINT,
+        changed("tokenizer_config.json", vocab_file=f"../{OUTSIDE}/secret.txt"),
+        "vocab_file of .* names .*secret.txt', which is outside of the folder; leave the key out",
+    ),
+    "weights of timm outside": (
+        CHECKPOINT,
+        changed("config.json", pretrained_cfg={"source": "", "file": "/etc/passwd"}),
+        "file of .*config.json' names '/etc/passwd', which is outside",
+    ),
+    "a backbone outside": (
+        PIPELINE,
+        changed("text_encoder/config.json", backbone_config={"backbone": f"local-dir:../../{OUTSIDE}"}),
+        "backbone of .* names .*outside', which is outside",
+    ),
+    "a policy's language model outside": (
+        CHECKPOINT,
+        lambda folder: changed("config.json", vlm_model_name=str(folder.parent / OUTSIDE))(folder),
+        "vlm_model_name of .* names .*outside', which is outside",
+    ),
     "inputs of a tokenizer": (
         CHECKPOINT,
         changed("tokenizer_config.json", init_inputs=["/etc/hostname"]),
@@ -281,6 +302,44 @@ def test_a_model_has_no_more_modules_than_its_files_can_fill(bytes_: int, tmp_pa
     with pytest.raises(BundleError, match=f"asks for more than {most} modules, and its files have {bytes_} bytes"):
         check_room(tmp_path, made(most + 1))
     assert len(made(most + 1)()) == most + 1  # nothing is counted any longer
+
+
+_opened = set[str]()
+"""The files of cases, and those outside of these, that Python opened."""
+
+
+def _watch(event: str, found: tuple[Any, ...]) -> None:
+    if event == "open" and Path(str(found[0])).parent.name in ("case", OUTSIDE):
+        _opened.add(str(found[0]))
+
+
+sys.addaudithook(_watch)
+
+
+def test_names_that_nothing_opens(givens: list[Given], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints say where they were saved, and name files of their own; only these are opened."""
+
+    def change(folder: Path) -> None:
+        other, secret = folder.parent / OUTSIDE, str(folder.parent / OUTSIDE / "secret.txt")
+        changed("config.json", _name_or_path=str(other), backbone=OUTSIDE, architecture="resnet18")(folder)
+        changed(
+            "tokenizer_config.json", name_or_path=str(other), special_tokens_map_file=secret, vocab_file="/none",
+            tokenizer_file=str(folder / "tokenizer.json"),
+            chat_template="{% for a in range(10**9) %}{{ a * 10**9 }}{% endfor %}",  # nothing renders it
+        )(folder)  # fmt: skip
+        monkeypatch.chdir(folder.parent)  # where `backbone` is a folder
+        _opened.clear()
+
+    run(Given(givens[CHECKPOINT].files, read), dict(givens[CHECKPOINT].files), [change])
+    assert any("/case/tokenizer_config.json" in each for each in _opened)
+    assert not any(f"/{OUTSIDE}/" in each for each in _opened)
+
+
+def test_the_model_of_an_adapter_is_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "clip_text_model"}')
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}')
+    with pytest.raises(BundleError, match="holds an adapter for /elsewhere, and only whole models are converted"):
+        bundles_loading.model_of(tmp_path, "transformers", "CLIPTextModel", "float32")
 
 
 def test_links_of_the_hub_are_followed(givens: list[Given], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from patcomp.language.bundle import Bundle
 from patcomp.language.choices import CloseChoices
 from patcomp.torchvision import declare_operators
 
@@ -217,13 +219,19 @@ def checkpoint(kind: str) -> nn.Module:
 
 
 def generated(model: Any, prompt: list[int], new_tokens: int) -> list[int]:
-    """The tokens of the model's own greedy generation."""
+    """The tokens of the model's own greedy generation, which ends with a token that ends a text."""
     ids = torch.tensor([prompt])
     made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, eos_token_id=None,
-        pad_token_id=0,
-    )  # fmt: skip
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
+    )
     return [int(token) for token in made[0, len(prompt) :]]
+
+
+def with_stops(bundle: Bundle, folder: Path, *stops: int) -> Bundle:
+    """A copy of a bundle in which these tokens end a text."""
+    shutil.copytree(bundle.path, folder)
+    edited(lambda metadata: metadata["language"].update(stop_token_ids=[*stops]))(folder)
+    return Bundle(folder)
 
 
 def assert_best(model: Any, prompt: list[int], made: list[int], exact: Any = None) -> None:

@@ -29,7 +29,7 @@ from patcomp.language import (
 )
 from patcomp.language.loading import in_dtype, load_model
 from tests.helpers.command import Command
-from tests.language.checkpoints import checkpoint, edited, folder, generated
+from tests.language.checkpoints import checkpoint, edited, folder, generated, with_stops
 
 
 @pytest.fixture(scope="module")
@@ -311,4 +311,11 @@ def test_the_commands(patcomp: Command, source: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.strip()
     assert patcomp("convert-lm", str(source), "-o", str(tmp_path / "bundle")).code == 1
+    tokens = Bundle(tmp_path / "bundle").generate("the capital", 3)
+    stopped = with_stops(Bundle(tmp_path / "bundle"), tmp_path / "stops", tokens[0])
+    words = ("generate", str(stopped.path), "--prompt", "the capital", "--max-new-tokens", "3")
+    assert patcomp(*words).out.strip() == stopped.decoded(tokens[:1])
+    assert patcomp(*words, "--ignore-eos").out.strip() == stopped.decoded(tokens)
+    edited(lambda metadata: metadata["language"].update(stop_token_ids=7))(stopped.path)
+    assert "language.stop_token_ids" in patcomp(*words).err
     assert patcomp("generate", str(tmp_path / "none"), "--prompt", "x").code == 1

@@ -17,7 +17,7 @@ from patcomp.language.checking import calls_of
 from patcomp.language.contract import ONE_TOKEN
 from patcomp.language.generation import Drafting, Session, speculative
 from tests.helpers.command import Command
-from tests.language.checkpoints import PROMPT, SECOND, checkpoint, folder, generated
+from tests.language.checkpoints import PROMPT, SECOND, checkpoint, folder, generated, with_stops
 
 KINDS = ("lfm2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "qwen3_5_text", "gemma4_text")))
 
@@ -61,6 +61,10 @@ def test_all_functions(kind: str, tmp_path: Path) -> None:
     wrong = bundle.generation(PROMPT, 9, draft=Foresees(PROMPT + tokens, 14, 15, 19))
     assert wrong.tokens == tokens
     assert right.calls < wrong.calls < 4 + 8
+    stopped, end = with_stops(bundle, tmp_path / "stops", tokens[4]), tokens.index(tokens[4]) + 1
+    assert stopped.generate(PROMPT, 9) == tokens[:end]
+    assert stopped.generate(PROMPT, 9, draft=Foresees(PROMPT + tokens)) == tokens[:end]
+    assert stopped.generate(PROMPT, 9, ignore_eos=True) == tokens
     with torch.no_grad():
         result = model(torch.tensor([PROMPT]), output_hidden_states=True)
     states = dict(session.states)
@@ -141,6 +145,10 @@ def test_any_draft_gives_the_same_tokens(sizes: dict[str, int | None], fixed: bo
         session.sizes, session.limit = sizes, limit
         wanted = greedy(session, [1, 2, 3, 4, 5, 6], new).tokens
         whole = [1, 2, 3, 4, 5, 6, *wanted]
+        stops, end = [wanted[5], wanted[9]], min(wanted.index(wanted[5]), wanted.index(wanted[9])) + 1
+        session, _ = fake(11, fixed=fixed)
+        session.sizes, session.limit = sizes, limit
+        assert greedy(session, whole[:6], new, stops).tokens == wanted[:end]
         for draft in (
             Foresees(whole), Foresees(whole, 8, 9, 13, 20), lambda tokens, count: [0] * 50, lambda tokens, count: [],
             lambda tokens, count: np.random.default_rng(len(tokens)).integers(0, 11, count).tolist(),
@@ -152,6 +160,9 @@ def test_any_draft_gives_the_same_tokens(sizes: dict[str, int | None], fixed: bo
             assert made.calls == len(lengths) <= 6 + new
             assert all(length in sizes.values() for length in lengths) or None in sizes.values()
             assert session.done <= limit
+            session, _ = fake(11, fixed=fixed)
+            session.sizes, session.limit = sizes, limit
+            assert speculative(session, draft, whole[:6], new, stops=stops).tokens == wanted[:end]
 
 
 @pytest.mark.parametrize("fixed", [False, True])

@@ -85,9 +85,7 @@ def test_bundles(file: str, tmp_path: Path) -> None:
     assert bundle.metadata["name"] == file
     assert (bundle.asset / "main.mlirb").stat().st_size <= 1.02 * given.stat().st_size + 2**16
     model, _ = model_of(_source(given), "float32", STRICT, trust_remote_code=False)
-    tokens = model.generate(
-        torch.tensor([TOKENS]), max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None
-    )
+    tokens = model.generate(torch.tensor([TOKENS]), max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert bundle.generate(TOKENS, 4) == tokens[0, len(TOKENS) :].tolist()
 
 

@@ -54,9 +54,7 @@ def test_a_bundle_has_the_bits_of_the_file(folder: str, tmp_path: Path) -> None:
     # the conversion compares the program and the asset with the model, whose weights are those of the file
     bundle = convert_language_model(DATA / folder, out=tmp_path / "bundle", tokenizer=False, dtype="float32")
     model = load_model(DATA / folder, "float32", trust_remote_code=False)
-    tokens = model.generate(
-        torch.tensor([PROMPT]), max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None
-    )
+    tokens = model.generate(torch.tensor([PROMPT]), max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert bundle.generate(PROMPT, 4) == tokens[0, len(PROMPT) :].tolist()
     halved = convert_language_model(DATA / folder, out=tmp_path / "half", tokenizer=False, check=False)
     size = (halved.asset / "main.mlirb").stat().st_size

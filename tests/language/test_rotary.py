@@ -144,9 +144,7 @@ def test_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ["longrope" in note for note in bundle.metadata["notes"]] == [True]
     prompt = TOKENS[: FIRST - 2]
     ids = torch.tensor([prompt])
-    made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0
-    )
+    made = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False, pad_token_id=0)
     assert bundle.generate(prompt, 6) == made[0, len(prompt) :].tolist()
     for options, what in (({"prefill": 8}, "prefill="), ({"draft": model}, "draft")):
         with pytest.raises(LanguageModelError, match=rf"which goes with no {what}; pass max_context={FIRST} "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import torch
 import transformers
 
 from patcomp.errors import ConversionWarning
-from patcomp.language import LanguageModelError, architectures
+from patcomp.language import LanguageModelError, architectures, checking, convert_language_model
 from patcomp.language.architectures import spans_of
 from patcomp.language.asked import context_of, own_context
-from patcomp.language.checking import Comparison
+from patcomp.language.checking import Comparison, notes_on_spans
 from patcomp.language.decoder import Decoder
 from patcomp.language.dynamic_form import Function, dynamic_program, exported
 from patcomp.language.loading import implementations
@@ -60,6 +61,25 @@ def test_windows_chunks_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts([], 64) == 16
     assert counts([], 12) == 12
     assert counts(PROMPT[:5], 64) == 5, "the user's own prompt"
+    assert notes_on_spans(model, [], 64) == []
+    (note,) = notes_on_spans(model, PROMPT[:5], 64)
+    assert "stops at 5 tokens" in note
+    monkeypatch.setattr(model.config, "sliding_window", 8192)
+    assert counts([], 16384) == 8, "a long window is not passed"
+    (note,) = notes_on_spans(model, [], 16384)
+    assert "stops at 8 tokens" in note
+    assert "behind 8192 tokens" in note
+    assert notes_on_spans(model, [], 8192) == [], "no text of the bundle passes it"
+    assert notes_on_spans(model, [0] * 8193, 16384) == []
+
+
+def test_a_long_window_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`metadata.json` says what the comparison did not pass."""
+    monkeypatch.delitem(architectures.ARCHITECTURES, "mistral")
+    monkeypatch.setattr(checking, "_MOST_SPANNED", 7)
+    with pytest.warns(ConversionWarning, match="not tested, computes something else behind 8 tokens"):
+        made = convert_language_model(checkpoint("mistral"), out=tmp_path / "bundle", max_context=256)
+    assert "the comparison with the model stops at 8 tokens" in made.metadata["notes"][-1]
 
 
 def test_gpt_neo_at_its_own_length() -> None:

@@ -25,7 +25,7 @@ from patcomp.language.static_form import (
 )
 from patcomp.language.static_run import generate_static, sizes_of
 from patcomp.language.writing import description
-from tests.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated
+from tests.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated, with_stops
 
 STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]
 
@@ -65,6 +65,8 @@ def test_on_the_runtime(kind: str, context: int, tied: bool, tmp_path: Path) -> 
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
             assert_best(half, prompt, made)
+    stopped = with_stops(bundle, tmp_path / "stops", made[2])
+    assert stopped.generate(prompt, 6) == made[: made.index(made[2]) + 1]
 
 
 @pytest.mark.parametrize(

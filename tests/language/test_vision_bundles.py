@@ -117,7 +117,7 @@ def test_text_only(made: Bundle) -> None:
     assert made.generate([5, 6, 7], 3) == checkpoints.generated(model, [5, 6, 7], 3)
 
 
-def test_drafts_beside_an_image(made: Bundle) -> None:
+def test_drafts_beside_an_image(made: Bundle, tmp_path: Path) -> None:
     """The tokens are those without a draft, which may be wrong."""
     image = np.random.default_rng(3).standard_normal((1, 3, SIZE, SIZE))
     wanted = made.generation(TOKENS, 9, image)
@@ -130,6 +130,10 @@ def test_drafts_beside_an_image(made: Bundle) -> None:
 
     drafted = made.generation(TOKENS, 9, image, draft=foresees)
     assert (drafted.tokens, drafted.calls) == (wanted.tokens, 4)
+    stopped = checkpoints.with_stops(made, tmp_path / "stops", wanted.tokens[3])
+    end = wanted.tokens.index(wanted.tokens[3]) + 1
+    assert stopped.generate(TOKENS, 9, image) == wanted.tokens[:end]
+    assert stopped.generate(TOKENS, 9, image, draft=foresees) == wanted.tokens[:end]
     assert seen[0] == [5, 6, *[IMAGE_TOKEN] * 4, 7, 8, 9, wanted.tokens[0]]
     with pytest.raises(LanguageModelError, match="has no draft in its asset"):
         made.generate(TOKENS, 3, image, draft=True)

@@ -43,7 +43,7 @@ def vision_language_model(folder: Path) -> None:
 def saved(place: Path, joints: int, actions: int, **settings: Any) -> Any:
     """A small policy with drawn weights, which is saved in a folder too."""
     policies, configs, types = modules_of("smolvla")
-    vision_language_model(place / "vlm")
+    vision_language_model(place / "policy" / "vlm")
 
     def feature(role: str, *shape: int) -> Any:
         return types.PolicyFeature(types.FeatureType[role], shape)
@@ -55,7 +55,7 @@ def saved(place: Path, joints: int, actions: int, **settings: Any) -> Any:
     chosen: dict[str, Any] = {"num_steps": 3, "num_vlm_layers": 2, "empty_cameras": 1, **settings}
     config = configs.SmolVLAConfig(
         input_features=observed, output_features={"action": feature("ACTION", actions)}, device="cpu",
-        vlm_model_name=str(place / "vlm"), chunk_size=CHUNK, n_action_steps=CHUNK, max_state_dim=WIDTH,
+        vlm_model_name=str(place / "policy" / "vlm"), chunk_size=CHUNK, n_action_steps=CHUNK, max_state_dim=WIDTH,
         max_action_dim=WIDTH, resize_imgs_with_padding=(32, 32), tokenizer_max_length=LENGTH, **chosen,
     )  # fmt: skip
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from patcomp.frontend_torch.exporting.kept import copied
-from patcomp.frontend_torch.exporting.packed import FULL
+from patcomp.frontend_torch.exporting.packed import FULL, WITHIN
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.closeness import is_close
 from patcomp.pytorch import pytree
@@ -19,24 +19,30 @@ from patcomp.pytorch import pytree
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
 
 
-def check_packing(program: ExportedProgram, call: _Call, lines: str) -> None:
-    """Check that the packed sequences of the example are full, as a program takes for granted.
+def check_packing(program: ExportedProgram, call: _Call, full: str, limited: str) -> None:
+    """Check that the packed sequences of the example have the lengths that a program takes for granted.
 
     Args:
-        lines: where the model packs them.
+        full: where the model packs those that must be full.
+        limited: where it packs those of any length.
 
     Raises:
-        RefusedError: they are not.
+        RefusedError: they have not.
     """
     try:
         _run(program.module(), call, program.buffers())
     except RuntimeError as error:
-        if FULL not in str(error):
-            raise
-        raise RefusedError(
-            f"the model packs sequences at {lines}, and the lengths of the example are not all full, so the program "
-            "would depend on them"
-        ) from error
+        if FULL in str(error):
+            raise RefusedError(
+                f"the model packs sequences at {full}, and the lengths of the example are not all full, so the program "
+                "would depend on them"
+            ) from error
+        if WITHIN in str(error):
+            raise RefusedError(
+                f"the model packs sequences at {limited}, and the lengths of the example are not those that PyTorch "
+                f"packs: {WITHIN}"
+            ) from error
+        raise
 
 
 def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> None:

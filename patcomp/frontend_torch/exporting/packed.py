@@ -28,6 +28,10 @@ from patcomp.pytorch import outside_of_traces, pytree
 
 FULL = "the lengths of packed sequences are full"
 """The condition that a program checks if an input has the lengths."""
+WITHIN = (
+    "the lengths of packed sequences are from 1 to the number of steps, and in falling order if enforce_sorted is true"
+)
+"""The condition that a program of an open number of steps checks; PyTorch raises an error otherwise."""
 
 
 _NOT_PACKED = "the model unpacks a packed sequence that it did not pack itself"
@@ -70,6 +74,8 @@ class PackedSequences(TorchFunctionMode):
         """The lines with lengths that are known to be full."""
         self.assumed: dict[str, None] = {}
         """The lines with lengths that an input decides and that must be full; the program checks them."""
+        self.limited: dict[str, None] = {}
+        """The lines with lengths of any number up to that of the steps; the program checks them."""
         self._longest: dict[int, Any] = {}
         """The longest length, where a model unpacks to it, by the tensor of batch sizes."""
         self._taken_for_full = set[int]()
@@ -114,8 +120,16 @@ class PackedSequences(TorchFunctionMode):
         rows = input.transpose(0, 1) if batch_first else input
         steps, batch = map(known, rows.shape[:2])
         line, values, present = line_of_now(), self.constants.value_of(lengths), None
+        if 0 in (steps, batch):
+            raise RefusedError(
+                f"the model packs {batch} sequences of {steps} steps, and PyTorch packs no empty tensors"
+            )
         if not isinstance(steps, int):
             present = torch.arange(steps)[:, None] < lengths
+            # without `enforce_sorted` they are sorted by now
+            is_right = (lengths >= 1) & (lengths <= steps) & (lengths == lengths.sort(descending=True)[0])
+            torch._assert_async(is_right.all(), WITHIN)
+            self.limited[line] = None
         elif values is not None:
             with outside_of_traces():
                 numbers = values.tolist()

@@ -200,8 +200,8 @@ def _with_known_numbers(
         raise RefusedError(
             f"the model decides by the content of {', '.join(written)} and writes to it, so that each run may differ"
         )
-    if packed.assumed:
-        check_packing(program, call, ", ".join(packed.assumed))
+    if packed.assumed or packed.limited:
+        check_packing(program, call, ", ".join(packed.assumed), ", ".join(packed.limited))
     return program, [*_of_constants(constants.read), *_of_packed(packed)]
 
 
