@@ -69,6 +69,16 @@ def tokenizing(said: str, error: type[BundleError] = BundleError, advice: str = 
         raise error(f"{said}: {reason_of(reason)}; {advice}") from reason
 
 
+def save(made: Any, place: Path, error: type[BundleError] = BundleError) -> None:
+    """Write a tokenizer or processor of a stranger into a folder, as transformers writes it.
+
+    Raises:
+        BundleError: a setting of it cannot be written, a chat template that is no text, say.
+    """
+    with tokenizing(f"transformers cannot save the {type(made).__name__} of the checkpoint", error):
+        made.save_pretrained(place)
+
+
 def write_clip_files(folder: Path) -> None:
     """Write `vocab.json` and `merges.txt`, which Swift's tokenizer of CLIP reads, from a `tokenizer.json` beside them;
     newer versions of transformers write only that.

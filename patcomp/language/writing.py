@@ -11,7 +11,7 @@ from typing import Any
 
 from patcomp.bundle_folders.contract import VERSION
 from patcomp.bundle_folders.json_files import compilation
-from patcomp.bundle_folders.tokenizers import check_ids, tokenizing
+from patcomp.bundle_folders.tokenizers import check_ids, save, tokenizing
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp.language.contract import LANGUAGE, MAIN, STOPS
 from patcomp.language.errors import LanguageModelError
@@ -79,7 +79,7 @@ def _tokenizer_of(source: Path, trust_remote_code: bool) -> Any:
 
 
 def _write_tokenizer(folder: Path, tokenizer: Any) -> None:
-    tokenizer.save_pretrained(folder / "tokenizer")
+    save(tokenizer, folder / "tokenizer", LanguageModelError)
     if not (folder / "tokenizer" / "tokenizer.json").is_file():
         raise LanguageModelError(
             f"{type(tokenizer).__name__} writes no tokenizer.json, which the Swift package needs; use a fast tokenizer"

@@ -142,6 +142,7 @@ def _bytes(value: Any) -> bytes:
 
 def read_checkpoint(folder: Path) -> None:
     """As far as the model and the tokenizer of a language model, and a text that is split."""
+    from patcomp.bundle_folders.tokenizers import save
     from patcomp.bundles.folder_to_bundle import kind_of
     from patcomp.language.asked import prompt_of
     from patcomp.language.loading import STRICT
@@ -154,7 +155,7 @@ def read_checkpoint(folder: Path) -> None:
     prompt_of("a town is no aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", words, None)
     card(source.folder)
     model_of(source, "float32", STRICT, trust_remote_code=False)
-    words.save_pretrained(folder.parent / "made")
+    save(words, folder.parent / "made")
 
 
 def read_gguf(folder: Path) -> None:

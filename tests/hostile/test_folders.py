@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.room import check_room
+from patcomp.bundle_folders.tokenizers import save
 from patcomp.bundle_folders.untrusted import array_in, check_folder, copied, inside, named_class
 from patcomp.bundles import loading as bundles_loading
 from patcomp.bundles.diffusion.controlnet import StableDiffusionControlNet
@@ -252,6 +253,11 @@ BAD: dict[str, tuple[int, Change, str]] = {
         "asks for .* numbers, and its files have",
     ),
     "a pattern that never ends": (CHECKPOINT, pattern("(a+)+$"), "cannot split the text of check=: PanicException"),
+    "a chat template with a number": (
+        CHECKPOINT,
+        changed("tokenizer_config.json", chat_template={"a": 1}),
+        "transformers cannot save the .* of the checkpoint: TypeError: write",
+    ),
     "deep JSON": (
         CHECKPOINT,
         lambda folder: (folder / "config.json").write_text('{"a":' * 100_000),
@@ -271,6 +277,7 @@ def read(folder: Path) -> None:
     if given == folder:
         words = chosen_tokenizer(None, source.folder, trust_remote_code=False)
         prompt_of("a" * 40 + "!", words, None)
+        save(words, folder.parent / "made")
     model_of(source, "float32", STRICT, trust_remote_code=False)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from patcomp.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundle_folders.interfaces import Function
+from patcomp.bundle_folders.tokenizers import save
 from patcomp.bundles.components import KindOfComponents
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of, extractor_of
@@ -70,7 +71,7 @@ class SpeakerDiarization(KindOfComponents):
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        extractor_of(self.folder).save_pretrained(bundle / _PROCESSOR)
+        save(extractor_of(self.folder), bundle / _PROCESSOR)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.bundle_folders.errors import BundleError
-from patcomp.bundle_folders.tokenizers import check_ids, tokenizing
+from patcomp.bundle_folders.tokenizers import check_ids, save, tokenizing
 from patcomp.bundle_folders.untrusted import object_in
 from patcomp.errors import reason_of
 
@@ -79,7 +79,7 @@ def write_processor(folder: Path, place: Path, *, is_read_by_swift: bool = True)
     """
     tokenizer = tokenizer_of(folder)
     for each in (extractor_of(folder), tokenizer):
-        each.save_pretrained(place)
+        save(each, place)
     if is_read_by_swift and not (place / "tokenizer.json").is_file():
         raise BundleError(
             f"{type(tokenizer).__name__} writes no tokenizer.json, which Apple's Swift package needs; save a fast "

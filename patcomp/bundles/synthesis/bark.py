@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.tokenizers import save
 from patcomp.bundle_folders.untrusted import copied
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import content_of, tokenizer_of
@@ -70,7 +71,7 @@ class Bark(Form):
 
     def write_files(self, bundle: Path) -> None:
         """The tokenizer, and the settings of the loops."""
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
         copied(self.folder / _GENERATION, bundle / _GENERATION)
 
     @staticmethod

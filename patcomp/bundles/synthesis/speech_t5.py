@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, Values, problem
 from patcomp.bundle_folders.errors import BundleError
+from patcomp.bundle_folders.tokenizers import save
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import class_of, content_of, tokenizer_of
 from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
@@ -58,7 +59,7 @@ class SpeechT5(Form):
         }
 
     def write_files(self, bundle: Path) -> None:
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

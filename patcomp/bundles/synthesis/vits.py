@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp.bundle_folders.tokenizers import save
 from patcomp.bundles.kind import Component
 from patcomp.bundles.speech.folders import tokenizer_of
 from patcomp.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
@@ -40,7 +41,7 @@ class Vits(Form):
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        tokenizer_of(self.folder).save_pretrained(bundle / PROCESSOR)
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
