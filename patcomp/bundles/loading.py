@@ -68,7 +68,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
         try:
             made, report = kind.from_pretrained(
-                folder, output_loading_info=True, local_files_only=True,
+                folder, output_loading_info=True, local_files_only=True, use_safetensors=True,
                 torch_dtype=getattr(torch, "float32" if kept else dtype), **options,
             )  # fmt: skip
         except Exception as error:  # the files and the code of a model can make it raise anything

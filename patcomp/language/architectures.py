@@ -21,7 +21,7 @@ class Architecture:
 _STATIC = Architecture(has_static_form=True)
 
 _DYNAMIC = (
-    "qwen3_moe", "mixtral", "phi3", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
+    "qwen3_moe", "mixtral", "phi3", "phimoe", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
     "cohere", "stablelm", "gpt_neox", "gpt2", "opt", "lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text",
     "qwen3_next", "kimi_linear", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "falcon_h1",
     "granitemoehybrid", "nemotron_h", "zamba2", "gemma4_text", "gemma3n_text", "deepseek_v3", "youtu",

@@ -103,9 +103,25 @@ def rotary_forms(model: nn.Module) -> dict[str, Callable[..., Any]]:
         if not _changes(_kind(self, layer_type)):
             return own(self, x, position_ids, **options)
         frequencies = found[_settings(self, layer_type)]
+        if type(self).__name__ == "PhimoeRotaryEmbedding":
+            return _with_two_scales(self, x, position_ids, frequencies)
         return own(With(self, frequencies.buffer, frequencies.of(position_ids)), x, position_ids, **options)
 
     return dict.fromkeys(names, forward)
+
+
+def _with_two_scales(part: Any, x: Tensor, positions: Tensor, frequencies: _Frequencies) -> tuple[Tensor, Tensor]:
+    """The forward of Phi-3.5-MoE, which decides in Python: longer texts have another scale, and the same frequencies.
+
+    Returns:
+        Cosines and sines, (1, q, width), with the element type of x.
+    """
+    settings = part.config.rope_parameters
+    is_longer = positions.max() + 1 > frequencies.first_length
+    scale = torch.where(is_longer, float(settings["long_mscale"]), float(settings["short_mscale"]))
+    angles = positions[..., None].float() * frequencies.own
+    angles = torch.cat((angles, angles), -1)
+    return (angles.cos() * scale).to(x.dtype), (angles.sin() * scale).to(x.dtype)
 
 
 class With:

@@ -59,6 +59,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "mistral": {"head_dim": 8, "sliding_window": 8},
     "mixtral": _EXPERTS,
     "phi3": {"partial_rotary_factor": 0.5},
+    "phimoe": _EXPERTS,
     "gemma2": {"head_dim": 8, **_SLIDING, "query_pre_attn_scalar": 8},
     "gemma3_text": {
         "head_dim": 8,

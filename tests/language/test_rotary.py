@@ -28,21 +28,23 @@ FIRST = 20
 TOKENS = (PROMPT * 4)[:40]
 
 
-@pytest.fixture(params=["phi3", pytest.param("minicpm3", marks=pytest.mark.slow), "gemma3_text"])
+@pytest.fixture(params=["phi3", pytest.param("minicpm3", marks=pytest.mark.slow), "gemma3_text", "phimoe"])
 def changing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    """Phi-3 turns a part of a head, MiniCPM3 a key of all heads; Gemma 3 has an embedding for each type of layer."""
+    """Phi-3 turns a part of a head, MiniCPM3 a key of all heads; Gemma 3 has an embedding for each type of layer, and
+    Phi-3.5-MoE a scale for each length."""
     return of(request.param, monkeypatch)
 
 
 def of(kind: str, monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> nn.Module:
     """A model with a rotary embedding of other parameters, by default longrope's."""
-    width = {"phi3": 2, "minicpm3": 4, "llama": 4, "gemma3_text": 4}[kind]
+    width = {"phi3": 2, "minicpm3": 4, "llama": 4, "gemma3_text": 4, "phimoe": 4}[kind]
     found: dict[str, Any] = {
         "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": FIRST,
         "short_factor": [1 + 0.1 * each for each in range(width)],
         "long_factor": [2.0 + 2 * each for each in range(width)],
     } if not parameters else {"rope_theta": 1e4, **parameters}  # fmt: skip
     found |= {"partial_rotary_factor": 0.5} if kind == "phi3" else {}
+    found |= {"short_mscale": 1.1, "long_mscale": 1.4} if kind == "phimoe" else {}
     settings = {name: value for name, value in SETTINGS[kind].items() if name != "rope_scaling"}
     plain = {"rope_type": "default", "rope_theta": 1e4}
     typed = {"sliding_attention": plain, "full_attention": found} if kind == "gemma3_text" else found

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from patcomp.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp.bundle_folders.errors import BundleError
 from patcomp.bundles.kind import Component
+from patcomp.bundles.loading import allowed_now
 from patcomp.bundles.synthesis.form import Form, functions_of, number_problems
 from patcomp.errors import Problem, reason_of
+from patcomp.language.agreement import STRICT
 
 if TYPE_CHECKING:
     from patcomp.tasks.entries import Entry
@@ -122,6 +124,8 @@ class Kokoro(Form):
             saved = torch.load(self._weights, map_location="cpu", weights_only=True)
         except Exception as error:  # files can make the package raise anything
             raise BundleError(f"kokoro cannot load {str(self.folder)!r}: {reason_of(error)}") from error
+        if allowed_now() != STRICT:
+            raise BundleError("Kokoro needs all its weights; leave allow_missing and allow_unexpected out")
         lacking = [
             f"{part}.{name}" for part, module in model.named_children() for name in module.state_dict()
             if not _has(saved.get(part, {}), name)
