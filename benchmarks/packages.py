@@ -2,9 +2,9 @@
 
     python -m benchmarks.packages [--markdown] [--only NAME ...] [--source PACKAGE] [--jobs 1]
 
-Each has random weights and a small configuration, image or length; `benchmarks/further.py` measures it. With
-`--markdown`, the table is written to `docs/generated/further-packages.md`. benchmarks/README.md says how to install the
-packages.
+Each has a small configuration, image or length, and random weights, except those of `benchmarks/packages_trained.py`;
+`benchmarks/further.py` measures it. With `--markdown`, the table is written to `docs/generated/further-packages.md`.
+benchmarks/README.md says how to install the packages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 from benchmarks.further import Build, Table, main
 from benchmarks.package_models import BATCH, Input, Open, fractions, made, nested, noise, ones, package, steps, tokens
 from benchmarks.package_models import torch_module as _torch
+from benchmarks.packages_others import OTHERS
+from benchmarks.packages_trained import TRAINED
 
 
 def _first(results: Any) -> Any:
@@ -330,11 +332,12 @@ TABLE = Table(
     heading="""# Further packages
 
 `python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../../benchmarks/README.md) says how
-to install the packages. The models are from packages that no test uses, with random weights and small configurations,
-images or lengths. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager
-PyTorch on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the
-largest value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export`
-says which step exported the model ([export.md](../export.md)).
+to install the packages. The models are from packages that no test uses, with small configurations, images or lengths.
+Those of {trained} have the trained weights that their packages ship (LPIPS those of its heads); all others have random
+weights. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch
+on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the largest
+value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export` says
+which step exported the model ([export.md](../export.md)).
 
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
 model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). This program ran with another size than the
@@ -345,12 +348,15 @@ sizes of the input with the sizes of the last run.
 Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
 angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in
 another order than PyTorch.
-""",
-    models=PACKAGES,
+""".replace("{trained}", ", ".join(TRAINED)),
+    models=PACKAGES | TRAINED | OTHERS,
     remarks={
+        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position; "
+        "in the next row all are one group",
+        "FCPE, pitch of a wave": "It only prints a warning there; FCPE, latent takes the spectrogram",
         "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",
-        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and the runtime swaps them; "
+        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and rounding decides which is first; "
         "all others are equal",
         "x-vector": "Call its layers without try and except",
     },

@@ -62,13 +62,14 @@ _GPT: dict[str, Any] = {
 }  # fmt: skip
 
 OTHERS: dict[str, dict[str, Build]] = {
-    "facenet-pytorch": {"InceptionResnetV1": package("facenet_pytorch.InceptionResnetV1", noise(BATCH, 3, 96, 96))},
     "spandrel": {
         "HAT": _spandrel("HAT.HAT", embed_dim=24, depths=(1, 1), num_heads=(2, 2), window_size=8, upscale=2,
                          num_feat=16, squeeze_factor=4, img_size=16),
-        "DAT": _spandrel("DAT.DAT", embed_dim=24, depth=[2, 2], num_heads=[2, 2], split_size=[4, 8], img_size=16),
         "ATD": _spandrel("ATD.ATD", embed_dim=24, depths=(2,), num_heads=(2,), window_size=8, category_size=32,
                          num_tokens=8, upscale=2, upsampler="pixelshuffledirect", img_size=16),
+        "ATD, one category": _spandrel("ATD.ATD", embed_dim=24, depths=(2,), num_heads=(2,), window_size=8,
+                                       category_size=256, num_tokens=8, upscale=2, upsampler="pixelshuffledirect",
+                                       img_size=16),
         "SPAN": package("spandrel.architectures.SPAN.SPAN", _OPEN_IMAGE, num_in_ch=3, num_out_ch=3,
                         feature_channels=16, upscale=2),
         "OmniSR": _spandrel("OmniSR.OmniSR", num_feat=16, up_scale=2),
@@ -140,9 +141,6 @@ OTHERS: dict[str, dict[str, Build]] = {
                               codebook_size=32, num_quantizers=3),
         "FSQ": package("vector_quantize_pytorch.FSQ", noise(BATCH, Open("length", 12, 7), 4), levels=[8, 5, 5, 5]),
     },
-    "kymatio": {"Scattering2D": package("kymatio.torch.Scattering2D", noise(BATCH, 32, 32), J=2, shape=(32, 32), L=4)},
-    "pytorch-wavelets": {"DWTForward": package("pytorch_wavelets.DWTForward", noise(BATCH, 2, 32, 32), J=2,
-                                               wave="db3")},
     "neuraloperator": {"FNO": package("neuralop.models.FNO", noise(BATCH, 2, 32, 32), n_modes=(8, 8), in_channels=2,
                                       out_channels=1, hidden_channels=8, n_layers=2)},
     "piq": {

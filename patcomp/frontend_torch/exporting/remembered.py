@@ -59,7 +59,7 @@ def _attributes(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return tensor.untyped_storage().data_ptr()
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
