@@ -351,13 +351,14 @@ another order than PyTorch.
 """.replace("{trained}", ", ".join(TRAINED)),
     models=PACKAGES | TRAINED | OTHERS,
     remarks={
-        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position; "
-        "in the next row all are one group",
+        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position;"
+        " in the next row all are one group",
         "FCPE, pitch of a wave": "It only prints a warning there; FCPE, latent takes the spectrogram",
         "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",
         "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and rounding decides which is first; "
         "all others are equal",
+        "SPAN": "Merge its convolutions (`update_params`) before the export, and not in each run",
         "x-vector": "Call its layers without try and except",
     },
 )

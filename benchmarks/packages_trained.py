@@ -116,6 +116,6 @@ TRAINED: dict[str, dict[str, Build]] = {
     "kraken": {"blla": package(_kraken, noise(1, 3, 64, Open("width", 96, 72, least=16)), select=lambda results:
                                results[0], trained=True)},
     "deeplc": {"DeepLC": package(
-        lambda: _retention_time("full_hc_PXD005573_pub_1fd8363d9af9dcad3be7553c39396960.pt"), noise(BATCH, 60, 6),
+        lambda: _retention_time("multitask_model.pt"), noise(BATCH, 60, 6),
         noise(BATCH, 30, 6), noise(BATCH, 55), noise(BATCH, 60, 20), trained=True)},
 }  # fmt: skip

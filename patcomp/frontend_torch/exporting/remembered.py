@@ -48,13 +48,12 @@ def _attributes(model: nn.Module) -> dict[str, Tensor]:
     known = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     found = {}
     for path, module in model.named_modules():
-        plain = {
-            name: value for name, value in vars(module).items() if not name.startswith(("_parameters", "_buffers"))
-        }
-        for keys, leaf in pytree.tree_flatten_with_path(plain)[0]:
-            if isinstance(leaf, Tensor) and id(leaf) not in known:
-                name = f"{keys[0].key}{pytree.keystr(keys[1:])}"
-                found[f"{path}.{name}" if path else name] = leaf
+        plain = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers")}
+        for attribute, value in plain.items():
+            for keys, leaf in pytree.tree_flatten_with_path(value)[0]:
+                if isinstance(leaf, Tensor) and id(leaf) not in known:
+                    name = f"{attribute}{pytree.keystr(keys)}"
+                    found[f"{path}.{name}" if path else name] = leaf
     return found
 
 
