@@ -2,147 +2,22 @@
 
     python -m benchmarks.packages [--markdown] [--only NAME ...] [--source PACKAGE] [--jobs 1]
 
-Each has random weights and a small configuration, image or length; `benchmarks/further.py` measures it. With
-`--markdown`, the table is written to `docs/generated/further-packages.md`. benchmarks/README.md says how to install the
-packages.
+Each has a small configuration, image or length, and random weights, except those of `benchmarks/packages_trained.py`;
+`benchmarks/further.py` measures it. With `--markdown`, the table is written to `docs/generated/further-packages.md`.
+benchmarks/README.md says how to install the packages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from benchmarks.further import Build, OpenSizes, Table, main
-
-if TYPE_CHECKING:
-    import torch
-
-
-class Open(NamedTuple):
-    """A size that is open in the second export."""
-
-    name: str
-    example: int
-    other: int
-    """The size on which the program of the second export is compared."""
-    multiple: int = 1
-    least: int = 1
-
-
-BATCH = Open("batch", 2, 1)
-Size = int | Open
-
-
-class Input(NamedTuple):
-    """An input of a model."""
-
-    shape: tuple[Size, ...]
-    fill: Callable[[tuple[int, ...]], torch.Tensor]
-
-
-def noise(*shape: Size) -> Input:
-    """Normal random numbers."""
-    return Input(shape, lambda sizes: _torch().randn(sizes))
-
-
-def tokens(*shape: Size, below: int = 30) -> Input:
-    """Random integers."""
-    return Input(shape, lambda sizes: _torch().randint(1, below, sizes))
-
-
-def steps(*shape: Size) -> Input:
-    """Times of a diffusion process: random floats below 1000."""
-    return Input(shape, lambda sizes: _torch().rand(sizes) * 999)
-
-
-def fractions(*shape: Size) -> Input:
-    """Times of a diffusion process whose model multiplies them by 1000: random floats below 1."""
-    return Input(shape, lambda sizes: _torch().rand(sizes))
-
-
-def ones(*shape: Size) -> Input:
-    """A mask of 1, as integers."""
-    return Input(shape, lambda sizes: _torch().ones(sizes, dtype=_torch().int64))
-
-
-def _torch() -> Any:
-    return import_module("torch")
-
-
-def made(path: str, /, *args: Any, **settings: Any) -> Any:
-    """What a class or function with a dotted name makes of arguments; those that are functions are called first."""
-    module, _, name = path.rpartition(".")
-    settings = {key: value() if callable(value) else value for key, value in settings.items()}
-    return getattr(import_module(module), name)(*args, **settings)
-
-
-def nested(path: str, /, *args: Any, **settings: Any) -> Callable[[], Any]:
-    """An argument of `made` that is made when it is needed."""
-    return lambda: made(path, *args, **settings)
-
-
-def package(
-    model: str | Callable[[], Any],
-    /,
-    *inputs: Input,
-    named: Mapping[str, Input] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-    select: Callable[[Any], Any] = lambda results: results,
-    method: str = "forward",
-    **settings: Any,
-) -> Build:
-    """A model of a package.
-
-    Args:
-        model: the dotted name of its class or of a function that makes it, or such a function.
-        inputs: its inputs by position.
-        named: its inputs by name.
-        fixed: arguments that are no inputs.
-        select: takes tensors from its results.
-        method: what is exported.
-        settings: arguments of the class.
-    """
-    named, fixed = named or {}, fixed or {}
-
-    def build() -> Any:
-        torch = _torch()
-        from tests.models.architectures import randomized
-        from tests.models.zoo import Example
-
-        class Adapted(torch.nn.Module):  # type: ignore[misc, name-defined]
-            """Tensors in by position, tensors out."""
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = made(model, **settings) if isinstance(model, str) else model()
-
-            def forward(self, *tensors: torch.Tensor) -> Any:
-                positional, by_name = tensors[: len(inputs)], dict(zip(named, tensors[len(inputs) :], strict=True))
-                return select(getattr(self.model, method)(*positional, **by_name, **fixed))
-
-        every = [*inputs, *named.values()]
-        adapted = randomized(Adapted())
-        args = tuple(each.fill(tuple(_size(size, "example") for size in each.shape)) for each in every)
-        names = dict.fromkeys(size.name for each in every for size in each.shape if isinstance(size, Open))
-        if not names:
-            return Example(adapted, args)
-        others = tuple(each.fill(tuple(_size(size, "other") for size in each.shape)) for each in every)
-        shapes = tuple(
-            {axis: size.multiple * torch.export.Dim(size.name, min=size.least, max=60)
-             for axis, size in enumerate(each.shape) if isinstance(size, Open)}
-            for each in every
-        )  # fmt: skip
-        return Example(adapted, args), OpenSizes(tuple(names), shapes, others)
-
-    return build
-
-
-def _size(size: Size, which: str) -> int:
-    return size if isinstance(size, int) else int(getattr(size, which)) * size.multiple
-
-
-# ---- the list --------------------------------------------------------------------------------------
+from benchmarks.further import Build, Table, main
+from benchmarks.package_models import BATCH, Input, Open, fractions, made, nested, noise, ones, package, steps, tokens
+from benchmarks.package_models import torch_module as _torch
+from benchmarks.packages_others import OTHERS
+from benchmarks.packages_trained import TRAINED
 
 
 def _first(results: Any) -> Any:
@@ -457,11 +332,12 @@ TABLE = Table(
     heading="""# Further packages
 
 `python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../../benchmarks/README.md) says how
-to install the packages. The models are from packages that no test uses, with random weights and small configurations,
-images or lengths. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager
-PyTorch on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the
-largest value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export`
-says which step exported the model ([export.md](../export.md)).
+to install the packages. The models are from packages that no test uses, with small configurations, images or lengths.
+Those of {trained} have the trained weights that their packages ship (LPIPS those of its heads); all others have random
+weights. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch
+on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the largest
+value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export` says
+which step exported the model ([export.md](../export.md)).
 
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
 model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). This program ran with another size than the
@@ -472,13 +348,17 @@ sizes of the input with the sizes of the last run.
 Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
 angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in
 another order than PyTorch.
-""",
-    models=PACKAGES,
+""".replace("{trained}", ", ".join(TRAINED)),
+    models=PACKAGES | TRAINED | OTHERS,
     remarks={
+        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position;"
+        " in the next row all are one group",
+        "FCPE, pitch of a wave": "It only prints a warning there; FCPE, latent takes the spectrogram",
         "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",
-        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and the runtime swaps them; "
+        "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and rounding decides which is first; "
         "all others are equal",
+        "SPAN": "Merge its convolutions (`update_params`) before the export, and not in each run",
         "x-vector": "Call its layers without try and except",
     },
 )

@@ -19,7 +19,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch import _prims_common
+from torch import _meta_registrations, _prims_common
 from torch._decomp import _core_aten_decompositions_post_autograd as python_decompositions
 from torch._decomp import global_decomposition_table
 from torch._decomp.decompositions import _rnn_helper as unrolled_layers
@@ -284,6 +284,27 @@ def open_views() -> AbstractContextManager[None]:
     PyTorch asks whether sizes that follow from others divide each other, in a linear layer behind a convolution.
     """
     return symbolic_shapes_settings.patch(backed_size_oblivious=True)  # type: ignore[attr-defined,no-any-return]
+
+
+@contextmanager
+def open_pools() -> Iterator[None]:
+    """Let a trace not ask whether the last window of a pool with `ceil_mode` begins within the input, where all do.
+
+    PyTorch cannot prove it, and forbids dynamic sizes. The last window begins at most at size + left + right + stride -
+    2 - dilation * (kernel - 1), and the input ends at size + left.
+    """
+    own = _meta_registrations.pooling_output_shape_pad_lr
+
+    def size(size: Any, kernel: int, left: int, right: int, stride: int, dilation: int, ceil_mode: bool) -> Any:
+        if not ceil_mode or right + stride - 2 >= dilation * (kernel - 1):
+            return own(size, kernel, left, right, stride, dilation, ceil_mode)
+        return own(size, kernel, left, right + stride - 1, stride, dilation, False)
+
+    _meta_registrations.pooling_output_shape_pad_lr = size
+    try:
+        yield
+    finally:
+        _meta_registrations.pooling_output_shape_pad_lr = own
 
 
 @contextmanager

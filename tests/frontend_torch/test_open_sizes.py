@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, _meta_registrations, nn
 from torch.export import Dim
 
 import patcomp
 from patcomp import ConversionWarning, ExportError, TorchConverter
+from patcomp.pytorch import open_pools
 
 BATCH = Dim("batch", min=1, max=8)
 
@@ -93,3 +95,23 @@ def test_sizes_that_need_not_be_open_may_be_fixed() -> None:
         assert program.range_constraints == {}
     decides = exported(Decides(), (torch.randn(3),), ({0: Dim.AUTO},), assume_branch=True)
     assert decides.example_inputs is not None
+
+
+def test_pools_that_round_up_leave_sizes_open() -> None:
+    """PyTorch forbids them, because it cannot prove that the last window begins within the input."""
+    model = nn.MaxPool2d(2, ceil_mode=True)
+    program = patcomp.export(model, (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: BATCH, 2: Dim("height")},))
+    converted = TorchConverter().add_exported_program(program).to_coreai()
+    assert set(converted.signature().dims) == {"batch", "height"}
+    for height in (2, 7, 12):
+        x = torch.randn(1, 3, height, 8)
+        (result,) = converted.run({"input": x}).values()
+        assert torch.equal(torch.as_tensor(result), model(x))
+
+
+def test_the_sizes_of_pools_are_pytorchs() -> None:
+    settings = itertools.product(range(1, 13), range(1, 5), range(3), range(3), range(1, 5), (1, 2), (False, True))
+    cases = [each for each in settings if each[0] + each[2] + each[3] > each[5] * (each[1] - 1)]
+    expected = [_meta_registrations.pooling_output_shape_pad_lr(*each) for each in cases]
+    with open_pools():
+        assert [_meta_registrations.pooling_output_shape_pad_lr(*each) for each in cases] == expected

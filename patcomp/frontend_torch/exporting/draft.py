@@ -30,13 +30,14 @@ def assumptions(program: ExportedProgram) -> Iterator[Problem]:
 
 
 def branches(program: ExportedProgram) -> list[tuple[str, str]]:
-    """The line and the code of each decision by data for which a drafted program assumes that of the example."""
+    """The line and the code of each decision by data for which a drafted program assumes that of the example.
+
+    A Python `assert` decides nothing: where it fails, the model has no results.
+    """
     failures, files = draft_report(program)
-    return [
-        _place(failure.data.get("user_stack") or (), files)
-        for failure in failures
-        if str(failure.failure_type) == _BRANCH
-    ]
+    decisions = (failure for failure in failures if str(failure.failure_type) == _BRANCH)
+    places = (_place(failure.data.get("user_stack") or (), files) for failure in decisions)
+    return [(line, code) for line, code in places if not code.startswith("assert ")]
 
 
 def _problem(kind: str, data: dict[str, Any], files: dict[int, str]) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ def check_packing(program: ExportedProgram, call: _Call, full: str, limited: str
         RefusedError: they have not.
     """
     try:
-        _run(program.module(), call, program.buffers())
+        run(program.module(), call, program.buffers())
     except RuntimeError as error:
         if FULL in str(error):
             raise RefusedError(
@@ -51,9 +51,9 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
     Raises:
         RefusedError: it does not.
     """
-    expected = _run(model, call, model.buffers())
+    expected = run(model, call, model.buffers())
     try:
-        results = _run(program.module(), call, program.buffers())
+        results = run(program.module(), call, program.buffers())
     except (RuntimeError, AssertionError) as error:
         raise RefusedError(
             f"torch.export.draft_export gives a program that does not run the example: {error}"
@@ -66,13 +66,13 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
 def failure_of(model: nn.Module, call: _Call) -> Exception | None:
     """What the model itself raises for the example in eager PyTorch; None if it runs."""
     try:
-        _run(model, call, model.buffers())
+        run(model, call, model.buffers())
     except Exception as error:  # the model's own code may raise anything
         return error
     return None
 
 
-def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -> Any:
+def run(function: Callable[..., Any], call: _Call, buffers: Iterable[Tensor]) -> Any:
     """The results for copies of the example, with the random numbers of now; the buffers are put back."""
     args, kwargs, _ = call
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _restored(buffers):
@@ -80,7 +80,7 @@ def _run(function: Callable[..., Any], call: _Call, buffers: Iterator[Tensor]) -
 
 
 @contextmanager
-def _restored(buffers: Iterator[Tensor]) -> Iterator[None]:
+def _restored(buffers: Iterable[Tensor]) -> Iterator[None]:
     before = [(buffer, buffer.detach().clone()) for buffer in buffers]
     try:
         yield

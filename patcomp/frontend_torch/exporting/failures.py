@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from patcomp.errors import ExportError, Problem, reason_of, shortened
@@ -23,6 +24,10 @@ _CONTROL_FLOW = (
 )
 _SIZES = "see docs/dynamic-shapes.md"
 _TEXT = "see docs/export.md. PyTorch's own text is logged at the level debug"
+_SCRIPTED = (
+    "export the Python module that was scripted or traced; where only the file is left, write the module again and "
+    "give it the state_dict() of the file"
+)
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
 _ON_VALUES = re.compile(
@@ -106,6 +111,16 @@ def baked_in(branches: Sequence[tuple[str, str]], model: nn.Module) -> ExportErr
     return ExportError(f"{type(model).__name__} cannot be exported", problem)
 
 
+def stateful(names: Sequence[str], model: nn.Module) -> ExportError:
+    """The error about tensors in plain attributes that a model changes in each run."""
+    why = f"the model keeps {', '.join(names)} from one run to the next, and torch.export makes constants of attributes"
+    advice = "make each a buffer (register_buffer), which is state of the program, or an argument and a result"
+    return ExportError(
+        f"{type(model).__name__} cannot be exported",
+        Problem(why, advice=f"{advice}; see docs/inputs-outputs-and-state.md"),
+    )
+
+
 def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]) -> ExportError:
     """The error for the user about a model that does not run on its example inputs in eager PyTorch either.
 
@@ -152,6 +167,14 @@ def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportErro
             a line of the model, because later steps fail for the same reason.
     """
     ours = [failure for failure in failures if isinstance(failure, RefusedError)]
+    scripted = [path for path, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)]
+    if scripted and not ours:
+        return ExportError(
+            f"{type(model).__name__} cannot be exported",
+            Problem(
+                "the model is TorchScript, which torch.export does not read", module_path=scripted[0], advice=_SCRIPTED
+            ),
+        )
     placed = [failure for failure in failures[:2] if line_of(failure)]
     failure = (ours or placed[::-1] or list(failures))[0]
     why, advice = _why(failure)

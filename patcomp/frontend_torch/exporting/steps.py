@@ -20,14 +20,22 @@ from patcomp.errors import ConversionWarning, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions, branches
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
-from patcomp.frontend_torch.exporting.failures import baked_in, explained, unfit, what_is_wrong_with, wrong_shapes
+from patcomp.frontend_torch.exporting.failures import (
+    baked_in,
+    explained,
+    stateful,
+    unfit,
+    what_is_wrong_with,
+    wrong_shapes,
+)
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
 from patcomp.frontend_torch.exporting.refusals import RefusedError
+from patcomp.frontend_torch.exporting.remembered import remembered
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import callers_defaults, draft_export, open_layouts, open_views, quiet
+from patcomp.pytorch import callers_defaults, draft_export, open_layouts, open_pools, open_views, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 
@@ -80,7 +88,8 @@ def export(
         The exported program, which `TorchConverter.add_exported_program` takes.
 
     Raises:
-        ExportError: the model decides by data, without `assume_branch`; no step exports the model with the open sizes
+        ExportError: the model decides by data, without `assume_branch`; it keeps tensors from one run to the next that
+            are no buffers; no step exports the model with the open sizes
             that `dynamic_shapes` asks for (`Dim.AUTO` leaves the choice to PyTorch); or `dynamic_shapes` names other
             arguments than the example has, or an axis that a tensor lacks. The message says where and why, and what to
             change.
@@ -97,12 +106,14 @@ def export(
     further = [_with_constants, _strictly, *drafts]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
-    with _ONE_AT_A_TIME, callers_defaults():
+    with _ONE_AT_A_TIME, callers_defaults(), open_pools():
         registered(call[:2])
         for step in steps:
             try:
                 with kept(model), _silently():
                     program, problems = step(model, call)
+                if names := remembered(program, model, call):
+                    raise stateful(names, model)
             except Exception as error:  # an error of the model's own code, or of PyTorch while it traces the code
                 if isinstance(error, PatcompError) and not isinstance(error, RefusedError):
                     raise  # a refusal of the model itself
