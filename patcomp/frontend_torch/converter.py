@@ -16,7 +16,6 @@ from typing import Any, Literal
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.emit.files.replacement import check_writable
 from patcomp.errors import ConversionWarning, Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
@@ -332,6 +331,8 @@ class TorchConverter:
         folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
         dumps = Dumps(Path(folder)) if folder else None
         if dumps is not None:
+            from patcomp.emit.files.replacement import check_writable
+
             check_writable(dumps.path("import"))
             dumps.clear()
         history = TorchHistory(

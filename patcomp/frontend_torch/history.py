@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -22,9 +22,6 @@ from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.calls import in_types_of
 from patcomp.frontend_torch.staging import headline
-from patcomp.frontend_torch.verification.departure import DepartureSearch
-from patcomp.frontend_torch.verification.unlowered import implementation
-from patcomp.frontend_torch.verification.values import ValueComparison
 from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
@@ -34,6 +31,9 @@ from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.version import __version__
+
+if TYPE_CHECKING:
+    from patcomp.frontend_torch.verification.departure import DepartureSearch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -71,12 +71,17 @@ class TorchHistory(History):
         return module
 
     def unlowered(self, module: IRModule) -> Callable[[Operation], Implementation | None]:
+        from patcomp.frontend_torch.verification.unlowered import implementation
+
         return partial(implementation, module)
 
     def departure_search(
         self, module: IRModule, entrypoint: str, expectation: Expectation, initial: Mapping[str, Any],
         tolerance: float | None,
     ) -> DepartureSearch:  # fmt: skip
+        from patcomp.frontend_torch.verification.departure import DepartureSearch
+        from patcomp.frontend_torch.verification.values import ValueComparison
+
         found = {item.name: item for item in self.staged}
         if entrypoint not in found:
             raise LookupError(

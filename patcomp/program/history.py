@@ -10,15 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from patcomp.emit.files.replacement import check_writable
 from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.program.proof_of_run import ProofOfRun
 from patcomp.program.stages import Stages
-from patcomp.questions.audit import Audit, audit
-from patcomp.questions.ops import Attempt
-from patcomp.questions.programs import closest_attempt, explain
 from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
 from patcomp.settings import default_settings
@@ -28,6 +24,8 @@ if TYPE_CHECKING:
     from patcomp.evaluate import Expectation, Overflow, Verification
     from patcomp.evaluate.registry import Implementation
     from patcomp.ir.xdsl import Operation
+    from patcomp.questions.audit import Audit
+    from patcomp.questions.ops import Attempt
 
 PROVER = "patcomp_lab.proof.run"
 """The module with `prove`. Proofs stand above programs, which therefore know their prover by name only."""
@@ -98,6 +96,8 @@ class History(ABC):
 
     def explain(self, module: IRModule, what: str) -> str:
         """`AIProgram.explain`."""
+        from patcomp.questions.programs import explain
+
         return explain(module, self.rules, what)
 
     def why_not(self, rule: str) -> str:
@@ -106,10 +106,14 @@ class History(ABC):
 
     def closest(self, rule: str) -> Attempt:
         """How close a rule came to a match."""
+        from patcomp.questions.programs import closest_attempt
+
         return closest_attempt(self.rules, self._before, rule, self.options.assume)
 
     def audit(self, module: IRModule, target: Target, overflows: Sequence[Overflow]) -> Audit:
         """`AIProgram.audit`."""
+        from patcomp.questions.audit import audit
+
         return audit(module, target, self.rules, overflows)
 
     def specialize(self, module: IRModule, entrypoint: str, variants: Mapping[str, Sizes]) -> IRModule:
@@ -228,9 +232,11 @@ class Questions:
         Raises:
             OSError: the file cannot be written.
         """
+        from patcomp.emit.files.replacement import check_writable
+        from patcomp.report import html_page
+
         path = Path(path)
         check_writable(path)
-        from patcomp.report import html_page
 
         options: dict[str, Any] = {"verification": verification, "times": times}
         history = self.history

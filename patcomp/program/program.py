@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from patcomp.emit.asset import Asset, Writer, as_array, save_asset
-from patcomp.emit.files.metadata import entries_of
-from patcomp.emit.stored.streaming import Progress
 from patcomp.interface.constraints import constrain
 from patcomp.interface.dims import Dims
 from patcomp.ir.verify import verify
@@ -24,6 +21,8 @@ from patcomp.targets import Target, chosen_target
 if TYPE_CHECKING:
     from patcomp.compression import Measure
     from patcomp.compression.request import Given
+    from patcomp.emit.asset import Asset, Writer
+    from patcomp.emit.stored.streaming import Progress
     from patcomp.evaluate import Verification
     from patcomp.questions.audit import Audit
 
@@ -108,6 +107,9 @@ class AIProgram(ProgramData):
             AssetError: coreai-core refused the program.
             UnsupportedError: the program has something that only coreai-core writes.
         """
+        from patcomp.emit.asset import as_array, save_asset
+        from patcomp.emit.files.metadata import entries_of
+
         with default_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}

@@ -9,8 +9,6 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.asset import Asset, temporary_asset
-from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.errors import ConversionWarning, EvaluationError
 from patcomp.interface.dims import Dims
 from patcomp.interface.graphs import argument_types
@@ -23,6 +21,7 @@ from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
     from patcomp.evaluate import Machine, Overflow
     from patcomp.program.data import ProgramData
 
@@ -95,6 +94,9 @@ def run(
         outputs = evaluate(program.module, inputs, entry=entrypoint, state=contents, machine=machine)
     else:
         _check_elements(program.module, {**inputs, **contents}, argument_types(program.module.graph(entrypoint)))
+        from patcomp.emit.asset import temporary_asset
+        from patcomp.emit.toolchain.hand_over import HandOver
+
         with temporary_asset(HandOver.of(program.module)) if asset is None else nullcontext(asset) as saved:
             outputs = saved.run(inputs, contents, entrypoint)
     if state is not None:

@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from patcomp.emit.asset import Asset
-from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.ir.module import IRModule
 from patcomp.program.history import known
 from patcomp.program.running import drawn, has_device, prepared, run
 
 if TYPE_CHECKING:
+    from patcomp.emit.asset import Asset
     from patcomp.evaluate import Machine, Verification
     from patcomp.evaluate.expectation import Run
     from patcomp.program.data import ProgramData
@@ -37,6 +36,8 @@ def verify(
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
     if backends is None:
+        from patcomp.emit.toolchain.library import has_toolchain
+
         on_runtime = has_toolchain() and has_device(program.module)
         backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
     if not callable(model):
@@ -99,6 +100,8 @@ def verify_compressed(
 
     def run_on(backend: str, machine: Machine | None = None) -> Run:
         return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
+
+    from patcomp.emit.toolchain.library import has_toolchain
 
     backends = ("runtime",) if has_toolchain() and has_device(program.module) else ("evaluator",)
     return verify_compressed(
