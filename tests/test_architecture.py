@@ -188,6 +188,20 @@ def _names_one(path: Path, modules: re.Pattern[str]) -> bool:
     return any(modules.match(each) for each in [*modules_of(path), *(text for text in texts if isinstance(text, str))])
 
 
+def test_what_a_newcomer_holds_is_small() -> None:
+    """The rooms that docs/architecture.md names for import, rewriting and text."""
+    whole = (
+        "ir",
+        "interface",
+        "patterns",
+        "rewrites",
+        *(f"frontend_torch/{room}" for room in ("fx", "importing", "interface")),
+    )
+    files = [path for room in whole for path in (ROOT / "patcomp" / room).rglob("*.py")]
+    files += (ROOT / "patcomp" / "frontend_torch").glob("*.py")
+    assert sum(len(path.read_text().splitlines()) for path in files) < 25_000
+
+
 def test_no_import_runs_up() -> None:
     order = list(ROOMS)
     for room, imported in ROOMS.items():
