@@ -1,6 +1,7 @@
 # make demo   converts a small Llama and shows what happened, in ./out/demo
 # make check  checks style and types and runs the tests that changed files touch
 # make test   checks style and types and runs the tests, those of the HTML report in Chromium, which root installs with apt
+# make models runs the tests of other people's models alone (tests/models), make compiler all others
 # make docs   builds the site of the documentation, in ./site
 # make docs-serve   shows the site on http://127.0.0.1:8000, with its search
 #
@@ -8,7 +9,7 @@
 
 PYTHON ?= python3
 
-.PHONY: demo check test browser docs docs-serve style clean
+.PHONY: demo check test models compiler browser docs docs-serve style clean
 
 demo: .venv/installed
 	.venv/bin/patcomp demo
@@ -19,6 +20,12 @@ check: style
 test:
 	$(MAKE) --jobs 2 style browser
 	.venv/bin/pytest -n 2
+
+models: .venv/installed
+	.venv/bin/pytest -n 2 tests/models
+
+compiler: style browser
+	.venv/bin/pytest -n 2 --ignore tests/models
 
 browser:
 	.ci/browser
