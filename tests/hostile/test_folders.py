@@ -144,6 +144,16 @@ BAD: dict[str, tuple[int, Change, str]] = {
         changed(*MODELS, "text_encoder", "config", vocab_size=0.5),
         "the settings of CLIPTextModel in metadata.json do not fit it: StrictDataclassFieldValidationError",
     ),
+    "settings that name a folder": (
+        BUNDLE,
+        changed("metadata.json", "diffusers", "scheduler", config=f"../{OUTSIDE}"),
+        "the settings of PNDMScheduler in metadata.json are no object",
+    ),
+    "settings of a model that name a folder": (
+        BUNDLE,
+        changed(*MODELS, "unet", config=f"../{OUTSIDE}"),
+        "the settings of UNet2DConditionModel in metadata.json are no object",
+    ),
     "an asset outside": (
         BUNDLE,
         changed("metadata.json", "assets", unet="../outside"),

@@ -178,6 +178,7 @@ def _tokenizer(place: Path, kind: Any) -> Any:
 
 def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
     kind = named_class("diffusers", name, "scheduler")
+    _check_settings(name, config)
     try:
         return kind.from_config(config)
     except Exception as error:  # diffusers names a package, such as torchsde, or says what is wrong with a setting
@@ -206,6 +207,16 @@ def _stand_in(
     return Autoencoder(config, chosen, variant.statistics(folder), variant.ratios(config))
 
 
+def _check_settings(name: str, config: object) -> None:
+    """Check that the settings of a class in `metadata.json` are settings: anything else names a folder, or the hub.
+
+    Raises:
+        BundleError: they are not.
+    """
+    if not isinstance(config, Mapping):
+        raise BundleError(f"the settings of {name} in metadata.json are no object; convert the pipeline again")
+
+
 def _config(model: Mapping[str, Any]) -> Any:
     """The configuration of a model, with the defaults of its class for what the file does not say.
 
@@ -213,6 +224,7 @@ def _config(model: Mapping[str, Any]) -> Any:
         BundleError: the class does not take its settings.
     """
     kind = named_class(model["library"], model["class"], "model")
+    _check_settings(model["class"], model["config"])
     if model["library"] == "transformers":
         try:
             return kind.config_class.from_dict(model["config"])
