@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.commands import watch
+from patcomp_lab.commands import watch
 from tests.helpers.command import Command
 
 MODEL = """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from patcomp.questions.audit import Audit
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
     """A Core AI program, to read, run, check and save. `ProgramData` lists what it has.
 

@@ -19,7 +19,7 @@ from tests.models.language.checkpoints import folder
 from tests.models.language.vision_checkpoints import folder as vision_folder
 from tests.models.language.wrong_folders import BAD, config, cut, renamed, text
 
-GGUF = Path(__file__).parents[1] / "data" / "gguf" / "llama-Q4_0.gguf"
+GGUF = Path(__file__).parents[2] / "data" / "gguf" / "llama-Q4_0.gguf"
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from patcomp_models.checkpoints.quantized.weight import StoredWeight, Unpacking
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.sources import Source, model_of, source_of
 
-DATA = Path(__file__).parents[1] / "data" / "gguf"
+DATA = Path(__file__).parents[2] / "data" / "gguf"
 FILES = sorted(file.stem for file in DATA.glob("*.gguf"))
 TOKENS = [3, 41, 59, 26, 7]
 

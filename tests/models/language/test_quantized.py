@@ -16,7 +16,7 @@ from torch import Tensor
 from patcomp_models.checkpoints.loading import load_model
 from patcomp_models.language import LanguageModelError, convert_language_model
 
-DATA = Path(__file__).parents[1] / "data" / "quantized"
+DATA = Path(__file__).parents[2] / "data" / "quantized"
 FOLDERS = sorted(folder.name for folder in DATA.iterdir() if folder.is_dir())
 PROMPT = [3, 41, 59, 26, 7]
 
