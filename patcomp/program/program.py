@@ -29,10 +29,27 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
-    """A Core AI program, to read, run, check and save. `ProgramData` lists what it has.
+    """A Core AI program, to read, run, check and save: its IR, its weights, and how it came about. `str(program)` is the
+    MLIR text.
 
-    program = TorchConverter().add_exported_program(exported).to_coreai()
-    program.save_asset("model.aimodel")
+    Attributes:
+        module (IRModule): the IR and the weights that it names.
+        calls (Mapping[str, ModelCall]): how the PyTorch model of each entry point is called, by entry point.
+        initial_state (Mapping[str, Mapping[str, Tensor]]): the contents of the buffers at conversion, by entry point
+            and name of the state; read-only.
+        dims (Mapping[str, Dims]): names, ranges and relations of the dynamic dimensions, by entry point.
+        checks (Mapping[str, ValueChecks]): what the model checks of the values of its inputs, by entry point; `run` and
+            `verify_against` check it, an asset cannot.
+        draws (Mapping[str, Mapping[str, str]]): the distributions of the inputs that are random numbers, by entry point
+            and name; `run` and `verify_against` draw them with a seed, the caller of an asset fills them.
+        diagnostics (tuple[Problem, ...]): the warnings of the conversion.
+        left_to_pytorch (tuple[Problem, ...]): for each entry point that PyTorch's `run_decompositions` had to
+            decompose during the conversion, the first reason; empty if it was not needed.
+        seconds (float): how long the conversion took.
+        limits (Mapping[str, Mapping[str, int]]): how large, in magnitude, the numbers of int64 inputs may be, by entry
+            point and name. Only inputs are listed for which some 32-bit numbers have results that may not fit; `run`
+            warns of larger numbers, an asset cannot.
+        history (History | None): how a converter made the program; None if no converter did.
     """
 
     def _repr_html_(self) -> str:
