@@ -45,6 +45,7 @@ def results_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_measures_every_form(folder: Path) -> None:
     converted = results_of(folder)["measurements"]
     assert not any("error" in each for each in converted), converted

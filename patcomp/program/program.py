@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
-    """A Core AI program, to read, run, check and save: its IR, its weights, and how it came about. `str(program)` is the
-    MLIR text.
+    """A Core AI program, to read, run, check and save: its IR, its weights, and how it came about. `str(program)` is
+    the MLIR text.
 
     Attributes:
         module (IRModule): the IR and the weights that it names.

@@ -141,6 +141,7 @@ EXACT = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("dtype", "wide"),
     [(torch.float32, False), *((dtype, wide) for dtype in TYPES[1:] for wide in (False, True))],
@@ -254,6 +255,7 @@ def _other_numbers(scores: Tensor, bias: Tensor) -> Tensor:
 REFUSED = [_finite, _finite_by_masked_fill, _finite_then_added, _added_then_finite, _finite_twice, _other_numbers]
 
 
+@pytest.mark.sampled(2)
 @each_type
 @pytest.mark.parametrize("masking", REFUSED)
 def test_refused_unless_masked_rows_are_not_read(masking: Masking, dtype: torch.dtype) -> None:

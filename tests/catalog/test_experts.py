@@ -72,6 +72,7 @@ FORMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_models(form: Callable[..., torch.Tensor], dtype: torch.dtype, native: Native) -> None:

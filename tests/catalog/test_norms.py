@@ -131,6 +131,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", SAMPLE)
 @pytest.mark.parametrize("name", ["layer_norm", "instance_norm", "group_norm", "rms_norm"])
 def test_composites_on_the_runtime(name: str, form: Form, native: Native) -> None:
@@ -172,6 +173,7 @@ IN_BOTH_TYPES = [(name, torch.float32) for name in MODULES] + [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "dtype"), IN_BOTH_TYPES)
 def test_modules_give_the_same_composites_by_both_tables(name: str, dtype: torch.dtype) -> None:
     original, shape, composite = MODULES[name]
@@ -227,6 +229,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_of_transformers(name: str, dtype: torch.dtype) -> None:

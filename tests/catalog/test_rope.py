@@ -60,6 +60,7 @@ def test_form(name: str, native: Native) -> None:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("name", FORMS)
 def test_form_of_some_dimensions(name: str, split: bool, native: Native) -> None:
@@ -73,6 +74,7 @@ def test_form_of_some_dimensions(name: str, split: bool, native: Native) -> None
     ) in declaration
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_without_the_rules(name: str) -> None:
     assert ropes(convert(of(FORMS[name][0]), *inputs(), without=ROPES)) == 0

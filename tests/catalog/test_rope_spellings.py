@@ -58,6 +58,7 @@ def test_neighbours_become_halves(form: str, native: Native) -> None:
     assert "interleaved = false" in program.text()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ALL)
 def test_straight_from_export(form: str) -> None:
     assert ropes(convert(of(ALL[form]), *inputs(), as_exported=True)) == 1
@@ -197,6 +198,7 @@ NEAR_MISSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("as_exported", [False, True])
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_stay(name: str, as_exported: bool) -> None:

@@ -62,6 +62,7 @@ class Options(nn.Module):
 A, B, C = torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
     ("args", "kwargs", "inputs", "attributes"),
@@ -211,6 +212,7 @@ KINDS = {
 STRICT = ("buffer written", "complex result", "part of the argument written", "value left behind")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "strict"), [*((kind, False) for kind in KINDS), *((kind, True) for kind in STRICT)])
 def test_odd_calls(kind: str, strict: bool, native: Native) -> None:
     model = AroundOdd(kind)
@@ -279,6 +281,7 @@ class Branches(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: self.scale(self.affine(x)), lambda x: x - 1, (x,))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
     "targets",

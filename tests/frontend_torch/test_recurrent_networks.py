@@ -95,6 +95,7 @@ def opened(model: Network) -> AIProgram:
         return converted(patcomp.export(model, model.inputs(6, 2), dynamic_shapes=model.open_sizes()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_loops_that_are_equal_at_every_length(name: str) -> None:
     model = NETWORKS[name]()
@@ -242,6 +243,7 @@ PACKED: dict[str, Callable[[], Packed]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PACKED)
 def test_packed_sequences_may_have_any_lengths(name: str) -> None:
     model = PACKED[name]()
@@ -293,6 +295,7 @@ READS: dict[str, Callable[[PackedSequence], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", READS)
 def test_what_a_model_computes_of_packed_data_needs_full_lengths(name: str) -> None:
     model = Packed(batch_first=True, reads=READS[name])

@@ -210,6 +210,7 @@ def test_patcomps_composite_of_the_same_ops_is_second() -> None:
 # ---- the tests that a declaration is --------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", in_one_worker([*NAMES, "embedded"]))
 def test_declared_rules_pass_their_tests(name: str) -> None:
     for rule in declared(name):

@@ -36,6 +36,7 @@ def _files(bundle: Path) -> dict[str, bytes]:
     return {str(path.relative_to(bundle)): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_child")
 def test_a_language_model(source: Path, tmp_path: Path, patcomp: Command) -> None:
     """The commands for all bundles convert, inspect, verify and run it; the check is that of its kind."""

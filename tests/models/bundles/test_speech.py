@@ -205,6 +205,7 @@ _FROM_SAMPLES = [pytest.param(name, {"audio": True}, marks=pytest.mark.slow) for
 _FROM_FEATURES = [pytest.param("Wav2Vec2BertForCTC", {}, marks=pytest.mark.slow), ("Wav2Vec2ForCTC", {})]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "options"), [*_FROM_FEATURES, *_FROM_SAMPLES])
 @pytest.mark.filterwarnings("ignore:the model was exported for sizes")
 def test_ctc(name: str, options: dict[str, Any], tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def assert_streams(folder: Path, bundle: Path, frames: int) -> None:
     assert audio.std() > 0.1
 
 
+@pytest.mark.slow
 def test_encodec(tmp_path: Path) -> None:
     """The chunks reflect what is in front of a recording, and go on with the states of the LSTM."""
     assert_codes(streaming_models.encodec(tmp_path / "model"), tmp_path, frames=None, codebooks=3)
@@ -216,6 +217,7 @@ def test_further_recognisers(name: str, options: dict[str, int], tmp_path: Path)
     assert_recognises(folder, convert_bundle(folder, out=tmp_path / "recogniser", **options), name)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_nemotron(nemotron_folder: Path) -> None:
     """The first chunk and the others have the same states; here on the evaluator."""
     from patcomp_models.bundles.streaming.recognisers import SpectrumEncode

@@ -98,6 +98,7 @@ def schemes_of(bundle: Bundle) -> set[str]:
     return {weight.scheme for weight in compressed_weights(load(bundle.asset).module) if "gather" not in weight.kinds}
 
 
+@pytest.mark.slow
 def test_four_bits_are_palettes_for_the_neural_engine(tmp_path: Path) -> None:
     """On the way into a bundle, and of one that exists, which tells its target by its functions."""
     model = llama(True)
