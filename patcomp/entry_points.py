@@ -29,6 +29,11 @@ class Point:
     def __str__(self) -> str:
         return f"the entry point {self.name} = {self.value} of {self.package}"
 
+    @property
+    def module(self) -> str:
+        """The module in which the object is."""
+        return EntryPoint(self.name, self.value, self.group).module
+
     def load(self) -> Any:
         """The object that the entry point names.
 

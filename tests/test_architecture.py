@@ -26,7 +26,7 @@ def rooms() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     page = (ROOT / "docs" / "architecture-house.md").read_text()
     for names, imported in re.findall(
-        r"^\| (`(?:patcomp|patterns_catalog)[\w.`, ]*`) \|.*\|([^|]*)\|$", page, re.MULTILINE
+        r"^\| (`(?:patcomp|patterns_catalog|special_functions_catalog)[\w.`, ]*`) \|.*\|([^|]*)\|$", page, re.MULTILINE
     ):
         listed = re.findall(r"`([\w.]+)`", imported)
         above = {room for room in found if room.removeprefix("patcomp.") in listed}
@@ -66,6 +66,7 @@ USES_TORCH = (
     "patcomp_lab/",
     "patcomp_models/",
     "patterns_catalog/decompositions/",
+    "special_functions_catalog/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (

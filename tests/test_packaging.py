@@ -35,6 +35,7 @@ def test_wheel(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert {"patcomp/py.typed", "patcomp/ir/aten_schemas.txt", "patterns_catalog/normalize/views.py"} <= wanted
+    assert "special_functions_catalog/ops.txt" in wanted
     shipped = {name for name in files if ".dist-info/" not in name}
     assert shipped == wanted
     assert any(name.endswith("licenses/LICENSE") for name in files)

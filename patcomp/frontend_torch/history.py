@@ -26,7 +26,8 @@ from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns.user_catalogs import Catalog, versions_of
+from patcomp.patterns.installed_catalogs import versions_of
+from patcomp.patterns.user_catalogs import Catalog
 from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
