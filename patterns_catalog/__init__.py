@@ -3,7 +3,8 @@
 from functools import cache
 from importlib.util import find_spec
 
-from patcomp.patterns import DeferredRuleSet, RuleSet
+from patcomp.patterns import Decompositions, DeferredRuleSet, RuleSet
+from patcomp.patterns.installed_catalogs import own_catalogs
 from patcomp.patterns.user_catalogs import rules_of
 from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
 
@@ -22,13 +23,19 @@ def default_rules() -> RuleSet:
 
 @cache
 def default_decompositions() -> RuleSet:
-    """Every decomposition that import uses; none without PyTorch, in which they are written."""
+    """Every decomposition of this package; none without PyTorch, in which they are written."""
     return RuleSet() if find_spec("torch") is None else rules_of(decompositions)
 
 
-_ALL = DeferredRuleSet(default_decompositions, _RULES)
+def _decompositions() -> list[Decompositions]:
+    own = [] if find_spec("torch") is None else own_catalogs()
+    return [*own, Decompositions(default_decompositions)]
+
+
+_ALL = DeferredRuleSet(_decompositions, _RULES)
 
 
 def all_rules() -> RuleSet:
-    """The decompositions, which are loaded when one is asked for, and the default rules."""
+    """The decompositions, also those of patcomp's further catalogs, which are loaded when one is asked for, and the
+    default rules."""
     return _ALL

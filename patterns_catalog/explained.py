@@ -6,6 +6,5 @@ EXPLAINED = {
     "never fires: gather_mm of groups": _OF_TRANSFORMERS,
     "never fires: gather_mm of groups by their ends": _OF_TRANSFORMERS,
     "not proved: decompose fake_quantize_if_enabled": "PyTorch inverts the scale in 32 bits, and rounds that",
-    "not proved: decompose linalg_matrix_exp": "PyTorch's own results for large matrices have fewer than 12 digits",
 }
 """The reason for each finding, by its kind and rule."""

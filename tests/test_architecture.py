@@ -24,7 +24,7 @@ def rooms() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     page = (ROOT / "docs" / "architecture.md").read_text()
     for name, imported in re.findall(
-        r"^\| `((?:patcomp|patterns_catalog)[\w.]*)` \|.*\|([^|]*)\|$", page, re.MULTILINE
+        r"^\| `((?:patcomp|patterns_catalog|special_functions_catalog)[\w.]*)` \|.*\|([^|]*)\|$", page, re.MULTILINE
     ):
         listed = re.findall(r"`([\w.]+)`", imported)
         above = {room for room in found if room.removeprefix("patcomp.") in listed}
@@ -33,6 +33,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 ROOMS = rooms()
+OUR_PACKAGES = ("patcomp", "patterns_catalog", "special_functions_catalog")
 FRONT_DOOR = (
     "patcomp",
     "patcomp.bundles",
@@ -80,6 +81,7 @@ USES_TORCH = (
     "patcomp/proof/converted.py",
     "patcomp/proof/examples.py",
     "patterns_catalog/decompositions/",
+    "special_functions_catalog/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
@@ -95,7 +97,7 @@ USES_FRONTEND = (
 
 
 def sources() -> Iterator[Path]:
-    for package in ("patcomp", "patterns_catalog"):
+    for package in OUR_PACKAGES:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
@@ -302,7 +304,7 @@ def test_the_modules_of_patterns_import_each_other_in_one_direction() -> None:
 
 def test_our_imports_exist_and_have_one_root() -> None:
     """Also those inside functions, and in tests and benchmarks, which mypy does not read."""
-    ours = {"patcomp", "patterns_catalog", "tests", "benchmarks"}
+    ours = {*OUR_PACKAGES, "tests", "benchmarks"}
     files = [path for folder in sorted(ours) for path in sorted((ROOT / folder).rglob("*.py"))]
     below = {part for path in files for part in (*path.relative_to(ROOT).parts[1:-1], path.stem)}
     for path in files:
@@ -348,5 +350,5 @@ def test_each_cache_has_an_owner_a_bound_and_a_reason() -> None:
     section = page.partition("## Caches\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([\w./]+)` \| (`[^|]+`) \|[^|]+\|[^|]+\|$", section, re.MULTILINE)
     listed = {f"{file}: {name}" for file, names in rows for name in re.findall(r"`(\w+)`", names)}
-    files = [file for folder in ("patcomp", "patterns_catalog") for file in (ROOT / folder).rglob("*.py")]
+    files = [file for folder in OUR_PACKAGES for file in (ROOT / folder).rglob("*.py")]
     assert sorted(listed) == sorted({found for file in files for found in _caches(file)})

@@ -12,12 +12,13 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
+OUR_PACKAGES = ("patcomp", "patterns_catalog", "special_functions_catalog")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_wheel(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    for package in ("patcomp", "patterns_catalog"):
+    for package in OUR_PACKAGES:
         shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -28,11 +29,12 @@ def test_wheel(tmp_path: Path) -> None:
     files = set(ZipFile(wheel).namelist())
     wanted = {
         str(path.relative_to(source))
-        for package in ("patcomp", "patterns_catalog")
+        for package in OUR_PACKAGES
         for path in (source / package).rglob("*")
         if path.is_file()
     }
     assert {"patcomp/py.typed", "patcomp/ir/aten_schemas.txt", "patterns_catalog/normalize/views.py"} <= wanted
+    assert "special_functions_catalog/ops.txt" in wanted
     shipped = {name for name in files if ".dist-info/" not in name}
     assert shipped == wanted
     assert any(name.endswith("licenses/LICENSE") for name in files)
@@ -41,8 +43,8 @@ def test_wheel(tmp_path: Path) -> None:
 def test_a_script_beside_a_clone_that_is_called_patcomp(tmp_path: Path) -> None:
     """An editable install of the clone is found before the folder is taken for a namespace package."""
     clone, site = tmp_path / "patcomp", tmp_path / "site"
-    shutil.copytree(ROOT / "patcomp", clone / "patcomp", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "patterns_catalog", clone / "patterns_catalog", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in OUR_PACKAGES:
+        shutil.copytree(ROOT / package, clone / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
     build = f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})"
@@ -80,7 +82,7 @@ def test_constraints_pin_every_dependency() -> None:
 
 
 def test_declared_dependencies_are_those_that_are_imported() -> None:
-    sources = [path for package in ("patcomp", "patterns_catalog") for path in (ROOT / package).rglob("*.py")]
+    sources = [path for package in OUR_PACKAGES for path in (ROOT / package).rglob("*.py")]
     imported = set()
     for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):
@@ -101,7 +103,9 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
         "transformers",
         "yaml",
     }
-    assert foreign - {"patcomp", "patterns-catalog"} - optional == set(_requirements(PROJECT["dependencies"]))
+    assert foreign - {name.replace("_", "-") for name in OUR_PACKAGES} - optional == set(
+        _requirements(PROJECT["dependencies"])
+    )
 
 
 def test_version() -> None:

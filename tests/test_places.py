@@ -276,8 +276,9 @@ assert len(bundle.generate([1, 2, 3], 4)) == 4
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
-    for package in ("patcomp", "patterns_catalog"):
+    for package in ("patcomp", "patterns_catalog", "special_functions_catalog"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
     for path, text in additions.items():
         source = (folder / path).read_text() if (folder / path).exists() else ""
         before, end_of_table, after = source.partition(")\nCOREAIX_ROWS")  # elsewhere, the end of the file

@@ -81,12 +81,14 @@ def show_rule(
 
 def check_catalog(catalog: Catalogs = None) -> None:
     """Check the declarations: unique names, targets that exist, rules that can fire and match their own examples."""
-    from patcomp.patterns import collect
+    from patcomp.patterns import RuleSet
+    from patcomp.patterns.user_catalogs import rules_of
     from patcomp.proof.near_misses import self_tests
     from patcomp.questions.reach import check_reach
 
     everything = rules_with(catalog)  # this also loads patcomp's composites, which rules of users may build
-    rules = collect(*load_catalogs(catalog)) if catalog else everything
+    given = load_catalogs(catalog)
+    rules = RuleSet(rule for module in given for rule in rules_of(module)) if catalog else everything
     findings: list[str] = []
     for rule in rules:
         try:

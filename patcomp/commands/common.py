@@ -302,10 +302,14 @@ def rules_with(names: Sequence[str] | None, *, decompositions: bool = True) -> R
         decompositions: whether the caller needs decompositions. If not, patcomp's own are left out unless another
             catalog may have rules of their names, because they import PyTorch.
     """
-    from patcomp.patterns.user_catalogs import in_front, installed_rules, rules_of
+    from patcomp.patterns import Decompositions
+    from patcomp.patterns.installed_catalogs import installed_catalogs
+    from patcomp.patterns.user_catalogs import in_front, rules_of
     from patterns_catalog import all_rules, default_rules
 
-    users = [*map(rules_of, load_catalogs(names)), installed_rules()]
+    users = [*map(rules_of, load_catalogs(names)), *installed_catalogs()]
+    if not decompositions:
+        users = [each for each in users if not isinstance(each, Decompositions)]
     return in_front(all_rules() if decompositions or any(users) else default_rules(), users)
 
 

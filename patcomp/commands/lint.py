@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +26,7 @@ from patcomp.commands.models import ModelOptions, convert_model
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
-    from patcomp.patterns import Rule
+    from patcomp.patterns import Rule, RuleSet
 
 
 def lint_catalog(
@@ -36,16 +38,16 @@ def lint_catalog(
     modules: Modules = None,
 ) -> None:
     """List suspicious rules; with --catalog, only those of the given catalogs."""
-    from patcomp.patterns import RuleSet, collect
+    from patcomp.patterns import RuleSet
+    from patcomp.patterns.user_catalogs import rules_of
     from patcomp.proof.lint import fired_by_examples, lint
-    from patterns_catalog.explained import EXPLAINED
 
     quiet()
     import_modules(modules)
     everything = rules_with(catalog)
     modules_of = load_catalogs(catalog)
-    rules = collect(*modules_of) if catalog else everything
-    rules = RuleSet(everything[rule.name] for rule in rules)
+    given = (rule for module in modules_of for rule in rules_of(module))
+    rules = RuleSet(everything[rule.name] for rule in (given if catalog else everything))
     fired: set[str] = set()
     for model in corpus or ():
         for report in convert_model(model, "lint-catalog", ModelOptions(catalog=catalog)).reports:
@@ -53,7 +55,7 @@ def lint_catalog(
     if not corpus:
         fired = fired_by_examples(everything).union(*(_fired_by_programs(rule, modules_of) for rule in everything))
     where = "the corpus" if corpus else "the examples of all rules"
-    explained = {} if corpus else EXPLAINED
+    explained = {} if corpus else _explained(rules)
     findings = list(dict.fromkeys(lint(rules, everything, fired, where)))
     open_findings = [finding for finding in findings if finding.key not in explained]
     if open_findings:
@@ -76,3 +78,12 @@ def _fired_by_programs(rule: Rule, catalog: Sequence[ModuleType]) -> set[str]:
     if of_absent_library(rule):
         return set()
     return set().union(*(fired_in(convert_example(rule, item, catalog)[0]) for item in programs))
+
+
+def _explained(rules: RuleSet) -> set[str]:
+    """The findings that the packages of rules explain: `EXPLAINED` of their module `explained` has the reasons."""
+    from patcomp.proof.table import folder_of
+
+    packages = {folder.name for rule in rules if (folder := folder_of(rule)) is not None}
+    names = [f"{package}.explained" for package in sorted(packages) if package in sys.modules]
+    return {key for name in names if find_spec(name) is not None for key in import_module(name).EXPLAINED}

@@ -63,7 +63,7 @@ def new_rule(
 
 
 def check_rules(
-    file: Annotated[str, typer.Argument(help="A catalog: a file FILE.py, or a module.", show_default=False)],
+    file: Annotated[str, typer.Argument(help="A catalog: a file FILE.py, a module or a package.", show_default=False)],
     rule: Annotated[list[str] | None, typer.Option(help="Only the rule of this name.")] = None,
     runtime: Annotated[
         bool | None, typer.Option(help="Also run on the Core AI runtime; by default where coreai-core is installed.")
@@ -71,7 +71,7 @@ def check_rules(
     modules: Modules = None,
 ) -> None:
     """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
-    from patcomp.patterns import collect
+    from patcomp.patterns.user_catalogs import rules_of
     from patcomp.proof.converted import converted_checks
     from patcomp.proof.examination import examine
     from patterns_catalog import default_rules
@@ -79,7 +79,7 @@ def check_rules(
     quiet()
     import_modules(modules)
     module = load_catalog(file)
-    rules = collect(module)
+    rules = rules_of(module)
     if unknown := [name for name in rule or () if name not in rules]:
         known = ", ".join(item.name for item in rules) or "no rules"
         raise UsageError(f"{file} has no rule {', '.join(unknown)}; it has {known}")

@@ -12,9 +12,9 @@ from patcomp.patterns.pattern import largest
 
 def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
     """The pages of the rules, a table for each stage."""
-    from patcomp.proof.table import read  # imports PyTorch, which the terminal's table of rules does not need
+    from patcomp.proof.table import row_of  # imports PyTorch, which the terminal's table of rules does not need
 
-    listed, verdicts = list(rules), read()
+    listed = list(rules)
     sections = []
     for stage in Stage:
         found = [rule for rule in listed if rule.stage == stage]
@@ -24,7 +24,7 @@ def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
                 f"`{subject(rule)}`",
                 f"`{rule.source.partition(':')[0]}`",
                 escaped(summary(rule)),
-                verdicts[rule.name].verdict if rule.name in verdicts else "",
+                row.verdict if (row := row_of(rule)) else "",
             )
             for rule in found
         ]

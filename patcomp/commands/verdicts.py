@@ -1,14 +1,18 @@
-"""`patcomp catalog verdicts`: what proofs say of each rule of patcomp's catalog."""
+"""`patcomp catalog verdicts`: what proofs say of each rule of patcomp's catalogs, or of a user's."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import Modules, counted, import_modules, quiet, say
+from patcomp.commands.common import Catalogs, Modules, UsageError, counted, import_modules, load_catalogs, quiet, say
 from patcomp.commands.tables import print_table
+
+if TYPE_CHECKING:
+    from patcomp.patterns import Rule, RuleSet
 
 
 def list_verdicts(
@@ -20,23 +24,33 @@ def list_verdicts(
             help="With --update: prove all rules, also of files that did not change, but not those of absent libraries."
         ),
     ] = False,
+    catalog: Catalogs = None,
     modules: Modules = None,
 ) -> None:
-    """Say for each rule of patcomp's catalog whether it is proved, and how."""
+    """Say for each rule of patcomp's catalogs, or of those that are named, whether it is proved, and how."""
+    from patcomp.patterns import RuleSet
+    from patcomp.patterns.user_catalogs import rules_of
     from patcomp.proof import table
     from patcomp.proof.op_calls import of_absent_library
     from patterns_catalog import all_rules, default_rules
 
     import_modules(modules)
-    rows = table.read()
+    rules, compiling = all_rules(), default_rules()
+    if catalog:
+        given = load_catalogs(catalog)
+        for module in given:
+            if not hasattr(module, "__path__") or "." in module.__name__:
+                raise UsageError(
+                    f"{module.__name__} is no package, so that it has no table of verdicts; patcomp rule test proves "
+                    "the rules of a file"
+                )
+        rules = RuleSet(rule for module in given for rule in rules_of(module))
+        compiling = compiling.preceded_by(rules, override=True)
     if update:
         quiet()
-        proved_anew = {rule.name for rule in all_rules() if stage in (None, rule.stage) and not of_absent_library(rule)}
-        kept = {name: row for name, row in rows.items() if not (anew and name in proved_anew)}
-        made = table.updated(list(all_rules()), default_rules(), kept, lambda row: say(f"{row.rule}: {row.verdict}"))
-        table.PATH.write_text(table.text(made))
-        rows = {row.rule: row for row in made}
-    listed = [(rule, rows.get(rule.name)) for rule in all_rules() if stage in (None, rule.stage)]
+        anew_of = {rule.name for rule in rules if stage in (None, rule.stage) and not of_absent_library(rule)}
+        _update(rules, compiling, anew_of if anew else set())
+    listed = [(rule, table.row_of(rule)) for rule in rules if stage in (None, rule.stage)]
     print_table(
         ["rule", "stage", "verdict", "programs", "remark"],
         [
@@ -46,3 +60,17 @@ def list_verdicts(
     )
     for name, count in Counter(row.verdict if row else "no verdict yet" for _, row in listed).most_common():
         print(f"{counted(count, 'rule')}: {name}")
+
+
+def _update(rules: RuleSet, compiling: RuleSet, anew: set[str]) -> None:
+    """Prove the rules whose file changed, or whose names are in `anew`, and write the table of each package."""
+    from patcomp.proof import table
+
+    packages: dict[Path, list[Rule]] = {}
+    for rule in rules:
+        if (folder := table.folder_of(rule)) is not None:
+            packages.setdefault(folder, []).append(rule)
+    for folder, of_package in packages.items():
+        kept = {name: row for name, row in table.read(folder).items() if name not in anew}
+        rows = table.updated(of_package, compiling, kept, lambda row: say(f"{row.rule}: {row.verdict}"))
+        table.write(folder, rows)

@@ -32,7 +32,8 @@ from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
-from patcomp.patterns.user_catalogs import Catalog, in_front, installed_rules, listed, rules_of, targets_of
+from patcomp.patterns.installed_catalogs import installed_catalogs as found_catalogs
+from patcomp.patterns.user_catalogs import Catalog, in_front, listed, rules_of, targets_of
 from patcomp.pytorch import default_settings
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.target import usable_target
@@ -50,7 +51,8 @@ class TorchConverter:
         catalog: Python modules, packages or `RuleSet`s of rules that are tried before patcomp's own; a rule of the
             same name as one of patcomp's replaces it.
         installed_catalogs: whether rules of installed packages, which declare them by an entry point of the group
-            `patcomp.catalogs`, are tried too, after those of `catalog`.
+            `patcomp.catalogs`, are tried too, after those of `catalog`. The catalogs of patcomp's own package always
+            are.
         without: names of rules to leave out, as `patcomp catalog list` shows them.
         int64: how to lower 64-bit integers. `"narrow"`: to 32 bits, with a warning about results that may not fit;
             `"error"`: the same, but such results are errors; `"keep"`: to 64 bits (indices always have 32 bits).
@@ -91,7 +93,7 @@ class TorchConverter:
         self.mode = self.Mode(mode)
         self.widths = Widths(int64, float64)
         given = listed(catalog)
-        catalogs = [*map(rules_of, given), *([installed_rules()] if installed_catalogs else [])]
+        catalogs = [*map(rules_of, given), *(found_catalogs() if installed_catalogs else [])]
         self._catalogs, self._installed_catalogs = given, installed_catalogs
         self._targets = {**TARGETS, **targets_of(given)}
         self._without = frozenset(without)

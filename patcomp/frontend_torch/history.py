@@ -31,7 +31,8 @@ from patcomp.frontend_torch.verification.values import ValueComparison
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns.user_catalogs import Catalog, versions_of
+from patcomp.patterns.installed_catalogs import versions_of
+from patcomp.patterns.user_catalogs import Catalog
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.version import __version__
 

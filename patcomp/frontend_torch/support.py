@@ -27,7 +27,7 @@ from patcomp.pytorch import (
     qualified_name,
     registrations,
 )
-from patterns_catalog import default_decompositions, default_rules
+from patterns_catalog import all_rules, default_rules
 
 MEASURED = Path(__file__).with_name("supported_ops.json")
 """The measurements on PyTorch's own operator samples, written by the operator sweep of the tests."""
@@ -154,12 +154,13 @@ def _measured() -> dict[str, Any]:
 
 @cache
 def _decompositions() -> dict[str, Any]:
-    rules = default_decompositions()
+    rules = all_rules()
     declared = rules.decompositions()
     taken = default_rules().procedural_ops
     of_complex = rules.decompositions(of_complex=True)
     # a decomposition for complex numbers only does not count if a rule takes all other calls
-    return declared | {op: rule for op, rule in of_complex.items() if op not in declared and op not in taken}
+    found = {op: of_complex for op in of_complex if op not in declared and op not in taken}
+    return {op: rules[op] for op, rules in (dict.fromkeys(declared, declared) | found).items()}
 
 
 @lru_cache(maxsize=1)

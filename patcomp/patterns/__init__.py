@@ -1,7 +1,7 @@
 """The pattern language and its machine; it knows no op of any dialect."""
 
 from patcomp.patterns.aspects import FurtherResults
-from patcomp.patterns.catalog import DeferredRuleSet, RuleSet, collect
+from patcomp.patterns.catalog import RuleSet, collect
 from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
@@ -13,6 +13,7 @@ from patcomp.patterns.declarations import (
     rule,
     targeting,
 )
+from patcomp.patterns.deferred import Decompositions, DeferredRuleSet
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
 from patcomp.patterns.fragment import Fragment, fragment
@@ -33,6 +34,7 @@ __all__ = [
     "CompositeTable",
     "Const",
     "Context",
+    "Decompositions",
     "DeferredRuleSet",
     "Example",
     "Fragment",

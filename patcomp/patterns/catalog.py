@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import ModuleType
 
@@ -102,7 +102,7 @@ class RuleSet:
         """The rules that have a pattern and a target."""
         return [rule for rule in self if rule.is_declarative]
 
-    def decompositions(self, *, of_complex: bool = False) -> dict[str, Rule]:
+    def decompositions(self, *, of_complex: bool = False) -> Mapping[str, Rule]:
         """The decompositions by op, either those for complex numbers or the others. If an op has several, the first."""
         found: dict[str, Rule] = {}
         for rule in self:
@@ -130,29 +130,6 @@ class RuleSet:
         """
         for rule in self.declarative():
             rule.check_targets()
-
-
-class DeferredRuleSet(RuleSet):
-    """Decompositions and the rules of the other stages, where the decompositions are loaded when one is asked for.
-
-    Most programs need none of them, and to load them takes as long as to convert 100 nodes.
-    """
-
-    def __init__(self, decompositions: Callable[[], RuleSet], rewrites: RuleSet):
-        self._decompositions, self._rewrites = decompositions, rewrites
-
-    @cached_property
-    def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
-        return (self._decompositions() + self._rewrites)._rules
-
-    def stage(self, name: Stage | str) -> RuleSet:
-        return self._decompositions().stage(name) if name == Stage.IMPORT else self._rewrites.stage(name)
-
-    def procedural(self) -> list[Rule]:
-        return self._rewrites.procedural()
-
-    def declarative(self) -> list[Rule]:
-        return self._rewrites.declarative()
 
 
 def collect(*modules: ModuleType) -> RuleSet:

@@ -27,7 +27,7 @@ from patcomp.patterns.expressions import Expression
 from patcomp.patterns.fragment import Fragment
 from patcomp.patterns.language import PatternNode, SourceNamespace
 from patcomp.patterns.op_view import Example
-from patcomp.patterns.pattern import Pattern, captures_of, place_of
+from patcomp.patterns.pattern import Pattern, captures_of, file_of, place_of
 from patcomp.patterns.rule import Rule, RuleFunction
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.targets import TargetBuilder, TargetNamespace, composites, target_parts
@@ -138,6 +138,7 @@ def rule(
             approximation=approximation,
             doc=(function.__doc__ or "").strip(),
             source=place,
+            file=file_of(function),
             priority=priority,
             size=pattern.size,
             targets=tuple(targets),
@@ -264,7 +265,7 @@ def _of_function(
     doc = (doc or function.__doc__ or "").strip()
     return Rule(
         name, stage, ops, function=function, examples=tuple(examples), unspecified=unspecified or {}, doc=doc,
-        source=place, **parts,
+        source=place, file=file_of(function), **parts,
     )  # fmt: skip
 
 

@@ -209,3 +209,8 @@ def place_of(function: Callable[..., Any]) -> str:
     """File and line of a declaration, as messages show them."""
     code = inspect.unwrap(function).__code__
     return f"{'/'.join(code.co_filename.rsplit('/', 2)[-2:])}:{code.co_firstlineno}"
+
+
+def file_of(function: Callable[..., Any]) -> str:
+    """The path of the file of a declaration."""
+    return inspect.unwrap(function).__code__.co_filename

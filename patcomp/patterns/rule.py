@@ -46,6 +46,8 @@ class Rule:
     doc: str = ""
     source: str = ""
     """File and line of the declaration."""
+    file: str = ""
+    """The path of that file."""
     priority: int = 0
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1

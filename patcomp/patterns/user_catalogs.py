@@ -1,26 +1,20 @@
-"""Catalogs of users: modules, packages and sets of rules, also those of installed packages. Their rules go in front of
-patcomp's own rules."""
+"""Catalogs of users: modules, packages and sets of rules. Their rules go in front of patcomp's own rules."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, distributions, version
 from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.deferred import Decompositions, DeferredRuleSet
 from patcomp.patterns.rule import Rule
 from patcomp.targets import TARGETS, Target
-
-GROUP = "patcomp.catalogs"
-"""The entry point group of packaging metadata in which a package names its catalogs."""
 
 Catalog = ModuleType | RuleSet
 """A module of rules, a package with all its modules, or a set of rules."""
@@ -81,82 +75,13 @@ def listed(catalogs: Iterable[Catalog]) -> list[Catalog]:
     return list(catalogs)
 
 
-def installed_rules() -> RuleSet:
-    """The rules of the catalogs that installed packages declare, ordered by package and entry point.
-
-    Raises:
-        RuleError: a catalog cannot be loaded, or two rules have one name; the message names the package.
-    """
-    found = {(_package(point), point.name, point.value): point for point in _entry_points()}
-    return RuleSet(rule for key in sorted(found) for rule in _loaded(found[key]))
-
-
-def versions_of(catalogs: Iterable[Catalog], installed: bool) -> dict[str, str]:
-    """The versions of catalogs by name: `__version__`, or that of the installed package; empty if there is none.
-
-    Args:
-        catalogs: modules, packages and sets of rules; sets have no name.
-        installed: whether to add the catalogs of installed packages.
-    """
-    found: dict[str, str] = {}
-    for catalog in catalogs:
-        if isinstance(catalog, ModuleType):
-            name = catalog.__name__.partition(".")[0]
-            found[name] = str(getattr(catalog, "__version__", "")) or _installed_version(name)
-    points = sorted(_entry_points(), key=_package) if installed else []
-    return found | {_package(point): point.dist.version for point in points if point.dist is not None}
-
-
-def _entry_points() -> tuple[EntryPoint, ...]:
-    """The entry points of the installed catalogs."""
-    return _entry_points_of(tuple((folder, _changed(folder)) for folder in sys.path))
-
-
-@lru_cache(maxsize=1)  # to read the metadata of all packages takes as long as to convert 20 nodes
-def _entry_points_of(folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """The entry points of the installed catalogs while the import path and its folders stay as they are."""
-    # `entry_points` parses the file of every package, although almost none names a catalog
-    packages = {found.name for found in distributions() if GROUP in (found.read_text("entry_points.txt") or "")}
-    points = (point for package in sorted(packages) for point in distribution(package).entry_points)
-    return tuple(point for point in points if point.group == GROUP)
-
-
-def _changed(folder: str) -> int:
-    """When something was installed in a folder of the import path, in nanoseconds; 0 if there is no such folder."""
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _installed_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else ""
-
-
-def _loaded(point: EntryPoint) -> RuleSet:
-    try:
-        return rules_of(point.load())
-    except Exception as error:  # the package's own code may raise any exception
-        raise RuleError(
-            f"the catalog {point.name!r} ({point.value}) of the installed package {_package(point)} cannot be loaded: "
-            f"{type(error).__name__}: {error}; uninstall the package, or leave installed catalogs out with "
-            "TorchConverter(installed_catalogs=False)"
-        ) from error
-
-
-def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] = ()) -> RuleSet:
+def in_front(own: RuleSet, catalogs: Sequence[RuleSet | Decompositions], without: Iterable[str] = ()) -> RuleSet:
     """patcomp's own rules with those of users in front of them. Equal arguments return the same set.
 
     Args:
         own: patcomp's rules. A user's rule replaces the rule of the same name.
-        catalogs: users' rules; the first catalog is tried first.
+        catalogs: users' rules; the first catalog is tried first. If all of them are decompositions that are not loaded
+            yet, they stay so, and the errors come when one is asked for.
         without: the names of rules to leave out.
 
     Raises:
@@ -165,12 +90,32 @@ def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] =
     """
     if isinstance(without, str):
         raise TypeError(f"without takes a list of names, got the string {without!r}")
-    users = RuleSet(rule for catalog in catalogs for rule in catalog)
+    names = tuple(without)
+    deferred = tuple(catalog for catalog in catalogs if isinstance(catalog, Decompositions))
+    if isinstance(own, DeferredRuleSet) and not names and not any(set(catalogs).difference(deferred)):
+        return _deferred(own, deferred) if deferred else own
+    users = RuleSet(
+        rule for catalog in catalogs for rule in (catalog.rules if isinstance(catalog, Decompositions) else catalog)
+    )
     for rule in users:
         if rule.name in own:
             _check_replacement(rule, own[rule.name])
-    names = tuple(without)
     return _in_front(tuple(own), tuple(users), names) if users or names else own
+
+
+@lru_cache(maxsize=16)
+def _deferred(own: DeferredRuleSet, users: tuple[Decompositions, ...]) -> DeferredRuleSet:
+    """The combined rules, whose decompositions are loaded when one is asked for, those of users all at once."""
+
+    def whole() -> RuleSet:
+        return in_front(own, [each.rules for each in users])
+
+    def checked() -> RuleSet:
+        whole()
+        return RuleSet(rule for each in users for rule in each.rules)
+
+    together = Decompositions(checked, (op for each in users for op in each.index or ()))
+    return DeferredRuleSet(lambda: [together, *own.parts], own.rewrites, whole)
 
 
 def _replacing(rule: Rule, own: RuleSet) -> Rule:

@@ -70,16 +70,17 @@ _PROGRAMS = 3
 
 
 def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
-    """The finding if a rule has no proof: in the table of verdicts, or on a few programs for a rule from elsewhere."""
+    """The finding if a rule has no proof: in its package's table of verdicts, or on a few programs if that has none."""
     from patcomp.proof import table
     from patcomp.proof.verdict import prove
 
-    if not table.file_of(rule):
+    folder = table.folder_of(rule)
+    if folder is None or not (rows := table.read(folder)):
         verdict = prove(rule, catalog, programs=_PROGRAMS)
         if not verdict.strength.is_proof:
             yield Finding("not proved", rule.name, f"{rule.source}: {verdict}")
         return
-    row = table.read().get(rule.name)
+    row = rows.get(rule.name)
     if row is None or not table.is_current(row, rule):
         message = f"{rule.source} changed since its proof: patcomp catalog verdicts --update"
         yield Finding("not proved", rule.name, message)

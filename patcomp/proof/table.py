@@ -1,7 +1,9 @@
-"""The table of verdicts: what `prove` said of each rule of patcomp's catalog, and of which text of the rule's file.
+"""Tables of verdicts: what `prove` said of each rule of a catalog that is a package, and of which text of the rule's
+file.
 
-`patcomp catalog verdicts --update` writes it. Pages and lints read it, because proving all rules takes minutes. A row
-is out of date if the file that declares its rule has changed, but for comments and blank lines.
+`patcomp catalog verdicts --update` writes them. Pages and lints read them, because proving all rules takes minutes. A
+rule's table is beside the `__init__.py` of the package that declares it. A row is out of date if the file of its rule
+has changed, but for comments and blank lines.
 """
 
 from __future__ import annotations
@@ -9,17 +11,16 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
 
-import patterns_catalog
 from patcomp.patterns import Rule, RuleSet
 from patcomp.proof.verdict import Strength, Verdict, prove
 
-FOLDER = Path(patterns_catalog.__file__).parent
-PATH = FOLDER / "verdicts.csv"
+NAME = "verdicts.csv"
+"""The name of the file of a table."""
 
 PROGRAMS = 2
 """With how many programs of each kind the rules of the table are proved, which is some dozens for each rule."""
@@ -31,6 +32,7 @@ class Row:
 
     rule: str
     file: str
+    """Its file, relative to the folder of the table."""
     fingerprint: str
     """A hash of the file."""
     verdict: str
@@ -45,15 +47,40 @@ class Row:
         return Strength(self.verdict).is_proof
 
 
+def folder_of(rule: Rule) -> Path | None:
+    """The folder of a rule's table: of the outermost package that its file is in; None for a rule of no package."""
+    folder = None
+    for parent in Path(rule.file).parents if rule.file else ():
+        if not (parent / "__init__.py").is_file():
+            break
+        folder = parent
+    return folder
+
+
+def row_of(rule: Rule) -> Row | None:
+    """The row of a rule in the table of its package, or None."""
+    folder = folder_of(rule)
+    return None if folder is None else read(folder).get(rule.name)
+
+
 @cache
-def read() -> dict[str, Row]:
-    """The rows by the names of their rules."""
-    with PATH.open(newline="") as file:
+def read(folder: Path) -> dict[str, Row]:
+    """The rows of the table in a folder by the names of their rules; none if there is no table."""
+    path = folder / NAME
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
         _, *rows = csv.reader(file)
     return {
         name: Row(name, file, hashed, verdict, int(count), remark)
         for name, file, hashed, verdict, count, remark in rows
     }
+
+
+def write(folder: Path, rows: Iterable[Row]) -> None:
+    """Write the table of a folder."""
+    (folder / NAME).write_text(text(rows))
+    read.cache_clear()
 
 
 def text(rows: Iterable[Row]) -> str:
@@ -65,29 +92,29 @@ def text(rows: Iterable[Row]) -> str:
     return out.getvalue()
 
 
-def file_of(rule: Rule) -> str:
-    """The file of a rule of patcomp's catalog, relative to the catalog; empty for a rule from elsewhere."""
-    name = rule.source.partition(":")[0]
-    return name if name and not Path(name).is_absolute() and (FOLDER / name).is_file() else ""
-
-
 @cache
-def fingerprint(file: str) -> str:
-    """A hash of a file of the catalog, without comments on lines of their own and blank lines."""
-    lines = [line.rstrip() for line in (FOLDER / file).read_text().splitlines()]
+def fingerprint(path: Path) -> str:
+    """A hash of a file, without comments on lines of their own and blank lines."""
+    lines = [line.rstrip() for line in path.read_text().splitlines()]
     code = "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
     return hashlib.blake2b(code.encode(), digest_size=6).hexdigest()
 
 
-def is_current(row: Row | None, rule: Rule) -> bool:
-    """Whether a row is about a rule as it is declared now."""
-    return row is not None and row.file == file_of(rule) != "" and row.fingerprint == fingerprint(row.file)
+def is_current(row: Row, rule: Rule) -> bool:
+    """Whether a row of the table of a rule's package is about the rule as it is declared now."""
+    return row == replace(row, file=_file_of(rule), fingerprint=fingerprint(Path(rule.file)))
 
 
-def row_of(rule: Rule, verdict: Verdict) -> Row:
-    """The row of a rule of patcomp's catalog."""
-    file = file_of(rule)
-    return Row(rule.name, file, fingerprint(file), verdict.strength.value, verdict.programs, verdict.reason)
+def new_row(rule: Rule, verdict: Verdict) -> Row:
+    """The row of a rule of a package."""
+    hashed = fingerprint(Path(rule.file))
+    return Row(rule.name, _file_of(rule), hashed, verdict.strength.value, verdict.programs, verdict.reason)
+
+
+def _file_of(rule: Rule) -> str:
+    folder = folder_of(rule)
+    assert folder is not None
+    return Path(rule.file).relative_to(folder).as_posix()
 
 
 def updated(
@@ -96,7 +123,7 @@ def updated(
     """The rows of all rules: those that are known and current, and new ones for the others.
 
     Args:
-        rules: the rules of patcomp's catalog.
+        rules: the rules of a package.
         catalog: the rules that compile programs.
         known: the rows that may be kept, by rule.
         proved: called with each new row.
@@ -108,7 +135,7 @@ def updated(
     for rule in rules:
         row = known.get(rule.name)
         if row is None or not is_current(row, rule):
-            row = row_of(rule, prove(rule, catalog, programs=PROGRAMS))
+            row = new_row(rule, prove(rule, catalog, programs=PROGRAMS))
             proved(row)
         rows.append(row)
     return rows

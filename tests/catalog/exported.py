@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -11,7 +13,8 @@ from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
 from patcomp.evaluate import prepare_input
 from patcomp.ir import aten
-from tests.catalog.cases import Case, assert_agrees, eager_argument, overload_of
+from patcomp.patterns import Example, Rule
+from tests.catalog.cases import Case, assert_agrees, eager_argument, make_case, overload_of
 
 
 class Call(nn.Module):
@@ -64,3 +67,24 @@ def check(case: Case, program: AIProgram, native: Native) -> None:
     for where, outputs in (("evaluator", program.run(inputs)), ("runtime", native.run(program.module, inputs))):
         numbered = {f"y{index}": outputs[name] for index, name in enumerate(program.output_names())}
         assert_agrees(case, numbered, where)
+
+
+def decomposition_examples(rules: Iterable[Rule]) -> list[Any]:
+    """The parameters `rule, example` of all examples of decompositions. CI runs the first two of each rule."""
+    return [
+        pytest.param(
+            rule, example, id=f"{example.op or rule.ops[0]}({', '.join(map(str, example.args))})",
+            marks=[pytest.mark.slow] if place > 1 else [],
+        )
+        for rule in rules
+        for place, example in enumerate(rule.examples)
+    ]  # fmt: skip
+
+
+def check_parts(rule: Rule, example: Example, native: Native) -> None:
+    """Check that the op of an example is taken apart on import, and that the numbers are eager's."""
+    case = make_case(example.op or rule.ops[0], example.args, example.kwargs)
+    converter = staged(case)
+    if not rule.of_complex:  # of complex numbers there are the same ops on the parts
+        assert case.op not in {op.name for op in converter.imported().op.walk()}
+    check(case, converter.to_coreai(), native)

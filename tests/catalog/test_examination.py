@@ -13,13 +13,13 @@ from patcomp import AIProgram
 from patcomp.patterns import Rule, Stage
 from patcomp.proof.converted import converted_checks
 from patcomp.proof.examination import examine
-from patterns_catalog import default_decompositions, default_rules
+from patterns_catalog import all_rules, default_rules
 from tests.helpers.torchvision_ops import know_the_shape_of_nms
 
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
 
 CATALOG = default_rules()
-RULES = {rule.name: rule for rule in [*CATALOG, *default_decompositions()]}
+RULES = {rule.name: rule for rule in all_rules()}
 SAMPLE = (
     "decompose hypot", "decompose complex rsub", "decompose complex asin", "decompose ldexp", "decompose cdist",
     "layer_norm", "log_softmax written out", "normalize eq", "embedding_bag", "sort", "transpose_of_transpose",

@@ -73,7 +73,8 @@ def _of_message(error: Exception) -> Outcome:
 def _place(error: BaseException) -> str:
     """The innermost frame of patcomp, which tells findings apart."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/patcomp/" in frame.filename or "/patterns_catalog/" in frame.filename]
+    ours = ("/patcomp/", "/patterns_catalog/", "/special_functions_catalog/")
+    own = [frame for frame in frames if any(folder in frame.filename for folder in ours)]
     if not frames:
         return ""
     frame = (own or frames)[-1]

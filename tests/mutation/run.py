@@ -30,7 +30,7 @@ LIBRARIES = ("hypothesis", "ml_dtypes", "networkx", "numpy", "pytest", "rich", "
 """What is loaded before the processes are forked. Other packages need what the tests prepare first."""
 LOG = "tests.log"
 """The file of the copy with what the last tests printed."""
-OURS = ("patcomp", "patterns_catalog", "tests")
+OURS = ("patcomp", "patterns_catalog", "special_functions_catalog", "tests")
 Function = tuple[str, int]
 """A file and the line on which a function of it starts; line 0 for what runs when tests are collected."""
 

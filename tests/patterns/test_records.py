@@ -14,11 +14,12 @@ from patcomp.ir.locations import Origin, origin_location
 from patcomp.patterns import ANY, Context, Rewrite, RuleSet, any_of, run
 from patcomp.patterns.expressions import Tag
 from patcomp.patterns.index import Index
+from patcomp.patterns.installed_catalogs import _changed, versions_of
 from patcomp.patterns.pattern import largest, pattern_nodes
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Overlap, Record, Statistics
 from patcomp.patterns.targets import FunctionTable, TargetCall, target_parts
-from patcomp.patterns.user_catalogs import _changed, module_of, versions_of
+from patcomp.patterns.user_catalogs import module_of
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare, match
 
 # ---- statistics ----------------------------------------------------------------------------------

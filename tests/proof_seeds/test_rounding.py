@@ -12,7 +12,7 @@ from patcomp.proof import examination
 from patcomp.proof.examination import examine
 from patcomp.proof.programs import Programs
 from patcomp.proof.rounding import LIMIT, units_apart
-from patcomp.proof.table import row_of
+from patcomp.proof.table import new_row
 from patcomp.proof.verdict import Strength, Verdict, prove
 from patterns_catalog import all_rules, default_rules
 
@@ -61,7 +61,7 @@ def test_another_order_of_a_sum_is_near() -> None:
     assert 0.1 < verdict.ulps < 4
     said = f"at most {verdict.ulps:.1f} units in the last place apart where a search looked"
     assert said in str(verdict)
-    assert row_of(all_rules()["rms_norm"], replace(verdict, rule="rms_norm")).remark == said
+    assert new_row(all_rules()["rms_norm"], replace(verdict, rule="rms_norm")).remark == said
     assert _units(sum_in_another_order) == _units(sum_in_another_order)
 
 

@@ -14,7 +14,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.table import REFUSED, REFUSED_OF_COMPLEX, Table, current_table
 from patcomp.ir import aten
 from patcomp.patterns import Rule, RuleSet
-from patcomp.pytorch import OpOverload, global_decomposition_table
+from patcomp.pytorch import OpOverload, default_settings, global_decomposition_table
 
 
 class Formulas:
@@ -127,5 +127,22 @@ def _by_kind(usual: Mapping[Any, Callable[..., Any]], of_complex: Mapping[Any, C
 
 def _by_overload(rules: Mapping[str, Rule]) -> dict[Any, Callable[..., Any]]:
     """The functions of decompositions by operator, without operators that PyTorch has not registered."""
-    registered = ((registered_overload(name), rule.function) for name, rule in rules.items())
-    return {op: function for op, function in registered if op is not None and function is not None}
+    registered = ((registered_overload(name), name) for name in rules)
+    return {op: _Function(rules, name) for op, name in registered if op is not None}
+
+
+class _Function:
+    """The function of the decomposition of an op. The first call may load its catalog."""
+
+    def __init__(self, rules: Mapping[str, Rule], op: str):
+        self._rules, self._op = rules, op
+
+    @cached_property
+    def _found(self) -> Callable[..., Any]:
+        with default_settings():  # what a catalog makes when it is loaded is no part of the trace that asks for it
+            function = self._rules[self._op].function
+        assert function is not None
+        return function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._found(*args, **kwargs)

@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.decomposition.kinds import Kind
-from patcomp.patterns import RuleSet, Stage
+from patcomp.patterns import DeferredRuleSet, RuleSet, Stage
 from patcomp.patterns.user_catalogs import module_of
 from patcomp.pytorch import FakeTensorMode, Registrations, registrations
 from patterns_catalog import all_rules
@@ -54,8 +54,10 @@ def _shared_graphs(rules: RuleSet, registered: Registrations) -> SharedGraphs | 
 def _is_foreign(rules: RuleSet, registered: Registrations) -> bool:
     """Whether there are decompositions that neither patcomp nor PyTorch wrote. They may read anything."""
     if rules is not all_rules():
-        declared = rules.stage(Stage.IMPORT)
-        if not all(module_of(rule.function).startswith("patterns_catalog.") for rule in declared):
+        if isinstance(rules, DeferredRuleSet):  # with decompositions of another package
+            return True
+        own = set(all_rules().stage(Stage.IMPORT))
+        if not all(rule in own for rule in rules.stage(Stage.IMPORT)):
             return True
     # PyTorch's own ops do not become ops of other libraries
     own = (function for op, function in registered.decompositions.items() if op.name().startswith(_OF_PYTORCH))

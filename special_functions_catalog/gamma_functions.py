@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.polynomials import polynomial, ratio
 from patterns_catalog.decompositions.promotion import float_function, in_floats
+from special_functions_catalog.polynomials import polynomial, ratio
 
 
 def _lgamma_of_positive(x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.polynomials import ratio
 from patterns_catalog.decompositions.promotion import float_function
+from special_functions_catalog.polynomials import ratio
 
 _TERMS = 11
 """The number of terms of the series around zero, enough for float64 at 2.09."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.polynomials import chebyshev_series
 from patterns_catalog.decompositions.promotion import float_function
+from special_functions_catalog.polynomials import chebyshev_series
 
 
 def _scaled_i(x: Tensor, order: int) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.factorizations import positive_definite
-from patterns_catalog.decompositions.matrix_factors import (
+from special_functions_catalog.factorizations import positive_definite
+from special_functions_catalog.matrix_factors import (
     LU,
     NOT_FINITE,
     identity,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Rejected, decomposition, example
-from patterns_catalog.decompositions.matrix_factors import identity
+from special_functions_catalog.matrix_factors import identity
 
 _DEGREE = 18
 _SQUARINGS = 24

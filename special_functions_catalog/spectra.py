@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Rejected, decomposition, example
-from patterns_catalog.decompositions.matrix_factors import NOT_FINITE, identity
+from special_functions_catalog.matrix_factors import NOT_FINITE, identity
 
 _VECTORS = {"options": "singular vectors and eigenvectors, which have no determined sign, are refused"}
 

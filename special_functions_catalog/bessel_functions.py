@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.polynomials import ratio
 from patterns_catalog.decompositions.promotion import float_function
+from special_functions_catalog.polynomials import ratio
 
 
 def _waves(x: Tensor, order: int) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.polynomials import polynomial, ratio
 from patterns_catalog.decompositions.promotion import float_function
+from special_functions_catalog.polynomials import polynomial, ratio
 
 _CENTRAL = 0.46875
 """Up to here erf has no cancellation to fear."""

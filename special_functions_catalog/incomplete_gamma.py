@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.polynomials import polynomial
 from patterns_catalog.decompositions.promotion import float_function
+from special_functions_catalog.polynomials import polynomial
 
 _LARGE = 20.0
 """From here the asymptotic expansion is used, for arguments up to 30 % off."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from patcomp.patterns import Rejected, decomposition, example
 from patcomp.patterns.aspects import TIES
-from patterns_catalog.decompositions.matrix_factors import (
+from special_functions_catalog.matrix_factors import (
     LARGEST,
     NOT_FINITE,
     cholesky_factor,
