@@ -67,8 +67,9 @@ def row(
     listed = [item if isinstance(item, Example) else example(item) for item in examples]
     declared = lowering(f"aten.{op}", name=name or op.partition(".")[0], examples=listed)(rule)
     table = sys._getframe(1)  # the place of the table, not of this function
-    source = f"{'/'.join(table.f_code.co_filename.rsplit('/', 2)[-2:])}:{table.f_lineno}"
-    return replace(declared, source=source, is_row=True)
+    file = table.f_code.co_filename
+    source = f"{'/'.join(file.rsplit('/', 2)[-2:])}:{table.f_lineno}"
+    return replace(declared, source=source, file=file, is_row=True)
 
 
 def _callable(formula: Formula | Rejected) -> Callable[..., Value] | Rejected:

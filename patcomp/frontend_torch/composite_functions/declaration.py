@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -72,7 +73,8 @@ def composite(
             value of an attribute cannot be found in the ops.
     """
     frame = sys._getframe(1)
-    place = f"{'/'.join(frame.f_code.co_filename.rsplit('/', 2)[-2:])}:{frame.f_lineno}"
+    file = frame.f_code.co_filename
+    place = f"{'/'.join(file.rsplit('/', 2)[-2:])}:{frame.f_lineno}"
     try:
         if not isinstance(name, str) or not name or not callable(reference):
             raise RuleError("composite() needs a name and a function, reference=")
@@ -98,7 +100,7 @@ def composite(
         limits = {key: _limits(given) for item in [*reversed(listed)] for key, given in item.items()}
         for source in sources(Tracer(reference), examples, dict(attributes or {})):
             spelled = _unused(name + " in half precision" * source.is_half, rules)
-            rules[spelled] = _rule(source, made, table, spelled, place, priority, limits)
+            rules[spelled] = replace(_rule(source, made, table, spelled, place, priority, limits), file=file)
         return tuple(rules.values())
     except RuleError as error:
         raise RuleError(f"composite {name} ({place}): {error}") from error.__cause__
