@@ -139,7 +139,7 @@ class DeferredRuleSet(RuleSet):
 
     @cached_property
     def _by_op(self) -> tuple[Mapping[str, Rule], Mapping[str, Rule]]:
-        merged = ({}, {})
+        merged: tuple[dict[str, Callable[[], Rule]], dict[str, Callable[[], Rule]]] = ({}, {})
         for found, of_complex in zip(merged, (False, True), strict=True):
             for part in reversed(self.parts):
                 found |= part.by_op(of_complex)
