@@ -17,6 +17,7 @@ from patcomp.commands import (
     comparison,
     compress,
     convert,
+    defects,
     opt,
     questions,
     running,
@@ -64,6 +65,7 @@ app.command()(questions.demo)
 app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
+app.command()(defects.defects)
 
 
 @cache

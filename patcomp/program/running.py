@@ -9,6 +9,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.errors import ConversionWarning, EvaluationError
 from patcomp.interface.dims import Dims
 from patcomp.interface.graphs import argument_types
@@ -17,7 +18,6 @@ from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.program.history import known
-from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
