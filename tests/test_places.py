@@ -174,7 +174,7 @@ def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
 
 VIEWED = """
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.loops import own_values
+from patcomp.defects.known.carried_values_in_place import own_carried_values
 
 turned = program({"x": "2x3x1x4xf32"}, lambda x: c.transpose(
     c.drop_dims(c.transpose(x, [0, 3, 2, 1]), [2]), [0, 2, 1]))
@@ -189,7 +189,7 @@ def body(x):
         c.reduce_max(a, [0]), [])), lambda a: [c.broadcasting_add(a, 1.0)])
 
 looped, copies = program({"x": "3x2xf32"}, body), Statistics()
-own_values(looped, copies)
+own_carried_values(looped, copies)
 assert sum(copies.fired.values()) == 1, copies.fired
 """
 

@@ -41,7 +41,7 @@ def opt(
     catalog: Catalogs = None,
 ) -> None:
     """Parse and verify a text, run the named stages on it, and print the result."""
-    from patcomp.ir import verify
+    from patcomp.ir.verify import verify
     from patcomp.rewrites.pipeline import STAGES
 
     stages = {stage.name: stage for stage in STAGES}
@@ -76,7 +76,7 @@ def _run(stage: Pass, module: IRModule, rules: RuleSet) -> None:
     Raises:
         StageError: the stage failed.
     """
-    from patcomp.ir import verify
+    from patcomp.ir.verify import verify
     from patcomp.rewrites import Options
 
     try:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.emit.asset import Asset, temporary_asset
 from patcomp.emit.dims import Dims
 from patcomp.emit.hand_over import HandOver
@@ -19,7 +20,6 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of
-from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:

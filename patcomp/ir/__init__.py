@@ -1,4 +1,4 @@
-"""The IR on xDSL: the `coreai` and `aten` dialects, authoring functions, weights, text, verification."""
+"""The IR on xDSL: the `coreai` and `aten` dialects, authoring functions, weights, text; `ir.verify` verifies it."""
 
 from patcomp.ir import aten, coreai
 from patcomp.ir.attributes import composite_declaration
@@ -12,7 +12,6 @@ from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.text import parse_module, to_text
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.verify import verify
 
 __all__ = [
     "OPS",
@@ -32,5 +31,4 @@ __all__ = [
     "parse_module",
     "tensor",
     "to_text",
-    "verify",
 ]

@@ -192,6 +192,11 @@ def is_static(type_: Attribute) -> bool:
     return None not in shape_of(type_)
 
 
+def is_open(type_: Attribute) -> bool:
+    """Whether a type is a tensor type with a dynamic dimension."""
+    return isinstance(type_, TensorType) and not is_static(type_)
+
+
 def integer_range(element: str) -> tuple[int, int]:
     """The smallest and the largest value of an integer element type, given by name."""
     bits = BIT_WIDTHS[element]

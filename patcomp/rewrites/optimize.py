@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from patcomp.defects import mends
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, pure_graphs, remove_dead_ops, remove_uncalled_graphs
 from patcomp.ir.constants import constant_values
+from patcomp.ir.extents import MAY_BE_EMPTY
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import (
     InsertPoint,
@@ -19,13 +21,6 @@ from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.options import Options
-from patcomp.rewrites.runtime.branches import choose_outside_values
-from patcomp.rewrites.runtime.conditions import carry_conditions
-from patcomp.rewrites.runtime.constant_expressions import expand_constant_expressions
-from patcomp.rewrites.runtime.empty import allow_empty
-from patcomp.rewrites.runtime.invariants import compute_before_loops
-from patcomp.rewrites.runtime.loops import own_values
-from patcomp.rewrites.runtime.scatters import scatter_last
 from patcomp.rewrites.single_steps import inline_single_steps
 from patcomp.rewrites.state import drop_repeated_accesses
 
@@ -56,14 +51,10 @@ def optimize(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
         step("dead ops", remove_dead_ops, graph, pure)
     step("graphs without calls", remove_uncalled_graphs, module, called)
     step("repeated accesses of states", drop_repeated_accesses, module, statistics)
-    step("carried conditions", carry_conditions, module, statistics)
-    step("choices between values from outside", choose_outside_values, module, statistics)
-    step("empty tensors", allow_empty, module, statistics)
-    step("empty tensors", allow_empty, module, statistics)
-    step("values computed before loops", compute_before_loops, module, statistics)
-    step("own values of loops", own_values, module, statistics)
-    step("values computed before scatters", scatter_last, module, statistics)
-    step("constant expressions", expand_constant_expressions, module, statistics)
+    for defect in mends("optimize"):
+        step(defect.name.replace("_", " "), defect.mend, module, statistics)
+    for graph in module.graphs:
+        graph.attributes.pop(MAY_BE_EMPTY, None)  # only a mend reads it, which may be off
     return statistics
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from patcomp.defects import mend, warnings_of
 from patcomp.errors import PatcompError, Problem, StageError, UnknownNameError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import releasing
@@ -23,8 +24,6 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
-from patcomp.rewrites.runtime.casts import keep_casts
-from patcomp.rewrites.runtime.stored_size import grown_weights
 from patcomp.rewrites.state import state
 from patcomp.rewrites.target import retarget, sizes_of_data
 
@@ -144,7 +143,7 @@ def run_pipeline(
                     narrowed = _narrowed(module, options)
                 statistics = stage.run(module, rules.stage(stage.name), options)
                 if stage.lowered and statistics.rewrites:
-                    keep_casts(module, statistics)
+                    mend(module, statistics, "lowered")
                 if stage.verified or options.verify_all:
                     verify(module, runtime=stage.lowered, finished=stage is STAGES[-1])
             except (UnknownNameError, UnsupportedError):
@@ -166,7 +165,7 @@ def run_pipeline(
         for each in (report.statistics for report in reports)
         for problem in (*each.failures.values(), *each.warnings)
     ]
-    found = (*grown_weights(module), *sizes_of_data(module, options.target)) if only_before is None else ()
+    found = (*warnings_of(module), *sizes_of_data(module, options.target)) if only_before is None else ()
     return Compilation(module, tuple(reports), (*said, *narrowed.diagnostics, *found), narrowed.limits)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from patcomp.defects import mend
 from patcomp.ir import coreai
 from patcomp.ir.attributes import CompositeDeclarationAttr
 from patcomp.ir.builder import Builder
@@ -17,7 +18,6 @@ from patcomp.ir.xdsl import InsertPoint, Operation, OpResult, Rewriter, SSAValue
 from patcomp.patterns import Assumption, RuleSet, composites, run
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.options import Options
-from patcomp.rewrites.runtime.sizes_as_data import sizes_as_data
 
 
 def recover(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
@@ -29,8 +29,8 @@ def recover(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     def apply_rules(graph: Operation) -> None:
         statistics.add(run(graph, rules.index, context))
 
+    mend(module, statistics, "recover")
     for graph in module.graphs:
-        sizes_as_data(graph, module)
         with bodies.used():
             apply_rules(graph)
         _inline_regions(graph, module, bodies, lambda region: not _stays(region, options.composites))

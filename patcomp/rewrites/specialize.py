@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from patcomp.defects import mend
 from patcomp.errors import VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.attributes import symbol_constant
@@ -45,7 +46,6 @@ from patcomp.rewrites.folding import fold, foldable
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options, Sizes
 from patcomp.rewrites.outline import Symbols
-from patcomp.rewrites.runtime.casts import keep_casts
 
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
 
@@ -72,7 +72,7 @@ def specialize(
     module.blobs = module.blobs.copy()  # folded constants are the new module's own
     _replace(module, entry, variants)
     _drop_uncalled(module)
-    keep_casts(module, optimize(module, rules.stage("optimize"), options))
+    mend(module, optimize(module, rules.stage("optimize"), options), "lowered")
     verify(module, runtime=True)
     return module
 

@@ -16,10 +16,11 @@ from patcomp.asset.storing import stored_program
 from patcomp.asset.streaming import write_folder
 from patcomp.emit.hand_over import hand_over_text
 from patcomp.errors import UnsupportedError
-from patcomp.ir import IRModule, Value, coreai, create_graph, verify
+from patcomp.ir import IRModule, Value, coreai, create_graph
 from patcomp.ir.attributes import composite_declaration
 from patcomp.ir.dialect import OPS
 from patcomp.ir.locations import Origin, origin_location, origins
+from patcomp.ir.verify import verify
 from tests.asset.composite_programs import composite_programs
 from tests.asset.native_programs import native_programs, saved
 from tests.asset.structure import encoded, structure

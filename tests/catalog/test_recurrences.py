@@ -14,19 +14,20 @@ from patcomp.composite_ops import GatedDeltaUpdate
 from patcomp.emit.native import Native
 from patcomp.evaluate import evaluate
 from patcomp.frontend_torch.fx.dtypes import element_of
-from patcomp.ir import coreai, verify
+from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.outline import outline
-from patcomp.rewrites.runtime.loops import own_values
 from patterns_catalog.composites.chunks import CHUNK
 from patterns_catalog.composites.gated_delta import gated_delta_update, kimi_delta_update
 from patterns_catalog.composites.selective_scan import selective_scan_update
 from patterns_catalog.composites.state_space import state_space_update
+from tests.helpers.defects import own_values
 
 _ = patcomp.evaluate.recurrences
 

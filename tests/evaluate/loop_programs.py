@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from patcomp.defects.known.conditions_in_place import carry_conditions
+from patcomp.defects.known.moved_copies import choose_outside_values
+from patcomp.defects.known.repeated_in_loops import compute_before_loops
 from patcomp.ir import IRModule, Value
 from patcomp.ir import coreai as c
 from patcomp.ir.cleanup import merge_equal_ops, remove_dead_ops
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.branches import choose_outside_values
-from patcomp.rewrites.runtime.conditions import carry_conditions
-from patcomp.rewrites.runtime.invariants import compute_before_loops
-from patcomp.rewrites.runtime.loops import own_values
+from tests.helpers.defects import own_values
 from tests.helpers.programs import program
 
 N = 4

@@ -11,11 +11,12 @@ import torch
 from patcomp.emit.native import Native
 from patcomp.errors import VerifyError
 from patcomp.evaluate import evaluate
-from patcomp.ir import IRModule, Value, verify
+from patcomp.ir import IRModule, Value
 from patcomp.ir import coreai as c
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.dialect import ops_with
 from patcomp.ir.traits import Elementwise
+from patcomp.ir.verify import verify
 from tests.evaluate.agreement import TOLERANCES
 from tests.evaluate.loop_programs import ELEMENTS, FLOAT_MOVES, MOVES, PAIRS, Draw, N, finished, loop
 from tests.helpers.joined import noted, run_each

@@ -10,8 +10,8 @@ from torch.export import Dim
 from torch.nn import functional
 
 from patcomp import EvaluationError, TorchConverter
+from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.emit.native import Native
-from patcomp.rewrites.runtime.empty import ops_that_need_elements
 from tests.frontend_torch.dynamic import converted, exported_function
 from tests.frontend_torch.models import Function
 

@@ -25,7 +25,8 @@ from patcomp.commands.convert import jobs_in
 from patcomp.emit.asset import AssetError
 from patcomp.emit.state_file import STATE_FILE, StateFileError, read_state, write_state
 from patcomp.errors import ParseError, VerifyError
-from patcomp.ir import IRModule, parse_module, verify
+from patcomp.ir import IRModule, parse_module
+from patcomp.ir.verify import verify
 from tests.hostile import worker
 from tests.hostile.judge import MEMORY, RAW, REFUSED, UNCLEAR, Case, judge
 from tests.hostile.payloads import MARK, Payload

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcomp.ir import IRModule, Value, aten, create_graph, tensor, verify
+from patcomp.ir import IRModule, Value, aten, create_graph, tensor
 from patcomp.ir.types import element_type
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, OpResult
 
 

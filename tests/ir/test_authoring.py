@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from patcomp.errors import VerifyError
-from patcomp.ir import OPS, Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor, verify
+from patcomp.ir import OPS, Builder, InferenceError, IRModule, Value, coreai, create_graph, tensor
 from patcomp.ir.blobs import BlobStore
 from patcomp.ir.constants import constant_values
 from patcomp.ir.coreai_table import ROWS
 from patcomp.ir.locations import Origin, origin_location, origins
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from patcomp.defects.known.carried_values_in_place import read_unsafely
+from patcomp.defects.known.conditions_in_place import is_unsafe_condition
 from patcomp.ir import Value, tensor
 from patcomp.ir import coreai as c
-from patcomp.ir.in_place import is_unsafe_condition, read_unsafely
 from tests.evaluate.loop_programs import loop
 from tests.helpers.programs import program
 

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from patcomp.errors import VerifyError
-from patcomp.ir import OPS, Builder, IRModule, Value, create_graph, tensor, verify
+from patcomp.ir import OPS, Builder, IRModule, Value, create_graph, tensor
 from patcomp.ir import coreai as ops
 from patcomp.ir.locations import Origin, origin_location
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, IntegerAttr, IntegerType, StringAttr
 from tests.helpers.dialect_cases import READABLE, DialectCase
 from tests.ir.programs import graph_text, program

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from patcomp.errors import VerifyError
-from patcomp.ir import BlobStore, IRModule, verify
+from patcomp.ir import BlobStore, IRModule
+from patcomp.ir.verify import verify
 from tests.ir.programs import graph_text, program
 
 X = "tensor<2x3xf32>"

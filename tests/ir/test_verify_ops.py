@@ -7,7 +7,7 @@ import re
 import pytest
 
 from patcomp.errors import VerifyError
-from patcomp.ir import verify
+from patcomp.ir.verify import verify
 from tests.ir.programs import program
 
 X = "tensor<2x3xf32>"

@@ -84,8 +84,14 @@ ROOMS = {
     ),
     "loops": Room(
         (
-            "patcomp/ir/in_place.py", "patcomp/ir/merged_branches.py", "patcomp/rewrites/single_steps.py",
-            *(f"patcomp/rewrites/runtime/{name}.py" for name in ("loops", "conditions", "branches", "invariants")),
+            "patcomp/defects/copies.py", "patcomp/rewrites/single_steps.py",
+            *(
+                f"patcomp/defects/known/{name}.py"
+                for name in (
+                    "captured_states", "carried_values_in_place", "choices_of_outside_values", "conditions_in_place",
+                    "merged_branches", "moved_copies", "nested_results", "repeated_in_loops",
+                )
+            ),
         ),
         (
             "tests/evaluate/test_loops.py", "tests/rewrites/test_owned_values.py", "tests/ir/test_in_place.py",

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import while_loop
 
+from patcomp.defects.known import moved_copies
 from patcomp.emit.proof_of_run import Equality
 from patcomp.ir import cleanup
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import ops_inside, replace_uses
 from patcomp.narrowing.check import Narrowed
 from patcomp.rewrites import folding, lower, normalize, optimize, outline, pipeline, recover, single_steps, state
-from patcomp.rewrites.runtime import branches
 from patcomp.rewrites.target import half, prepared_weights, transposes
 from patcomp.targets import Target
 from tests.proof_of_run.exported import Function
@@ -354,8 +354,8 @@ def writes_of_what_was_read(patch: Patch) -> None:
 
 
 def other_choice(patch: Patch) -> None:
-    plain = branches._chosen
-    patch.setattr(branches, "_chosen", lambda condition, one, other: plain(condition, other, one))
+    plain = moved_copies._chosen
+    patch.setattr(moved_copies, "_chosen", lambda condition, one, other: plain(condition, other, one))
 
 
 def every_loop_runs_once(patch: Patch) -> None:

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from patcomp.defects.known.merged_branches import are_merged, count_ops, has_open_result
+from patcomp.defects.known.repeated_in_loops import compute_before_loops
 from patcomp.evaluate import evaluate
-from patcomp.ir import IRModule, Value, verify
+from patcomp.ir import IRModule, Value
 from patcomp.ir import coreai as c
-from patcomp.ir.merged_branches import are_merged, count_ops, has_open_result, is_open
-from patcomp.ir.types import TOKEN
+from patcomp.ir.types import TOKEN, is_open
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.invariants import compute_before_loops
 from patcomp.rewrites.single_steps import inline_single_steps
 from tests.evaluate.loop_programs import loop
 from tests.helpers.programs import program

@@ -15,12 +15,13 @@ from torch.nn.functional import gelu, layer_norm, relu
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
 from patcomp.errors import VerifyError
-from patcomp.ir import Value, verify
+from patcomp.ir import Value
 from patcomp.ir import coreai as c
+from patcomp.ir.verify import verify
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.loops import own_values
 from tests.frontend_torch.branches import Captures, assert_agrees
 from tests.helpers.as_users_run import AS_USERS_RUN
+from tests.helpers.defects import own_values
 from tests.helpers.programs import program
 
 pytestmark = AS_USERS_RUN

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from patcomp.defects.known.conditions_in_place import carry_conditions, is_unsafe_condition
+from patcomp.defects.known.moved_copies import choose_outside_values
 from patcomp.evaluate import evaluate
-from patcomp.ir import IRModule, Value, tensor, verify
+from patcomp.ir import IRModule, Value, tensor
 from patcomp.ir import coreai as c
-from patcomp.ir.in_place import is_unsafe_condition
+from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.branches import choose_outside_values
-from patcomp.rewrites.runtime.conditions import carry_conditions
-from patcomp.rewrites.runtime.loops import own_values
+from tests.helpers.defects import own_values
 from tests.helpers.programs import program
 
 BROADCASTING = "coreai.decomposable.broadcasting_"

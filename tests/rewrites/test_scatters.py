@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.export import Dim, export
 
 from patcomp import AIProgram, TorchConverter
+from patcomp.defects.known.scatters_in_branches import scatter_last
 from patcomp.emit.native import Native
 from patcomp.errors import VerifyError
-from patcomp.ir import Value, verify
+from patcomp.ir import Value
 from patcomp.ir import coreai as c
 from patcomp.ir.module import IRModule
+from patcomp.ir.verify import verify
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.scatters import scatter_last
 from tests.frontend_torch.branches import Captures, assert_agrees
 from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.programs import program

@@ -12,7 +12,9 @@ problems at once, each with its graph, its op and its line of the user's model.
 | `structure` | blocks, order of definitions, terminators, graphs, calls, control flow |
 | `signatures` | operand and result types of each op, and its result types against the inferred ones |
 | `arguments` | operands and properties of `aten` ops against their PyTorch schema |
-| `hazards` | well-formed IR that aborts or gives wrong numbers when it is saved, loaded or run |
+| `hazards` | well-formed IR that no toolchain can save or run |
+
+With `runtime`, it asks `patcomp.defects` for what the installed version of the toolchain aborts on or computes wrongly.
 """
 
 from patcomp.ir.verify.structure import verify

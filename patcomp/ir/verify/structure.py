@@ -14,7 +14,7 @@ from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.region import RegionOp
 from patcomp.ir.types import HandleType, TokenType
 from patcomp.ir.verify.arguments import argument_problems
-from patcomp.ir.verify.hazards import OfTheModel, graph_hazards, hazards_of
+from patcomp.ir.verify.hazards import OfTheModel, hazards
 from patcomp.ir.verify.run import VerifierRun
 from patcomp.ir.verify.signatures import SignatureChecker
 from patcomp.ir.xdsl import (
@@ -70,6 +70,7 @@ class _StructureChecker:
         self.signatures = SignatureChecker(verification)
         self.calls: dict[str, dict[str, Operation]] = {}
         """Which graph calls which, with the first invoke."""
+        self.hazards = hazards(finished=verification.finished) if verification.runtime else {}
 
     def module(self) -> None:
         verification = self.verification
@@ -103,9 +104,8 @@ class _StructureChecker:
         for problem in problems:
             verification.add(graph, problem)
         self.regions(graph, set())
-        if verification.runtime and not problems:
-            for problem in graph_hazards(graph):
-                verification.add(graph, problem)
+        if not problems:
+            self.runtime(graph)
 
     def regions(self, op: Operation, visible: set[SSAValue]) -> None:
         """Check the regions of an op. Ops inside may use the values in `visible`."""
@@ -151,9 +151,7 @@ class _StructureChecker:
             elif self.signatures.check(op):
                 if op.name == "coreai.invoke":
                     self._invoke(op)
-                if verification.runtime:
-                    for problem in hazards_of(op, verification):
-                        verification.add(op, problem, _MEND_INDICES if isinstance(problem, OfTheModel) else "")
+                self.runtime(op)
         elif isinstance(op, AtenOp):
             for problem in argument_problems(op):
                 verification.add(op, problem)
@@ -167,6 +165,12 @@ class _StructureChecker:
                 self._region(op)
             if verification.runtime and op.name.startswith("builtin."):
                 verification.add(op, "an asset has no form for this op, so it cannot be saved")
+
+    def runtime(self, op: CoreaiOp) -> None:
+        """Report what would happen to an op with correct types when it is saved, loaded or run."""
+        for hazard in self.hazards.get(op.name, ()):
+            for problem in hazard(op, self.verification.module):
+                self.verification.add(op, problem, _MEND_INDICES if isinstance(problem, OfTheModel) else "")
 
     def _invoke(self, op: CoreaiOp) -> None:
         callee = op.properties["callee"]

@@ -1,4 +1,4 @@
-"""Numbers computed from sizes that the ops of a called graph take as data.
+"""Numbers computed from sizes that the ops of a called graph take as data: elements of ranges stand for them.
 
 The runtime fails with "Expected operands to be tensors" for two dependent calls if both graphs compute a number from a
 dynamic size (`n - 1`), use it as data, and use the size for a shape as well: it handles such numbers separately from
@@ -7,6 +7,7 @@ tensors, and loses them between the calls. The element of a one-element range is
 
 from __future__ import annotations
 
+from patcomp.defects.defect import Defect
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.locations import fused
@@ -15,11 +16,12 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.types import is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, ops_inside, set_name
+from patcomp.patterns.statistics import Statistics
 
 
-def sizes_as_data(graph: Operation, module: IRModule) -> None:
+def sizes_as_data(module: IRModule, statistics: Statistics) -> None:
     """Replace the numbers that regions compute from sizes and use as data by elements of ranges."""
-    for region in ops_inside(graph):
+    for region in ops_inside(module.op):
         if type(region) is not RegionOp or region.graph is not None:
             continue
         numbers: set[Value] = set()
@@ -56,3 +58,12 @@ def _is_data(user: Operation, number: Value) -> bool:
     result = Value(user.results[0])
     is_size = result.rank == 0 and is_integer(result.element_type)
     return not is_size and user.name not in ("aten.arange.start_step", "aten.slice.Tensor", "aten.select.int")
+
+
+DEFECT = Defect(
+    name="sizes_as_data",
+    says="The runtime loses a number between two calls that compute it from a dynamic size and use it as data.",
+    mend=sizes_as_data,
+    stage="recover",
+    probes="only a long program shows it: chained calls of attention",
+)

@@ -1,4 +1,4 @@
-"""Decide at the end of an iteration whether a loop goes on, unless its condition is one comparison of numbers.
+"""Conditions of loops that are more than one comparison of numbers: the body computes whether the loop goes on.
 
 The runtime computes conditions in the memory of the carried values, which the loop returns afterwards. Even a remainder
 of the step may be written to the first element of another value. The condition is therefore computed before the loop
@@ -7,12 +7,29 @@ and again at the end of its body, and its result is carried.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from patcomp.defects.defect import Defect
 from patcomp.ir.coreai_op import CoreaiOp
-from patcomp.ir.in_place import is_unsafe_condition
 from patcomp.ir.module import IRModule
+from patcomp.ir.traits import Elementwise
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import InsertPoint, Operation, Region, Rewriter, SSAValue, ops_inside
 from patcomp.patterns.statistics import Statistics
+
+
+def is_unsafe_condition(loop: Operation) -> bool:
+    """Whether a loop's condition computes more than one comparison of single numbers.
+
+    The runtime may store intermediate values of a condition in the memory of any value that the loop returns.
+    A condition is left alone where it passes on other values than it was given.
+    """
+    block = loop.regions[0].block
+    assert block.last_op is not None
+    if tuple(block.last_op.operands[1:]) != tuple(block.args):
+        return False
+    computed = [op for op in block.ops if op is not block.last_op and op.name != "coreai.constant"]
+    return len(computed) > 1 or not all(op.has_trait(Elementwise) for op in computed)
 
 
 def carry_conditions(module: IRModule, statistics: Statistics) -> None:
@@ -57,3 +74,17 @@ def _computed(condition: Region, before: Operation, values: tuple[SSAValue, ...]
     assert terminator.parent is not None
     terminator.parent.erase_op(terminator)
     return flag
+
+
+def _detect(loop: CoreaiOp, module: IRModule) -> Iterator[str]:
+    if is_unsafe_condition(loop):
+        yield "its condition computes in the memory of carried values; compute it in the body and carry the result"
+
+
+DEFECT = Defect(
+    name="conditions_in_place",
+    says="The runtime computes the condition of a loop in the memory of the values that the loop carries.",
+    detect={"coreai.while": _detect},
+    mend=carry_conditions,
+    probes="only drawn programs of many ops show it",
+)

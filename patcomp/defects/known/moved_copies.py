@@ -1,11 +1,12 @@
-"""Choose between values from outside without a branch. A choice between a value and itself is the value.
+"""Branches that only pass on values from outside, of known sizes: `where` chooses, without a branch.
 
-The runtime cannot choose between two values that a `coreai.if` only passes on. If the runtime can move a copy of such a
-value out of the branch, it does not load the program. If the sizes are known, `where` chooses.
+The runtime cannot choose between such values (`choices_of_outside_values`). If it can move a copy of one out of the
+branch, it does not load the program. A choice between a value and itself is the value.
 """
 
 from __future__ import annotations
 
+from patcomp.defects.defect import Defect
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import is_constant
@@ -80,3 +81,12 @@ def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:
         maker.detach()
         branches.parent.insert_op_before(maker, branches)
     return value
+
+
+DEFECT = Defect(
+    name="moved_copies",
+    says="The toolchain moves a copy of a value from outside out of its branch, and then does not load the program.",
+    mend=choose_outside_values,
+    after=("conditions_in_place",),
+    probes="only a long program shows it: nested choices between a value and itself in a loop",
+)

@@ -1,6 +1,6 @@
-"""Formulas for ops on numbers that are computed from constants alone, where the toolchain folds the op wrongly.
+"""Ops on floats that are computed from constants alone: formulas stand where the toolchain folds wrongly.
 
-Measured with coreai-core 1.0.0b3, of float32 and float16: it takes numbers for equal that differ in the last bit, and
+Measured of float32 and float16: it takes numbers for equal that differ in the last bit, and
 infinity for equal to every positive number; it loses the NaN of a second operand of a maximum or a minimum, of `relu`,
 `reduce_max` and `reduce_min`; and it dies of `gelu`. It folds `greater`, and `equal` of a number and itself, as
 PyTorch computes them.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from patcomp.defects.defect import Defect, Probe
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.module import IRModule, graph_name
@@ -138,3 +139,109 @@ class _Known:
             return [call.operands[value.index] for call in calls]  # type: ignore[attr-defined]
         pure = owner.name == "coreai.invoke" or (owner.has_trait(Pure) and not owner.regions)
         return list(owner.operands) if pure else None
+
+
+DEFECT = Defect(
+    name="folded_constants",
+    says="The toolchain folds comparisons, maxima and `gelu` of floating-point constants to wrong numbers, or dies.",
+    mend=expand_constant_expressions,
+    after=("scatters_in_branches",),
+    probes=(
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xi1> {coreai.name = "x"}) -> (tensor<2xi1> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %b = coreai.constant dense<[1.0000001, 2.0]> : tensor<2xf32>
+  %same = coreai.equal %a, %b : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>
+  %y = coreai.and %x, %same : (tensor<2xi1>, tensor<2xi1>) -> tensor<2xi1>
+  coreai.output %y : tensor<2xi1>
+}
+""",
+            inputs={"x": [True, True]},
+            gives={"y": [False, True]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %b = coreai.constant dense<[0x7FC00000, 3.0]> : tensor<2xf32>
+  %made = coreai.maximum %a, %b : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %y = coreai.add %x, %made : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+""",
+            inputs={"x": [0, 0]},
+            gives={"y": [math.nan, 3]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %b = coreai.constant dense<[0x7FC00000, 3.0]> : tensor<2xf32>
+  %made = coreai.minimum %a, %b : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %y = coreai.add %x, %made : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+""",
+            inputs={"x": [0, 0]},
+            gives={"y": [math.nan, 2]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[0x7FC00000, 2.0]> : tensor<2xf32>
+  %made = coreai.relu %a : (tensor<2xf32>) -> tensor<2xf32>
+  %y = coreai.add %x, %made : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+""",
+            inputs={"x": [0, 0]},
+            gives={"y": [math.nan, 2]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}) -> (tensor<2xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[0.0, 9.0]> : tensor<2xf32>
+  %made = coreai.gelu %a : tensor<2xf32> -> tensor<2xf32>
+  %y = coreai.add %x, %made : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+""",
+            inputs={"x": [0, 0]},
+            gives={"y": [0, 9]},
+            symptom="dies",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<1xf32> {coreai.name = "x"}) -> (tensor<1xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[0x7FC00000, 2.0]> : tensor<2xf32>
+  %axis = coreai.constant dense<0> : tensor<1xsi32>
+  %made = coreai.reduce_max %a, %axis : (tensor<2xf32>, tensor<1xsi32>) -> tensor<1xf32>
+  %y = coreai.add %x, %made : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>
+  coreai.output %y : tensor<1xf32>
+}
+""",
+            inputs={"x": [0]},
+            gives={"y": [math.nan]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<1xf32> {coreai.name = "x"}) -> (tensor<1xf32> {coreai.name = "y"}) {
+  %a = coreai.constant dense<[0x7FC00000, 2.0]> : tensor<2xf32>
+  %axis = coreai.constant dense<0> : tensor<1xsi32>
+  %made = coreai.reduce_min %a, %axis : (tensor<2xf32>, tensor<1xsi32>) -> tensor<1xf32>
+  %y = coreai.add %x, %made : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>
+  coreai.output %y : tensor<1xf32>
+}
+""",
+            inputs={"x": [0]},
+            gives={"y": [math.nan]},
+            symptom="is wrong",
+        ),
+    ),
+)

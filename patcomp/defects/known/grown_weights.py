@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patcomp.defects.defect import Defect
 from patcomp.errors import Problem
 from patcomp.ir.constants import is_constant
 from patcomp.ir.module import IRModule
@@ -64,3 +65,12 @@ def _bytes(op: Operation) -> int:
     type_ = op.results[0].type
     assert isinstance(type_, TensorType)
     return storage_bytes([size or 0 for size in shape_of(type_)], type_.element_type)
+
+
+DEFECT = Defect(
+    name="grown_weights",
+    says="The toolchain computes casts of constants when it saves, so that small weights take many bytes.",
+    warn=grown_weights,
+    met_in=("patterns_catalog/lowering/compression.py", "patterns_catalog/optimize/compressed.py"),
+    probes="the numbers are right, and only the size of the asset tells",
+)

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from patcomp.defects.defect import Defect, Probe
+from patcomp.defects.empty_operands import CHANGES, REDUCTIONS, size_of, sizes_of
+from patcomp.defects.registry import installed_version
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_integers, is_constant
@@ -22,22 +25,25 @@ from patcomp.ir.types import is_empty, is_integer, shape_of, static_shape
 from patcomp.ir.value import Value, replace_op
 from patcomp.ir.xdsl import ComplexType, Operation, Pure, SSAValue, TensorType, ops_inside
 from patcomp.patterns.statistics import Statistics
-from patcomp.rewrites.runtime.empty_operands import CHANGES, REDUCTIONS, size_of, sizes_of
 
 _BROADCASTING = "coreai.decomposable.broadcasting_"
 
 
 def allow_empty(module: IRModule, statistics: Statistics) -> None:
     """Rewrite the ops that the runtime cannot run if a size is 0, or may be 0 because it depends on data."""
-    for _ in _rewritten(module, _unsure(module)):
-        statistics.record("allow a size of 0", True, 0.0)
+    for _ in range(2):  # the ops that it makes, too
+        for _ in _rewritten(module, _unsure(module)):
+            statistics.record("allow a size of 0", True, 0.0)
 
 
 def ops_that_need_elements(module: IRModule) -> list[str]:
     """The names of the ops in which the runtime aborts if a dynamic dimension of an input or state is 0.
 
-    `allow_empty` does not rewrite these ops, because a program is meant for inputs with elements.
+    `allow_empty` does not rewrite these ops, because a program is meant for inputs with elements. There are none where
+    the defect is off.
     """
+    if not DEFECT.is_on(installed_version()):
+        return []
     copy = module.clone()
     states = (op.results[0] for op in ops_inside(copy.op) if op.name == "coreai.read_handle")
     arguments = (argument for graph in copy.entry_graphs for argument in graph.regions[0].block.args)
@@ -175,3 +181,114 @@ def _reached(op: Operation, index: int, module: IRModule, callers: dict[str, lis
         yield from op.results
         for region in op.regions:
             yield from region.block.args
+
+
+DEFECT = Defect(
+    name="empty_tensors",
+    says="The runtime aborts, or computes arbitrary numbers, in many ops if a dynamic size is 0.",
+    mend=allow_empty,
+    after=("moved_copies",),
+    probes=(
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?xf32> {coreai.name = "x"}) -> (tensor<?xf32> {coreai.name = "y"}) {
+  %two = coreai.constant dense<2.0> : tensor<1xf32>
+  %y = coreai.decomposable.broadcasting_mul %x, %two : (tensor<?xf32>, tensor<1xf32>) -> tensor<?xf32>
+  coreai.output %y : tensor<?xf32>
+}
+""",
+            inputs={"x": []},
+            gives={"y": []},
+            symptom="dies",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?xf32> {coreai.name = "x"}) -> (tensor<?xf32> {coreai.name = "y"}) {
+  %y = coreai.relu %x : (tensor<?xf32>) -> tensor<?xf32>
+  coreai.output %y : tensor<?xf32>
+}
+""",
+            inputs={"x": []},
+            gives={"y": []},
+            symptom="dies",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?x2xf32> {coreai.name = "x"}) -> (tensor<?xf32> {coreai.name = "y"}) {
+  %size = coreai.constant dense<-1> : tensor<1xsi32>
+  %y = coreai.reshape %x, %size : (tensor<?x2xf32>, tensor<1xsi32>) -> tensor<?xf32>
+  coreai.output %y : tensor<?xf32>
+}
+""",
+            inputs={"x": np.zeros((0, 2))},
+            gives={"y": []},
+            symptom="is refused",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?xf32> {coreai.name = "x"}) -> (tensor<1xf32> {coreai.name = "y"}) {
+  %axis = coreai.constant dense<0> : tensor<1xsi32>
+  %y = coreai.reduce_sum %x, %axis : (tensor<?xf32>, tensor<1xsi32>) -> tensor<1xf32>
+  coreai.output %y : tensor<1xf32>
+}
+""",
+            inputs={"x": []},
+            gives={"y": [0]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?xf32> {coreai.name = "x"}) -> (tensor<1xf32> {coreai.name = "y"}) {
+  %axis = coreai.constant dense<0> : tensor<1xsi32>
+  %y = coreai.reduce_product %x, %axis : (tensor<?xf32>, tensor<1xsi32>) -> tensor<1xf32>
+  coreai.output %y : tensor<1xf32>
+}
+""",
+            inputs={"x": []},
+            gives={"y": [1]},
+            symptom="is wrong",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?x2xf32> {coreai.name = "x"}) -> (tensor<?x1xui32> {coreai.name = "y"}) {
+  %axis = coreai.constant dense<1> : tensor<si32>
+  %y = coreai.argmax %x, %axis : (tensor<?x2xf32>, tensor<si32>) -> tensor<?x1xui32>
+  coreai.output %y : tensor<?x1xui32>
+}
+""",
+            inputs={"x": np.zeros((0, 2))},
+            gives={"y": np.zeros((0, 1))},
+            symptom="dies",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<?x2xf32> {coreai.name = "x"}) -> (tensor<?x4xf32> {coreai.name = "y"}) {
+  %sizes = coreai.constant dense<[0, 0, 1, 1]> : tensor<4xui32>
+  %zero = coreai.constant dense<0.0> : tensor<f32>
+  %y = coreai.pad %x, %sizes, %zero mode = <constant>
+      : (tensor<?x2xf32>, tensor<4xui32>, tensor<f32>) -> tensor<?x4xf32>
+  coreai.output %y : tensor<?x4xf32>
+}
+""",
+            inputs={"x": np.zeros((0, 2))},
+            gives={"y": np.zeros((0, 4))},
+            symptom="dies",
+        ),
+        Probe(
+            program="""
+coreai.graph @main(%x: tensor<2xf32> {coreai.name = "x"}, %i: tensor<?x1xsi32> {coreai.name = "i"},
+    %u: tensor<?xf32> {coreai.name = "u"})
+    -> (tensor<2xf32> {coreai.name = "y"}) {
+  %y = coreai.scatter_nd %x with %u at %i {
+  ^bb0(%old: tensor<f32>, %new: tensor<f32>):
+    coreai.yield %new : tensor<f32>
+  } : (tensor<2xf32>, tensor<?xf32>, tensor<?x1xsi32>) to tensor<2xf32>
+  coreai.output %y : tensor<2xf32>
+}
+""",
+            inputs={"x": [1, 2], "i": np.zeros((0, 1)), "u": []},
+            gives={"y": [1, 2]},
+            symptom="dies",
+        ),
+    ),
+)

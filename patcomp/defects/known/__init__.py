@@ -1,0 +1,1 @@
+"""The known defects, a file each, which ends in a `DEFECT`."""

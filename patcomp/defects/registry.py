@@ -1,0 +1,84 @@
+"""The defects of the folder `known`, and those that are on for the installed version of the toolchain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib import import_module, metadata
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from patcomp.defects.defect import Defect, Detect, Stage
+from patcomp.errors import Problem
+from patcomp.ir.module import IRModule
+
+if TYPE_CHECKING:
+    from patcomp.patterns.statistics import Statistics
+
+_FOLDER = "patcomp.defects.known"
+
+
+@cache
+def installed_version() -> str | None:
+    """The version of `coreai-core` by its metadata, without loading native code; None if it is not installed."""
+    try:
+        return metadata.version("coreai-core")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def known_defects() -> tuple[Defect, ...]:
+    """All defects, by name."""
+    files = sorted(name for _, name, _ in iter_modules(import_module(_FOLDER).__path__))
+    return tuple(import_module(f"{_FOLDER}.{name}").DEFECT for name in files)
+
+
+def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
+    """What the verifier asks of ops, by the op's name.
+
+    Args:
+        finished: whether no stage follows that mends.
+    """
+    return _detectors(installed_version(), finished)
+
+
+def mends(stage: Stage) -> tuple[Defect, ...]:
+    """The defects that are mended in a stage, in order."""
+    return _mends(installed_version(), stage)
+
+
+def mend(module: IRModule, statistics: Statistics, stage: Stage) -> None:
+    """Mend the defects of a stage in place."""
+    for defect in mends(stage):
+        assert defect.mend is not None
+        defect.mend(module, statistics)
+
+
+def warnings_of(module: IRModule) -> Iterator[Problem]:
+    """What the user is told of a converted program."""
+    version = installed_version()
+    for defect in known_defects():
+        if defect.warn is not None and defect.is_on(version):
+            yield from defect.warn(module)
+
+
+@cache
+def _detectors(version: str | None, finished: bool) -> dict[str, tuple[Detect, ...]]:
+    found: dict[str, tuple[Detect, ...]] = {}
+    for defect in known_defects():
+        mended_later = defect.mend is not None and defect.stage == "optimize" and not finished
+        if defect.is_on(version) and not mended_later:
+            for op, detect in defect.detect.items():
+                found[op] = (*found.get(op, ()), detect)
+    return found
+
+
+@cache
+def _mends(version: str | None, stage: Stage) -> tuple[Defect, ...]:
+    mended = {each.name: each for each in known_defects() if each.mend is not None and each.stage == stage}
+    order = TopologicalSorter(
+        {name: [other for other in mended if other in each.after] for name, each in mended.items()}
+    )
+    return tuple(mended[name] for name in order.static_order() if mended[name].is_on(version))

@@ -1,1 +1,0 @@
-"""Rewrites that only the Core AI runtime and its toolchain need, to avoid aborts and wrong results."""
