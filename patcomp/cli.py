@@ -17,6 +17,7 @@ from patcomp.commands import (
     comparison,
     compress,
     convert,
+    defects,
     images,
     language,
     lint,
@@ -83,6 +84,7 @@ app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(catalog.ops)
 app.command()(opt.opt)
+app.command()(defects.defects)
 app.command("lint-catalog")(lint.lint_catalog)
 catalog_app.command("list")(catalog.list_rules)
 catalog_app.command("show")(catalog.show_rule)

@@ -273,6 +273,51 @@ bundle = convert_language_model(model, out="bundle", max_context=64)
 assert len(bundle.generate([1, 2, 3], 4)) == 4
 """
 
+DEFECT = {
+    "patcomp/defects/known/large_exponents.py": """
+from patcomp.defects.defect import Defect
+from patcomp.ir import coreai
+
+
+def _detect(op, module):
+    yield "an exponential is too much"
+
+
+def _mend(module, statistics):
+    for op in list(module.op.walk()):
+        if op.name == "coreai.exp":
+            statistics.record("no exponential", True, 0.0)
+
+
+DEFECT = Defect(
+    name="large_exponents", says="The toolchain dies of exponentials.", probes="none",
+    detect={"coreai.exp": _detect}, mend=_mend, after=("folded_constants",),
+)
+"""
+}
+
+DEFECTIVE = """
+from patcomp.defects import mends
+from patcomp.errors import VerifyError
+from patcomp.ir import coreai as c
+from patcomp.ir.verify import verify
+from patcomp.rewrites import Options
+from patcomp.rewrites.optimize import optimize
+from patterns_catalog import default_rules
+from tests.helpers.programs import program
+
+module = program({"x": "2xf32"}, lambda x: c.exp(x))
+verify(module, finished=False)
+try:
+    verify(module)
+except VerifyError as error:
+    assert "too much" in str(error)
+else:
+    raise AssertionError("the verifier does not ask the new defect")
+assert mends("optimize")[-1].name == "large_exponents"
+assert optimize(module, default_rules().stage("optimize"), Options()).fired == {"no exponential": 1}
+"""
+
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
@@ -309,3 +354,8 @@ def test_rewrites_know_new_ops_by_their_traits(tmp_path: Path) -> None:
     assert len(ACTIVATION) == len(VIEW) == 2
     table = "patcomp/ir/coreai_table.py"
     _run(tmp_path, ACTIVATION | VIEW | {table: ACTIVATION[table] + VIEW[table]}, REWRITES + VIEWED)
+
+
+def test_a_defect_of_the_toolchain_is_one_file(tmp_path: Path) -> None:
+    assert len(DEFECT) == 1
+    _run(tmp_path, DEFECT, DEFECTIVE)

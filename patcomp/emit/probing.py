@@ -54,9 +54,9 @@ def probe(defects: Iterable[Defect]) -> Iterator[Finding]:
 def outcome_of(probe: Probe, native: Native) -> Outcome:
     """What the installed toolchain does with a program."""
     module = IRModule.parse(probe.program)
-    states = _arrays(module, probe.states)
+    states = arrays_of(module, probe.states)
     try:
-        outputs = native.run(module, _arrays(module, probe.inputs), states)
+        outputs = native.run(module, arrays_of(module, probe.inputs), states)
     except ProcessDied:
         return "dies"
     except NativeError:
@@ -64,7 +64,7 @@ def outcome_of(probe: Probe, native: Native) -> Outcome:
     return "is right" if all(_agrees(outputs.get(name), right) for name, right in probe.gives.items()) else "is wrong"
 
 
-def _arrays(module: IRModule, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def arrays_of(module: IRModule, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Numbers as arrays of the arguments' element types."""
     graph = module.graph("main")
     types = dict(zip(names_of(graph, "arg_attrs"), (each.type for each in graph.regions[0].block.args), strict=True))
