@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Detect = Callable[[CoreaiOp, IRModule], Iterator[str]]
 """The problems that an op with correct types causes; each says what happens and what to write instead."""
 
-Mend = Callable[[IRModule, "Statistics"], object]
+Mend = Callable[[IRModule, "Statistics"], None]
 """Rewrites a module in place so that the toolchain computes it rightly, and records each rewrite."""
 
 Stage = Literal["recover", "lowered", "optimize"]

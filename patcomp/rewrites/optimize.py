@@ -52,6 +52,7 @@ def optimize(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     step("graphs without calls", remove_uncalled_graphs, module, called)
     step("repeated accesses of states", drop_repeated_accesses, module, statistics)
     for defect in mends("optimize"):
+        assert defect.mend is not None
         step(defect.name.replace("_", " "), defect.mend, module, statistics)
     for graph in module.graphs:
         graph.attributes.pop(MAY_BE_EMPTY, None)  # only a mend reads it, which may be off

@@ -17,9 +17,9 @@ def _detect(graph: CoreaiOp, module: IRModule) -> Iterator[str]:
         for name, count in Counter(name for name in names if name).items():
             if count > 1:
                 yield f"{count} {kind}s are named {name!r}; the runtime takes one and loses the others"
-    for name in kinds.get("output", ()):
-        if name and name in kinds["state"]:
-            yield f"output {name!r} has the name of a state, and the runtime loses it"
+    for output in kinds.get("output", ()):
+        if output and output in kinds["state"]:
+            yield f"output {output!r} has the name of a state, and the runtime loses it"
 
 
 DEFECT = Defect(
