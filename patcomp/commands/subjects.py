@@ -1,4 +1,4 @@
-"""What the user names on the command line: what it is, and one sentence if a command does not take it."""
+"""Find the kind of a command-line argument (`Subject`); refuse a kind that the command does not take."""
 
 from __future__ import annotations
 

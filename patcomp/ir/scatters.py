@@ -39,7 +39,8 @@ def reuses_lost_memory(branch: Block) -> bool:
 
 
 def _computed(scatter: Operation, branch: Block) -> Operation | None:
-    """The op of the branch that computes what a scatter writes; None for values from outside and for views."""
+    """The elementwise op of the branch that computes a scatter's updates; None for values from outside and for
+    views."""
     assert isinstance(scatter, CoreaiOp)
     maker = maker_of(scatter.arguments_by_name()["updates"].ssa)
     return maker if maker is not None and maker.parent is branch and maker.has_trait(Elementwise) else None

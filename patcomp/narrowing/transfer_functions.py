@@ -142,7 +142,7 @@ TRANSFER.update(dict.fromkeys(SELECTIONS, lambda op: op["self"]))
 
 
 def _accumulated(op: RangedOp, name: str) -> Range:
-    """The numbers of `self`, each plus any of those of another argument."""
+    """The range of `self` plus the sum of any elements of another argument."""
     return op["self"] + _sums(op[name], op.length(None, name))
 
 

@@ -103,7 +103,8 @@ class Numbering:
 
 
 def _captures(op: Op, inside: set[Value]) -> bool:
-    """Whether the regions of an op read a value other than those inside, to which their own ones are added."""
+    """Whether the regions of an op read a value from outside. `inside` holds the values known inside; the regions' own
+    values are added to it."""
     for region in op.regions:
         for block in region:
             inside.update(block.arguments)

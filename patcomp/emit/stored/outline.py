@@ -43,7 +43,7 @@ class AssetTensor:
 
 @dataclass(frozen=True)
 class AssetWeight:
-    """A weight that an asset stores; the shape is that of the first constant that names it."""
+    """A weight in an asset, with the shape of the first constant of its name."""
 
     name: str
     shape: tuple[int | None, ...]

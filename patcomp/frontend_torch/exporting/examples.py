@@ -1,4 +1,4 @@
-"""Runs of the example: a program that takes something for granted must hold for the example that it is made from."""
+"""Run the example: the assumptions of a program must hold for its own example."""
 
 from __future__ import annotations
 

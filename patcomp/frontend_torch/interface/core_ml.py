@@ -1,4 +1,4 @@
-"""Weights that were compressed for Core ML: floats, with buffers beside them that describe how they are compressed.
+"""Weights compressed for Core ML: floats, and buffers that describe their compression.
 
 coreai-opt and `coremltools.optimize.torch` leave them so: `fc._COREML_/weight/lut` is the table of `fc.weight`. The
 integers, indices and masks are computed from the floats, and are taken only if they give the same floats again.

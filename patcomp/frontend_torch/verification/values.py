@@ -1,4 +1,4 @@
-"""The values of a program and of its model on the same inputs: those inside, and those that leave modules.
+"""Compare the values of a program and its model on the same inputs: inner values, and outputs of modules.
 
 The exported program runs by PyTorch. The program after any stage runs on the evaluator.
 """

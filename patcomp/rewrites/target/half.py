@@ -99,7 +99,8 @@ def obstacle(module: IRModule, kept: Collection[Operation] = ()) -> tuple[Operat
 
 
 def _inside(kept: Collection[Operation]) -> set[SSAValue]:
-    """The values that ops which stay in float32 compute, inside and out, and the constants that only they read."""
+    """The values that stay in float32: results of the kept ops, all values in their regions, and constants without
+    other readers."""
     readers = set(kept)
     found: set[SSAValue] = {value for op in kept for value in op.results}
     for op in kept:

@@ -46,7 +46,7 @@ def keep_float32(module: IRModule, names: Collection[str]) -> int:
 
 
 def cast_at_borders(module: IRModule, kept: Collection[Operation], narrow: Mapping[SSAValue, Attribute]) -> None:
-    """Cast what kept ops read to float32, and what others read of them to half precision.
+    """Cast the operands of kept ops to float32, and cast their results to half precision for other readers.
 
     Args:
         module: the program.

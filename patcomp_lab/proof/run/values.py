@@ -84,7 +84,7 @@ class Program:
         self.members.setdefault(other, self.members.pop(own))
 
     def classify(self, node: Node) -> None:
-        """Give the results of an op their classes; those of its operands are known."""
+        """Assign classes to the results of an op; the operands have theirs already."""
         op = node.op
         is_size = op.name in ("aten.sym_size.int", "coreai.get_shape")
         if is_size or (self.fixed.issuperset(node.operands) and not _draws(op)):
