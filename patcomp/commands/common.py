@@ -53,7 +53,7 @@ class UsageError(PatcompError, ValueError):
 
 
 def given_options(context: typer.Context, known: Sequence[str]) -> list[str]:
-    """The options on the command line, `--text`, but for those of some parameters."""
+    """The options given on the command line, such as `--text`, without the options of some parameters."""
     sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
     return [
         each.opts[0] for each in context.command.params

@@ -113,7 +113,7 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins as those of `torch.export.save` do."""
+    """Whether a file begins like a file of `torch.export.save`."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 

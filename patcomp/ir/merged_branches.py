@@ -33,7 +33,7 @@ def is_open(type_: Attribute) -> bool:
 
 
 def count_ops(branch: Region) -> int:
-    """How many ops a branch has, with those of nested blocks and without constants."""
+    """The number of ops of a branch, including nested blocks, without constants."""
     return len(_ops(branch))
 
 

@@ -1,4 +1,4 @@
-"""The ranges of the results of each `aten` op, from those of its arguments.
+"""The ranges of the results of each `aten` op, from the ranges of its arguments.
 
 `_TABLE` has the ops whose range is one expression; the functions below it have the others.
 """

@@ -1,5 +1,5 @@
-"""Catalogs of users: modules, packages and sets of rules, also those of installed packages. Their rules go in front of
-patcomp's own rules."""
+"""Catalogs of users: modules, packages and sets of rules, and the catalogs of installed packages. Their rules go in
+front of patcomp's own rules."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _loaded(point: EntryPoint) -> RuleSet:
 
 
 def in_front(own: RuleSet, catalogs: Sequence[RuleSet], without: Iterable[str] = ()) -> RuleSet:
-    """patcomp's own rules with those of users in front of them. Equal arguments return the same set.
+    """patcomp's own rules, with users' rules in front. Equal arguments return the same set.
 
     Args:
         own: patcomp's rules. A user's rule replaces the rule of the same name.

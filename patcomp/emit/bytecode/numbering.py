@@ -1,4 +1,5 @@
-"""Number what a program names as MLIR's writer does: what is named more often comes first."""
+"""Number attributes, types, names and values as MLIR's writer does. Of all but weights and values, the most frequent
+come first."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Numbering:
         self.names = _by_frequency(self._names)
 
     def size(self, region: Region) -> int:
-        """How many values a region has, without those of regions in it."""
+        """The number of values of a region, without nested regions."""
         return self._sizes[id(region)]
 
     def is_isolated(self, op: Op) -> bool:

@@ -122,7 +122,7 @@ class Outline:
 
 
 def _inside(op: Op) -> Iterator[Op]:
-    """The ops in an op, without those of decompositions."""
+    """The ops inside an op, without the ops of decompositions."""
     for region in op.regions:
         for block in region:
             for each in block.ops:

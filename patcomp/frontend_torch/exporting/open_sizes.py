@@ -1,4 +1,4 @@
-"""The sizes that a caller leaves open, which `torch.export` fixes where the example has 0 or 1."""
+"""Keep the caller's dynamic dimensions dynamic where the example has size 0 or 1; `torch.export` would fix them."""
 
 from __future__ import annotations
 

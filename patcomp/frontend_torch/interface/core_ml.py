@@ -139,7 +139,7 @@ def _unscaled(weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def _is_close(made: Tensor, weight: Tensor, units: int) -> bool:
-    """Whether numbers are those of a weight, up to some units in the last place."""
+    """Whether numbers equal a weight up to some units in the last place."""
     made = made.reshape(weight.shape).to(weight.dtype)
     if not units:
         return torch.equal(made, weight)

@@ -69,7 +69,7 @@ def guards_of(
 
 
 def _parts(condition: Any) -> Iterator[Any]:
-    """The conditions that a condition is made of, all of which must hold."""
+    """The parts of a conjunction, or the condition alone."""
     if isinstance(condition, sympy.And):
         for part in condition.args:
             yield from _parts(part)

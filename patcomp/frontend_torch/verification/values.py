@@ -41,7 +41,7 @@ class WrongValueError(Exception):
 
 @dataclass
 class ValueComparison:
-    """Compares the values of programs with those of the exported program that they come from.
+    """Compare the values of programs with the values of their exported program.
 
     Args:
         item: the exported program of the entry point.

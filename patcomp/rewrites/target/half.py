@@ -1,4 +1,4 @@
-"""Half precision: every float of a program becomes float16, also those of its inputs, outputs and states.
+"""Half precision: every float of a program becomes float16, also in inputs, outputs and states.
 
 It comes after the rules, which have replaced what float16 cannot compute (masks of minus infinity, squares in norms).
 Weights are cast one at a time, and shared weights stay shared. A mask of numbers that stand for minus infinity, such as

@@ -1,4 +1,4 @@
-"""Which values of two programs are the same, by what computes them, and the numbers that they have.
+"""Find equal values of two programs by their computation, and record their numbers.
 
 Values of one class are equal. Two values are of one class if they are the same input, constants of equal elements, or
 results of equal ops of operands of equal classes; the proof adds those that it finds equal. Each comparison of two
