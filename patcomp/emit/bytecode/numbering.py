@@ -1,5 +1,4 @@
-"""Number attributes, types, names and values as MLIR's writer does. Of all but weights and values, the most frequent
-come first."""
+"""Number a program as MLIR's writer does: attributes, types and names by frequency, weights and values in order."""
 
 from __future__ import annotations
 

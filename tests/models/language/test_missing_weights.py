@@ -165,7 +165,7 @@ def test_a_classifier(patcomp: Command, tmp_path: Path, capsys: pytest.CaptureFi
         weights["classifier.1.weight"] = torch.ones(7, 16)
 
     path = changed(tmp_path / "saved", tmp_path / "copy", change)
-    message = r"not those of ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16; complete"
+    message = r"does not fit ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16; complete"
     with pytest.raises(LanguageModelError, match=message):
         convert_folder(path)
     drawn = []
