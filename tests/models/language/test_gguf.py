@@ -116,7 +116,7 @@ def _of_type(name: bytes, number: int) -> Callable[[bytes], bytes]:
         (_of_type(b"blk.0.attn_k.weight", 12), r"attn_k\.weight has 64 inputs, which are no blocks of Q4_K"),
         (_of_type(b"blk.0.attn_k.weight", 24), r"is damaged: blk\.0\.attn_v\.weight is in the place of another"),
         (_replaced(b"blk.0.attn_k.weight", b"blk.0.attn_x.weight"), r"unexpected blk\.0\.attn_x\.weight"),
-        (_replaced(b"blk.0.ffn_norm.weight", b"blk.9.ffn_norm.weight"), r"for model\.layers\.9\.post_attention"),
+        (_replaced(b"blk.0.ffn_norm.weight", b"blk.9.ffn_norm.weight"), r"unexpected model\.layers\.9\.post_attention"),
         (_replaced(b"token_embd.weight", b"token_embx.weight"), r"lacks token_embd\.weight, the table of embeddings"),
         (_replaced(b"llama.block_count", b"llama.block_counx"), r"the file lacks the key llama\.block_count"),
         (_replaced(b"general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00llama",
