@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """What an exception says, as a sentence that names its subject."""
+    """The message of an exception, as a sentence with a subject."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         told = {
             FileNotFoundError: "there is no file or folder {}",

@@ -13,7 +13,7 @@ _HIDDEN = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def printable(text: str) -> str:
-    """A text whose characters can be seen; others, such as those that a terminal obeys, are escapes: `\\x1b`.
+    """The text with invisible characters (control characters of terminals, for example) replaced by escapes: `\\x1b`.
 
     Names in files of strangers may have any character. Ends of lines and tabs stay.
     """
@@ -130,7 +130,7 @@ class ConversionWarning(UserWarning):
 
 
 def shortened(text: str, most: int = 500) -> str:
-    """The beginning of a text that may have thousands of characters, because it repeats what a file has."""
+    """The beginning of a text. A message that quotes a file may have thousands of characters."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 

@@ -144,7 +144,7 @@ def schema_of_overload(op: Any) -> Any:
 
 
 def overload_name(op: OpOverload) -> str:
-    """The name of an overload without that of its operator, `Tensor`."""
+    """The name of an overload without the operator's name: `Tensor` of `aten.add.Tensor`."""
     return op._overloadname
 
 
@@ -245,7 +245,8 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
 
 @contextmanager
 def small_tensors_as_numbers() -> Iterator[None]:
-    """Let an export know the values of tensors that a model makes from numbers, and of what it computes from them.
+    """Let an export know the values of tensors of up to 64 elements that a model makes from numbers, and of tensors
+    computed from them.
 
     PyTorch itself knows them for tensors of one element. SAM 3 reads sizes from a tensor of heights and widths.
     """
@@ -586,7 +587,7 @@ def operator_of(name: str) -> OpOverload:
 
 
 def decomposition_of(op: OpOverload) -> Callable[..., Any]:
-    """What PyTorch says that an operator computes, of other operators. The function may return `NotImplemented`."""
+    """PyTorch's decomposition of an operator into other operators. The function may return `NotImplemented`."""
     from torch._decomp import decomposition_table
 
     found: Callable[..., Any] = decomposition_table.get(op, op.decompose)

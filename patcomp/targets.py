@@ -207,7 +207,8 @@ def chosen_target(target: str | Target | None, known: Mapping[str, Target] = TAR
 
 
 def check_names(target: Target, rules: Iterable[HasTargets], steps: Iterable[str]) -> None:
-    """Check that the rules and steps of a target exist, and that it has what it leaves out.
+    """Check that all rules and steps named by a target exist, and that the target has each rule or step that it leaves
+    out.
 
     Args:
         target: the target.

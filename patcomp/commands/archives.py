@@ -82,7 +82,7 @@ def weights_only() -> Iterator[None]:
 
 
 def _readers(path: Path) -> Iterator[tuple[dict[str, int], Callable[[str], bytes]]]:
-    """The sizes of an archive's members and a function that reads one, for each reader that PyTorch may use."""
+    """For each reader that PyTorch may use: the sizes of the archive's members, and a function to read one member."""
     from torch.export.pt2_archive import PT2ArchiveReader
 
     try:

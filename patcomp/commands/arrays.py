@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """The type of the arrays of an input; that of `ml_dtypes` for an element type that numpy lacks."""
+    """The dtype of an input's arrays; a dtype of `ml_dtypes` for an element type unknown to numpy."""
     import torch
 
     from patcomp.emit.asset import as_array
@@ -73,8 +73,8 @@ def random_inputs(
 
 
 def _open_size(signature: EntrySignature) -> int:
-    """The size of dynamic dimensions for which 2 is large enough: 2, or for a language model's function of a fixed
-    number of tokens that number, because positions and caches are of all tokens."""
+    """The size for dynamic dimensions without a chosen one: 2. A language model's function with a fixed number of
+    tokens needs at least this number, because positions and caches count all tokens."""
     shapes = {spec.name: spec.shape for spec in signature.inputs}
     tokens = shapes["input_ids"][-1:] if shapes.keys() >= {"input_ids", "position_ids"} else ()
     return max([USUAL_SIZE, *(size for size in tokens if isinstance(size, int))])
@@ -178,7 +178,7 @@ def write_outputs(path: Path, values: Mapping[str, np.ndarray]) -> None:
 
 
 def _storable(value: np.ndarray) -> np.ndarray:
-    """An array of a type that files of numpy have; float32 for what they lack."""
+    """The array, converted to float32 if numpy's files cannot store its dtype."""
     return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)
 
 

@@ -113,7 +113,7 @@ def runnable(path: Path, module: IRModule) -> Iterator[Path]:
 
 
 def parts_of(name: str, found: Subject, component: str | None) -> dict[str, Path]:
-    """The folders of the assets in a bundle by their roles, or that of one of them; of an asset, its own.
+    """The folders of a bundle's assets by role, or of one component only; an asset alone has the role "".
 
     Args:
         name: as the user wrote it.

@@ -53,7 +53,7 @@ class UsageError(PatcompError, ValueError):
 
 
 def given_options(context: typer.Context, known: Sequence[str]) -> list[str]:
-    """The options on the command line, `--text`, but for those of some parameters."""
+    """The options given on the command line, such as `--text`, without the options of some parameters."""
     sources = {each.name: context.get_parameter_source(each.name or "") for each in context.command.params}
     return [
         each.opts[0] for each in context.command.params
@@ -98,7 +98,7 @@ AllowMissing = Annotated[
 ]
 AllowUnexpected = Annotated[
     list[str] | None,
-    typer.Option(help="A weight of the folder that the model has no place for and that is left out; the same."),
+    typer.Option(help="Ignore this weight of the folder, by name or pattern; may be given several times."),
 ]
 
 Writer = Annotated[
@@ -196,7 +196,8 @@ def say(message: str) -> None:
 
 
 def tell(text: object, *, flush: bool = False) -> None:
-    """Print what may have names of files or of models on standard output, which a terminal must not obey."""
+    """Print a text on standard output. Control characters are escaped: names of files or models may contain some, and a
+    terminal would obey them."""
     print(printable(str(text)), flush=flush)
 
 
@@ -358,7 +359,7 @@ def write_page(html: Path, text: str) -> None:
 
 
 def check_page(html: Path) -> None:
-    """Check, before work that may take long, that the file of `--html` can be written.
+    """Check before long work that the file of `--html` can be written.
 
     Raises:
         UsageError: it is a folder.

@@ -140,14 +140,14 @@ def compress(
 def _check_is_no_model(
     bundle: str, target: str | None, fix: list[str] | None, random: RandomNumbers, force: bool
 ) -> None:
-    """Check that what goes with models only is not asked for."""
+    """Refuse the options for models."""
     given = {"--target": target, "--fix": fix, "--random": random is not RandomNumbers.refuse, "--force": force}
     if unused := [option for option, value in given.items() if value]:
         raise converted_already(unused, bundle, Subject.BUNDLE)
 
 
 def _check_is_no_text(check: str | None, calibrate: str | None, compare: bool) -> None:
-    """Check that what goes with bundles only is not asked for."""
+    """Refuse `--compare`, and a text for `--check` or `--calibrate`: they go with the bundle of a language model."""
     for option, given in (("--check", check), ("--calibrate", calibrate)):
         if given not in (None, "inputs"):
             raise UsageError(f"{option} with a text goes with the bundle of a language model; here: {option} inputs")

@@ -358,7 +358,7 @@ def check_outputs(
     force: bool,
     writer: str | None,
 ) -> None:
-    """Check before the conversion, which may take long, that its results can be written.
+    """Check before the long conversion that its results can be written.
 
     Raises:
         OSError, ValueError: one cannot be written to its path.

@@ -201,7 +201,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
 
 
 def check_unused(name: str, options: ExportOptions) -> None:
-    """Check that no option is given that only the export of a module could follow.
+    """Refuse the options of an export, because the program is exported already.
 
     Raises:
         UsageError: one is.

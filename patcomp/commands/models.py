@@ -124,7 +124,7 @@ class ModelOptions:
         return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
 
     def check_unused(self, name: str, found: Subject) -> None:
-        """Check that no option is given that only a model could follow.
+        """Refuse the options for models, because this is none.
 
         Raises:
             UsageError: one is.

@@ -1,4 +1,4 @@
-"""Files of `torch.export.save`: what loads them, and what is said of files that are none."""
+"""Load files of `torch.export.save`; describe files of other kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user names on the command line: what it is, and one sentence if a command does not take it."""
+"""Find the kind of a command-line argument (`Subject`); refuse a kind that the command does not take."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins as those of `torch.export.save` do."""
+    """Whether a file begins like a file of `torch.export.save`."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 

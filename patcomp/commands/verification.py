@@ -221,7 +221,8 @@ def _of_asset(
     sizes: Mapping[str, int],
     options: ModelOptions,
 ) -> tuple[dict[str, Verification], str]:
-    """Functions of an asset against those of the model, and a note on weights that differ."""
+    """Compare the functions of an asset with the functions of the model. Returns the results, and a note on different
+    weights."""
     from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
@@ -282,7 +283,7 @@ def _compared(
 def _fixed(
     signature: EntrySignature, dims: Dims, sizes: Mapping[str, int], path: Path, source: Source
 ) -> dict[str, int]:
-    """The sizes that an asset fixes, which the shapes of its inputs tell, and those that the user gives.
+    """The fixed sizes: an asset's own, from the shapes of its inputs and states, and the user's (`sizes`).
 
     Raises:
         PatcompError: the asset has other sizes than the user says, or sizes that the model does not take.

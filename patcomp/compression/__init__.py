@@ -1,4 +1,4 @@
-"""Small weights: store those of a converted program as integers, palettes or sparse elements.
+"""Compress weights: store the weights of a converted program as integers, palettes or sparse elements.
 
 `program.compress("w4_block32")` is the way in; `docs/compression.md` is the guide.
 """

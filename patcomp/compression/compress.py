@@ -109,7 +109,7 @@ def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Seque
 
 
 def _replace(weight: Weight, stored: Stored, scheme: Scheme, blobs: BlobStore) -> None:
-    """Make the readers of a weight read its compressed form, which is stored once for all graphs that read it."""
+    """Replace a weight by its compressed form. The data is stored once; each graph gets a copy of the ops."""
     first, *others = weight.constants
     assert first.parent is not None
     before = first.prev_op

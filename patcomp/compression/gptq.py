@@ -1,4 +1,4 @@
-"""Rounding that keeps the outputs of a product: what one input's rounding changes, the inputs after it make up for.
+"""Round a weight and keep the outputs of its product: later inputs compensate for the rounding errors of earlier ones.
 
 GPTQ (Frantar et al. 2022), which is optimal brain surgery for all inputs in turn, with weights that are first fitted to
 the inputs that the rounded program has, as GPTAQ does (Li et al. 2025), here by least squares.
@@ -26,7 +26,8 @@ def damped(moments: np.ndarray) -> np.ndarray:
 
 
 def fitted(weight: np.ndarray, moments: np.ndarray, crossed: np.ndarray) -> np.ndarray:
-    """The weight that makes of the rounded program's inputs most nearly what the weight makes of the program's own.
+    """The weight W' for which W' x' is closest to W x; x is the product's input, and x' its input in the rounded
+    program.
 
     Args:
         weight: float32, of shape (outputs, inputs).
@@ -42,7 +43,7 @@ def fitted(weight: np.ndarray, moments: np.ndarray, crossed: np.ndarray) -> np.n
 def compensate(
     weight: np.ndarray, moments: np.ndarray, block: int, start: Callable[[int, np.ndarray], Nearest]
 ) -> None:
-    """Round the weights of one input after the other, and let those that follow make up for the errors.
+    """Round the weights of one input after the other; the weights of later inputs compensate for the errors.
 
     Args:
         weight: float32, of shape (outputs, inputs).

@@ -28,7 +28,8 @@ class UnknownSchemeError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which axes of a weight count its output channels, the last of them in each matrix, and which is summed over."""
+    """The axes of a weight: `kept` count output channels (the last one inside each matrix), and `summed` is summed
+    over."""
 
     kept: tuple[int, ...]
     summed: int
@@ -151,8 +152,8 @@ class Scheme(ABC):
     def store_for(
         self, weight: np.ndarray, layout: Layout, round_to: np.dtype, moments: Sequence[np.ndarray]
     ) -> Stored:
-        """What stands for a weight whose inputs are known, so that its outputs stay (`compression.gptq`). A kind that
-        does not say how stores the weight as always.
+        """Store a weight so that its outputs change least, given the moments of its inputs (`compression.gptq`). A kind
+        that does not say how stores the weight as always.
 
         Args:
             weight, layout, round_to: as for `store`; the layout has all axes.
@@ -161,8 +162,7 @@ class Scheme(ABC):
         return self.store(weight, layout, round_to)
 
     def fitting(self, shape: Sequence[int], layout: Layout) -> Scheme:
-        """The scheme that a weight of a shape can have, if this one has blocks, groups or vectors that do not divide
-        it: the same without them."""
+        """The same scheme without its blocks, groups or vectors, if these do not divide the shape of the weight."""
         return self
 
     def for_places(self, count: int) -> Self:

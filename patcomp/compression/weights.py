@@ -59,7 +59,7 @@ class Weight:
 
     @property
     def layout(self) -> Layout:
-        """Which axes count its channels: those of the first reader; the weight is right for the others, too."""
+        """The layout of the first reader. Other readers may have another one; they read the same weight."""
         return self.readers[0].layout
 
     @property
@@ -98,7 +98,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
 
 @dataclass(frozen=True)
 class OtherWeight:
-    """A float weight that no scheme stores, because an op reads it that is none of `KINDS`."""
+    """A float weight that cannot be compressed: one of its readers is not among `KINDS`."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Run an asset whose tensors have hardware constraints on a system that cannot lay tensors out as they say."""
+"""Run an asset with hardware constraints on a system without support for their tensor layouts."""
 
 from __future__ import annotations
 

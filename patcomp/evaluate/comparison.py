@@ -40,8 +40,8 @@ _SAYS_LITTLE = 0.1
 
 @dataclass(frozen=True)
 class _Limits:
-    """The limits of an output that passes: the largest error, the magnitude that it is relative to (0 for none), and
-    the median error relative to the median magnitude."""
+    """The limits within which an output passes: its largest error, the magnitude by which this error is divided (0 for
+    an absolute error), and the median error relative to the median magnitude."""
 
     largest: float
     relative_to: float = 0.0

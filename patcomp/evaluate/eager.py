@@ -87,7 +87,7 @@ def run_op(op: str, arguments: Mapping[str, Any]) -> list[Tensor]:
 
 @contextmanager
 def without_data() -> Iterator[Callable[[Any], Any]]:
-    """A context in which ops run as their shape functions only; it gives the function that takes the data of arguments.
+    """A context for running ops as shape functions only; it yields a function that removes the data from arguments.
 
     Some kernels do not check what they are given, and read beyond it; the shape functions check more.
     """

@@ -1,4 +1,4 @@
-"""The fewest ops of a program in half precision that must stay in float32, so that its outputs are finite."""
+"""Find a minimal set of ops to keep in float32 in a program of half precision, so that its outputs are finite."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def needs_float32(module: IRModule, inputs: Mapping[str, Tensor], entrypoint: st
 
 
 def _fewest(candidates: list[str], is_enough: Callable[[Sequence[str]], bool]) -> list[str]:
-    """A part of candidates that is enough, and of which none can be left out."""
+    """A sufficient subset of the candidates; without any one of them it would not be enough."""
     low, high = 0, len(candidates)  # the first `high` are enough, and the first `low` are not
     while high - low > 1:
         middle = (low + high) // 2

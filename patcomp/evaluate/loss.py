@@ -1,4 +1,4 @@
-"""Verify a program whose weights are stored in fewer bits: by the weights that are stored, and by what they cost.
+"""Verify a program with compressed weights: does it compute with these weights, and how much accuracy do they lose?
 
 No tolerance tells the loss of compression from a wrong program. So the program on each backend is compared with the
 program on the evaluator, with the very weights that are stored, at the usual tolerances. Apart from this, the outputs
@@ -50,7 +50,7 @@ def verify_compressed(
 
 
 def _loss(name: str, expected: Tensor, given: Tensor) -> Loss:
-    """What the weights that are stored cost an output."""
+    """The loss of one output through compressed weights."""
     error = compare(name, "evaluator", expected, given, math.inf)
     if not expected.is_floating_point() and not expected.is_complex():
         share = float((expected != given).double().mean()) if expected.numel() else 0.0

@@ -53,7 +53,7 @@ class SparseTensor:
 
 @dataclass(frozen=True)
 class Step:
-    """An op of a block, what computes it, and the values that nothing reads after it."""
+    """An op of a block, its implementation, and the values that it reads last."""
 
     op: Operation
     run: Implementation

@@ -17,7 +17,8 @@ _LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0, "f4E2M1FN": 6.0}
 
 
 def _broadcastable(op: EvaluatedOp, x: Tensor, *parameters: Tensor) -> Iterator[Tensor]:
-    """Scale and offsets, shaped to broadcast with `x`; the last parameter is the axis of those that are not 0-d."""
+    """Scale and offsets, shaped to broadcast with `x`. The last parameter is the axis of the 1-d ones; a scalar needs
+    no axis."""
     *values, axis = parameters
     for value in values:
         wide = widen(value).float()

@@ -84,7 +84,7 @@ def _copied(frame: dict[SSAValue, Any]) -> dict[SSAValue, Any]:
 
 
 def _first_readers(module: IRModule, steps: Sequence[Step]) -> dict[str, int]:
-    """The number of the first step that reads each weight, itself or in a region or a graph that it calls."""
+    """For each weight, the number of the first step to read it, directly, in a region or in a called graph."""
     found: dict[str, int] = {}
     read: dict[str, set[str]] = {}
 

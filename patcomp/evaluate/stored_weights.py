@@ -1,4 +1,4 @@
-"""Operators of PyTorch that make floats of weights in few bits, for models whose checkpoint stores them so.
+"""PyTorch operators that decompress weights, for models with checkpoints in few bits.
 
     weight = torch.ops.patcomp.blockwise_shift_scale(data, scale, zero_point=zeros, input_dtype=torch.uint4)
     weight = torch.ops.patcomp.lut_to_dense(indices, table, 0)

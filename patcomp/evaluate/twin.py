@@ -121,7 +121,7 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
 def _values_in(
     wider: dict[torch.dtype, torch.dtype], run: Callable[[Wider], Mapping[Key, Tensor]]
 ) -> tuple[Mapping[Key, Tensor] | None, torch.dtype | None]:
-    """What a model computes in wider types, and the narrowest type that was widened; None if it does not run so."""
+    """The values of a model run in wider types, and the narrowest type that was widened; None if it does not run so."""
     mode = Wider(wider)
     try:
         with torch.compiler.set_stance("force_eager"):  # `torch.cond` compiles itself, which a mode disturbs

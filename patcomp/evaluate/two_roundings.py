@@ -13,8 +13,7 @@ _MARGIN = 1.25
 
 
 def worse(exact: Sequence[Tensor], found: Sequence[Tensor], plain: Sequence[Tensor]) -> str:
-    """In which way an output that the examples rounded is farther from the exact one than without them, beyond chance;
-    empty if it is not.
+    """How rounding by examples makes an output worse than rounding to nearest, beyond chance; empty if it does not.
 
     Two errors of the same kind differ by chance, the more the fewer elements there are: the logarithm of the ratio of
     two mean squares of n normal numbers each has the standard deviation 2 / sqrt(n).

@@ -245,8 +245,8 @@ class Verification:
 
     @property
     def of_partial_sums(self) -> tuple[str, ...]:
-        """The outputs of the runtime that passed because its own rounding explains their difference from the reference,
-        and how large that is."""
+        """Notes on outputs of the runtime that passed only because rounding of partial sums explains their difference
+        from the reference, with the size of the difference."""
         return tuple(
             f"output {error.name!r} on the {error.backend} differs from {self.reference} by {error.partial_sums:.3g}, "
             "because the runtime on this machine rounds every partial sum of float16; the evaluator with the same "
@@ -257,8 +257,8 @@ class Verification:
 
     @property
     def of_half_precision(self) -> tuple[str, ...]:
-        """What half precision does to outputs: those that it makes NaN or infinite, and those that eager PyTorch itself
-        computes far from the float32 model."""
+        """Notes on outputs that half precision makes NaN or infinite, or moves far from the float32 model in PyTorch as
+        well."""
         found: dict[str, None] = {}
         for error in self.errors:
             if error.overflows:

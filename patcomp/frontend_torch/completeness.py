@@ -21,7 +21,7 @@ _ADVICE = "export the model again, and check what changed the exported program s
 
 
 def check_complete(program: ExportedProgram) -> None:
-    """Check that the graph fits the signature, that values are computed before they are used, and have types.
+    """Check the graph: it fits the signature, each value is computed before its uses, and each used value has a type.
 
     A dead node may lack `meta["val"]`, because the import skips it.
 
@@ -65,7 +65,7 @@ def _of_order(graph: Graph) -> Iterator[Problem]:
         if node.target is operator.getitem and not (
             len(node.args) == 2 and isinstance(node.args[0], Node) and isinstance(node.args[1], int)
         ):
-            yield Problem("the node takes no result of another node", node=node.name, advice=_ADVICE)
+            yield Problem("operator.getitem needs a node and an integer index", node=node.name, advice=_ADVICE)
         if (inside := nested_graph(node)) is not None:
             yield from _of_order(inside.graph)
         before.add(node)

@@ -86,7 +86,7 @@ def _is_of_batch_norm(node: Node) -> bool:
 
 
 def _described_wrongly(signature: Signature, compressed: Mapping[str, CompressedWeight | str]) -> Iterator[Problem]:
-    """Weights whose compression for Core ML is described by buffers that do not give their floats."""
+    """Weights with inconsistent Core ML buffers: the described compression does not reproduce the floats."""
     tensors = dict(signature.constants.values())
     reasons: dict[str, list[str]] = {}
     for name, reason in compressed.items():

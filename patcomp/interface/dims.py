@@ -182,7 +182,7 @@ class Dims:
 
 
 def given_by_entry(dims: Mapping[str, Dims], sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """The sizes to fix of each entry point: each has those of its own dimensions.
+    """The sizes to fix, for each entry point: the sizes of its own dimensions.
 
     Raises:
         TypeError: `sizes` is not a mapping.

@@ -1,4 +1,4 @@
-"""Remove ops that nothing needs: dead ones, and those that compute what an earlier op has computed.
+"""Remove dead ops, and ops that repeat the computation of an earlier op.
 
 Regions have one block, so the users of an op follow it. One walk from the last op to the first finds every dead op,
 and one from the first to the last every repeated one.
@@ -148,7 +148,7 @@ def _are_equal(op: Operation, other: Operation) -> bool:
 
 
 def called_graphs(module: IRModule) -> set[str]:
-    """The symbols of the graphs that are called, and of the bodies that calls of composites share."""
+    """The symbols of all called graphs, and of all bodies shared by composites."""
     found = set()
     for op in ops_inside(module.op):
         if op.name == "coreai.invoke":

@@ -192,7 +192,7 @@ def constant_equals(value: SSAValue, literal: Any) -> bool:
 
 
 def all_equal(values: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether every element equals a number, or the elements equal those of an array of the same shape."""
+    """Whether every element equals a number, or the elements equal an array of the same shape."""
     if not values.size or (wanted.ndim and wanted.shape != values.shape):
         return False
     if not wanted.ndim:

@@ -356,7 +356,7 @@ def _result_types(
 
 
 def _of_wrong_rank(row: Row, operands: Sequence[SSAValue]) -> str:
-    """The operands whose rank made inference fail, with the ranks that the op takes."""
+    """Describe the operands of a wrong rank, with the ranks accepted by the op."""
     wrong = [
         f"{slot.name}, not {' or '.join(map(str, slot.ranks))}"
         for slot, operand in zip(row.operands, operands, strict=False)

@@ -1,7 +1,7 @@
 """The `coreai` dialect as data: one row an op. Op classes, text, authoring functions and verifier come from here.
 
 `patcomp.ir.rows` explains how a row reads. To add an op, add its row here and its meaning,
-`@implements("coreai.NAME")`, in `patcomp/ir/evaluate`.
+`@implements("coreai.NAME")`, in `patcomp/evaluate`.
 
 Facts: coreai-core 1.0.0b3, observed on its parser, verifier and runtime.
 """

@@ -44,7 +44,7 @@ def _shortened(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class GraphPair:
-    """A graph of the first program, and that of the second which corresponds to it; None if one of them is missing."""
+    """A graph of the first program and the corresponding graph of the second; None in place of a missing one."""
 
     first: Operation | None
     second: Operation | None
@@ -112,8 +112,7 @@ def difference(
 
 
 def paired_graphs(first: IRModule, second: IRModule) -> list[GraphPair]:
-    """The graphs of two programs side by side: those of the first in their order, then those that only the second
-    has."""
+    """Pair the graphs of two programs, in the order of the first; unpaired graphs of the second follow."""
     ours = {graph_name(graph): graph for graph in first.graphs}
     theirs = {graph_name(graph): graph for graph in second.graphs}
     partners = _partners(ours, theirs)
@@ -182,7 +181,7 @@ def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) ->
 
 
 class _Matching:
-    """Which value of the second graph corresponds to which of the first: equal values have equal tokens."""
+    """The correspondence of the values of two graphs: corresponding values have equal tokens."""
 
     def __init__(self, first: Operation, second: Operation) -> None:
         self._tokens: dict[SSAValue | Region | None, object] = {}
@@ -242,7 +241,7 @@ def _ops(graph: Operation) -> list[Operation]:
 
 
 def _inputs(op: Operation) -> tuple[SSAValue | Region | None, ...]:
-    """What an op takes, and the region that it is in."""
+    """The operands of an op, and its parent region."""
     return (*op.operands, op.parent_region())
 
 
@@ -269,7 +268,8 @@ class _Texts:
         self._printer = TextPrinter(self._stream, names=False)
 
     def line(self, op: Operation, renamed: Mapping[str, str]) -> str:
-        """An op's name, attributes and types; the graph that it calls has the name that `renamed` gives it."""
+        """An op's name, attributes and types, as text; the name of a called graph is replaced by its name in
+        `renamed`."""
         attributes = {**op.attributes, **op.properties}
         called = ""
         if op.name == "coreai.invoke":

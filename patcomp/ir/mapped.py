@@ -1,5 +1,5 @@
-"""Arrays for weights that are made here: large ones are in files that are mapped into memory, so that a conversion
-never holds all of them."""
+"""Arrays for new weights. Large arrays are memory-mapped files, so that a conversion never holds all weights in
+memory."""
 
 from __future__ import annotations
 

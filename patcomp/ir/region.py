@@ -110,7 +110,7 @@ class RegionOp(OwnOperation):
 
 
 def inner_first(graph: Operation) -> list[RegionOp]:
-    """The regions of a graph in order, those inside other ops before those around them."""
+    """The regions of a graph in order, inner regions before outer ones."""
     return sorted((op for op in ops_inside(graph) if type(op) is RegionOp), key=_depth, reverse=True)
 
 

@@ -26,7 +26,7 @@ class SameShape(OpTrait):
 
 
 class Reduction(OpTrait):
-    """The result has one element for those of the first operand along some axes, the second operand, with size 1."""
+    """The result reduces the first operand along some axes (the second operand) to size 1."""
 
 
 class Movement(OpTrait):

@@ -133,15 +133,15 @@ def set_type(value: SSAValue, type_: Attribute) -> None:
 
 
 def unchecked(kind: type[_A], **fields: object) -> _A:
-    """An attribute whose fields are known to be valid. xDSL's constructors check them, which takes most of the time
-    where many attributes are made."""
+    """Make an attribute of valid fields without xDSL's checks. The checks take most of the time where many attributes
+    are made."""
     made = kind.__new__(kind)
     made.__dict__.update(fields)
     return made
 
 
 def ops_inside(scope: Operation | Region | Block) -> list[Operation]:
-    """The ops inside a scope in order, those of regions after the op that has the regions. If the scope is an op, it is
+    """The ops inside a scope in order; the ops of a region follow the op of the region. If the scope is an op, it is
     not included. `walk` has the same ops, but passes each through several generators."""
     found: list[Operation] = []
     _collect_ops(scope, found)

@@ -1,4 +1,4 @@
-"""Ranges of numbers that are used as indices or sizes: a program that runs has only valid ones."""
+"""Derive ranges of numbers from their use as indices or sizes: a program that runs has only valid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranges of the results of each `aten` op, from those of its arguments.
+"""The ranges of the results of each `aten` op, from the ranges of its arguments.
 
 `_TABLE` has the ops whose range is one expression; the functions below it have the others.
 """
@@ -142,7 +142,7 @@ TRANSFER.update(dict.fromkeys(SELECTIONS, lambda op: op["self"]))
 
 
 def _accumulated(op: RangedOp, name: str) -> Range:
-    """The numbers of `self`, each plus any of those of another argument."""
+    """The range of `self` plus the sum of any elements of another argument."""
     return op["self"] + _sums(op[name], op.length(None, name))
 
 

@@ -37,7 +37,7 @@ VARIED = (*SPECIAL, LARGE, TIES, NARROW, "axes", "options", "broadcasts", RANKS,
 
 
 class FurtherResults(str):
-    """A reason that concerns all results except the first one, which is compared."""
+    """A reason for all results except the first; the first result is compared."""
 
 
 Unspecified = Mapping[str, str]

@@ -1,8 +1,9 @@
 """Run rules over a module until no rule applies.
 
 Users are visited before producers, so that the largest construct is found first. At one op the rules are tried by
-priority, then size, then declared order. After a rewrite, its new ops and the users of the replaced values are visited
-at once. Sweeps over the whole module repeat until a sweep changes nothing.
+priority, then size, then their order in the catalog: users' rules as declared, then patcomp's own by name. After a
+rewrite, its new ops and the users of the replaced values are visited at once. Sweeps over the whole module repeat until
+a sweep changes nothing.
 """
 
 from __future__ import annotations
@@ -179,7 +180,8 @@ class _Driver:
         return made
 
     def _note_overlaps(self, rule: Rule, op: Operation, others: Sequence[Rule]) -> None:
-        """Record the declarative rules of the same priority and size that match at an op that another rule rewrites."""
+        """Record the overlaps of a declarative rule at the op that it rewrites: other declarative rules of equal
+        priority and size that match there as well."""
         for other in others if rule.is_declarative else ():
             if (other.priority, other.size) != (rule.priority, rule.size):
                 break

@@ -477,7 +477,8 @@ class Computed(Expression):
 
 
 def tag(name: str) -> Expression:
-    """The tag that `any_of(..., tag=name)` chose, None when it is not part of what matched."""
+    """The tag of the alternative that matched in `any_of(..., tag=name)`; None if the match does not include the
+    `any_of`."""
     return Tag(name)
 
 

@@ -274,7 +274,7 @@ class Index:
         return state
 
     def _literals_of(self, element: Attribute) -> list[tuple[int, np.ndarray | None]]:
-        """The tests of constants that one with this element type may pass, and the values that each asks for."""
+        """The tests that a constant of this element type may pass, each with the wanted value (None for any value)."""
         known = self._literals.get(element)
         if known is None:
             asked = [(number, literal.value) for literal, number in self._constant_tests.items()]
@@ -353,7 +353,7 @@ class Sweep:
         self._constants: dict[int, tuple[Attribute, _State]] = {}
 
     def tests(self, value: OpResult) -> frozenset[int]:
-        """The tests that hold at the op that produces a value."""
+        """The numbers of the tests that pass at the op of a value."""
         state = self._below(value.op)
         return state.tests if state is not None else _NO_TESTS
 

@@ -354,7 +354,7 @@ class SourceNamespace:
 
 
 def op_nodes(node: Any) -> Iterator[OpNode]:
-    """The op nodes of a value: the node itself, or those of its alternatives."""
+    """The op nodes of a value: its own node, or the op nodes of its alternatives."""
     if isinstance(node, ResultNode):
         yield node.node
     elif isinstance(node, OpNode):
@@ -407,7 +407,7 @@ def _named(spec: OpSpec, positional: Sequence[Any], keywords: Mapping[str, Any])
 
 
 def _choose(name: str, specs: Sequence[OpSpec], positional: Sequence[Any], keywords: Mapping[str, Any]) -> OpSpec:
-    """The overload that a call means: the first one that takes the given arguments.
+    """Choose the first overload that takes the arguments of a call.
 
     Raises:
         RuleError: no overload takes them.

@@ -34,14 +34,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Overlap:
-    """A place where two rules of equal priority and size both matched: the first one declared was taken."""
+    """Two rules of equal priority and size matched at one op; the first one in the catalog was taken."""
 
     taken: str
     other: str
     place: str
 
     def __str__(self) -> str:
-        return f"{self.taken} and {self.other} both match at {self.place}; {self.taken} is declared first"
+        return f"{self.taken} and {self.other} both match at {self.place}; {self.taken} comes first in the catalog"
 
 
 @dataclass

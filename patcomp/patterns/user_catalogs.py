@@ -42,7 +42,8 @@ def modules_of(catalog: ModuleType) -> list[ModuleType]:
 
 
 def targets_of(catalogs: Iterable[Catalog]) -> dict[str, Target]:
-    """The targets that catalogs declare, by name: values of their modules that are a `Target` with a name of its own.
+    """The targets declared in the modules of catalogs, by name. A `Target` with the name of a target of patcomp does
+    not count.
 
     Raises:
         RuleError: two of them have one name.
@@ -58,7 +59,7 @@ def targets_of(catalogs: Iterable[Catalog]) -> dict[str, Target]:
 
 
 def module_of(function: Any) -> str:
-    """The name of the module that a function is from; of a partial one, that of the function in it."""
+    """The name of a function's module. For a partial function, this is the module of the inner function."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__module__", ""))
@@ -119,7 +120,8 @@ def _deferred(own: DeferredRuleSet, users: tuple[Decompositions, ...]) -> Deferr
 
 
 def _replacing(rule: Rule, own: RuleSet) -> Rule:
-    """A user's rule; one that replaces a rule belongs to the same targets, unless it says to which it belongs."""
+    """A user's rule. If it replaces a rule of patcomp and names no targets, it gets the targets of the replaced
+    rule."""
     if rule.targets or rule.name not in own or not (targets := own[rule.name].targets):
         return rule
     return replace(rule, targets=targets)

@@ -101,7 +101,7 @@ def calibrated(
 
 
 def _thirds(frames: Sequence[_Of]) -> tuple[Sequence[_Of], Sequence[_Of], Sequence[_Of]]:
-    """What belongs to the program, to the one that examples round, and to the one that is rounded to the nearest."""
+    """Split frames by program: the program itself, the program rounded by examples, the program rounded to nearest."""
     count = len(frames) // _PROGRAMS
     return frames[:count], frames[count : 2 * count], frames[2 * count :]
 
@@ -142,14 +142,15 @@ class _Walk(Lockstep):
         return super().run(step, operands, frames)
 
     def _name(self, value: SSAValue, of: SSAValue, chosen: _Chosen = None) -> None:
-        """Note that a value is a view of another one, or of its matrices that are chosen."""
+        """Note that a value is a view of another value, or of chosen matrices of the other value."""
         self.named.pop(value, None)  # a graph that is called again reads other weights
         if of in self.named:
             weight, before = self.named[of]
             self.named[value] = weight, chosen or before
 
     def _constants(self, op: Operation, results: list[list[Any]]) -> list[list[Any]]:
-        """The results of a constant in the rounded programs; those of a weight that waits are still the floats."""
+        """The results of a constant in all programs. A weight that is rounded at its product keeps its floats until
+        then."""
         weight = self.weights.get(weight_key(op.results[0]) or "")
         if weight is None or self.scheme_of(weight) is None:
             return results

@@ -108,8 +108,8 @@ class ProgramData(Questions):
 
     @property
     def compression(self) -> CompressionReport | None:
-        """The weights that are stored in fewer bits: what `compress` did to each, and those that a library compressed
-        before the conversion. None for a program without any."""
+        """The compressed weights: what `compress` did to each, and the weights compressed by a library before the
+        conversion. None for a program without any."""
         if self._compression is not None:
             return self._compression
         from patcomp.compression import CompressionReport, compressed_weights

@@ -1,4 +1,4 @@
-"""What example inputs say about the compression of a program: how to round, and what each output loses."""
+"""Use example inputs for the compression of a program: to round weights, and to measure the loss of each output."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ class History(ABC):
 
     @abstractmethod
     def without(self, weights: Collection[object]) -> Self:
-        """The same history, which does not keep some tensors alive. Where nobody else does, they have no values when
-        the conversion is repeated."""
+        """The same history without references to these tensors. Once nobody else holds them, a repeated conversion sees
+        weights without values."""
 
     # ---- answers ----------------------------------------------------------------------------------
 

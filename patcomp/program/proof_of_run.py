@@ -27,7 +27,7 @@ class Equality(Enum):
 
 @dataclass(frozen=True)
 class Unproved:
-    """A value that no proof reaches, or that differs."""
+    """A value without a proof, or with different numbers."""
 
     value: str
     """The name of the value, or of the output."""

@@ -154,7 +154,7 @@ def drawn(program: ProgramData, values: Mapping[str, Any], entrypoint: str, seed
 
 
 def overflows(program: ProgramData, inputs: Any, entrypoint: str, *, half: bool) -> Sequence[Overflow]:
-    """Where a run computes a value that float16 cannot hold from values that it can.
+    """The overflows of a run: an op computes a value beyond float16 from operands within float16.
 
     Args:
         inputs: the model's arguments.

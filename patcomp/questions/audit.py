@@ -125,7 +125,7 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
 def _of_overflows(
     overflows: Sequence[Overflow], mending: Mapping[str, tuple[str, ...]], composites: Mapping[str, str]
 ) -> Finding:
-    """The ops whose results float16 cannot hold, each with its number, and the composite that it is in."""
+    """The finding on overflows of float16: each place with its value, its op and the enclosing composite."""
     places, rules = [], []
     for each in overflows:
         called = each.composite(composites)
@@ -147,14 +147,15 @@ _Problem = tuple[str, Operation, tuple[str, ...], bool]
 
 @dataclass(frozen=True)
 class _Stored:
-    """The weights of a program in few bits: the values that stand for them, and the ops that make floats."""
+    """The compressed weights of a program: their stored parts, and the ops that unpack them."""
 
     parts: frozenset[SSAValue]
     unpacked: tuple[Operation, ...]
 
     @classmethod
     def of(cls, module: IRModule) -> _Stored:
-        """Of weights whose data are constants; what computed integers stand for is no weight."""
+        """Find the compressed weights of a program: unpacking ops with constant data. Unpacked integers of an earlier
+        computation are no weight."""
         parts, unpacked = set[SSAValue](), []
         for op in ops_inside(module.op):
             if reads_stored(op) and (op.operands[0] in parts or _is_constant(op.operands[0])):
@@ -260,7 +261,7 @@ def _is_read_by_windows(op: Operation) -> bool:
 
 
 def _by_op(rules: RuleSet, target: Target) -> dict[str, tuple[str, ...]]:
-    """The rules of the stage `target` that start from each op or composite, without those of other targets only."""
+    """For each op or composite, the rules of the stage `target` that start from it and apply to this target."""
     found: dict[str, tuple[str, ...]] = {}
     for rule in rules.stage("target"):
         for name in [f"composite {rule.composite.name}"] if rule.composite is not None else rule.ops:

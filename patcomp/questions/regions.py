@@ -60,7 +60,7 @@ class Regions:
 
 
 def _leaving(module: IRModule, elsewhere: Collection[Operation]) -> set[str]:
-    """The graphs that have an op elsewhere, also in graphs that they call."""
+    """The graphs with an op among `elsewhere`, in the graph itself or in a called graph."""
     found = {graph_name(graph) for graph in module.graphs if any(op in elsewhere for op in ops_inside(graph))}
     calls = module.calls()
     while more := {name for name, called in calls.items() if called & found} - found:

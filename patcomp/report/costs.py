@@ -159,7 +159,7 @@ class _Work:
         return peak
 
     def _inside(self, op: Operation) -> int:
-        """The peak of what an op runs, without its arguments, which are alive outside."""
+        """The peak inside an op's regions or called graph, without the arguments; these are counted outside."""
         if op.name == "coreai.invoke" and callee(op) in self._graphs:
             name = callee(op)
             if name not in self._peaks:

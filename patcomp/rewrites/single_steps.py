@@ -43,8 +43,8 @@ def _runs_once(loop: Operation, module: IRModule) -> bool:
 def _decided(
     condition: Block, values: Iterable[SSAValue], known: Known, module: IRModule
 ) -> tuple[bool | None, list[np.ndarray | None]]:
-    """Whether a loop goes on with some values, None if that is not known; and what is known of the values that the
-    condition gives to the body."""
+    """Evaluate a loop's condition: whether the loop goes on (None if unknown), and the known values that the condition
+    passes to the body."""
     made = _evaluated(condition, [_elements_of(value, known, module) for value in values], module)
     assert condition.last_op is not None
     flag, *given = (_elements_of(value, made, module) for value in condition.last_op.operands)

@@ -71,7 +71,7 @@ def state(module: IRModule) -> Statistics:
 
 
 def drop_repeated_accesses(module: IRModule, statistics: Statistics) -> None:
-    """Drop writes of what was read from the state just before, and readings that follow another one."""
+    """Drop each write that restores the value just read from the state, and each read directly after another read."""
     started, count = time.perf_counter(), 0
     for op in ops_inside(module.op):
         if op.name not in ("coreai.write_handle", "coreai.read_handle"):
@@ -189,7 +189,8 @@ def _is_viewed_twice(contents: Sequence[SSAValue]) -> bool:
 
 
 def _views(content: SSAValue) -> Iterator[tuple[Any, ...]]:
-    """The views of a content that something reads: their op, types, and the numbers or values that say which one it is.
+    """The views of a state's content that are read, as keys: op, result types, and the other operands (numbers or
+    values).
 
     A part that is only updated and put back, as a layer of a cache is, makes no trouble.
     """

@@ -39,7 +39,7 @@ def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
 
 
 def subject(rule: Rule) -> str:
-    """The ops that a procedural rule takes, or those in the pattern of a declarative one, its root first."""
+    """The ops of a procedural rule, or the ops in the pattern of a declarative rule, its root first."""
     if not rule.is_declarative:
         return ", ".join(rule.ops)
     names = [node.spec.name for node in largest(rule.graph.root).values()]

@@ -21,7 +21,7 @@ _CHUNKS = 2048
 
 @dataclass
 class Measured:
-    """How far the results of programs are from those that they replace."""
+    """The measured distance between results of rewritten programs and the original results."""
 
     apart: float = 0.0
     """The largest difference of two finite results in 32 bits."""

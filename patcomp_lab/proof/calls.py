@@ -142,7 +142,7 @@ def _first(calls: Sequence[OperatorCall | None]) -> OperatorCall | None:
 
 
 def _opened(value: Any, others: Sequence[Any]) -> Any:
-    """A type, or a list of them, whose sizes are open where those of other runs differ."""
+    """A type, or a list of types; each size that differs between the runs becomes open."""
     if isinstance(value, list | tuple):
         return [_opened(item, [other[index] for other in others]) for index, item in enumerate(value)]
     return open_type(value, others) if isinstance(value, str) else value
@@ -208,7 +208,8 @@ class Decomposed(Pair):
 
     @cached_property
     def shares_definition(self) -> bool:  # type: ignore[override]
-        """Whether the decomposition runs PyTorch's own, which is what symbols of the op run."""
+        """Whether the decomposition runs PyTorch's own definition of the op; symbols of the op run this definition,
+        too."""
         args, kwargs = call_of(self.drawing.op, self.call.arguments)
         return runs_definition(overload_of(self.drawing.op), partial(self._function, *args, **kwargs))
 

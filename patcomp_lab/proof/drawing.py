@@ -93,7 +93,7 @@ def described(value: Any) -> str:
 
 
 def open_type(text: str, others: Sequence[str]) -> str:
-    """The type whose sizes are open where those of other types of the same rank differ."""
+    """The type with an open size on each axis where the types differ; all have the same rank."""
     types = [type_ for type_ in map(ExampleType.parsed, (text, *others)) if type_]
     sizes = [
         "?" if len(set(of_axis)) > 1 else str(of_axis[0]) for of_axis in zip(*(t.sizes for t in types), strict=True)

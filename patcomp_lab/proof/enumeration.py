@@ -199,7 +199,7 @@ def _of_each_kind(drawings: Sequence[Any], count: int, base: Any = None) -> list
 
 
 def _varied(drawing: Any) -> dict[str, Any]:
-    """The parts of an example that change, without words, which may look like types."""
+    """The parts of an example to vary. Words are left out; some look like types."""
     tensors = tensor_parts(drawing)
     fixed: set[str] = set()
     if isinstance(drawing, Drawing):

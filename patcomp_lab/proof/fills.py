@@ -73,7 +73,7 @@ def fills_of(pair: Pair) -> Iterator[Fill]:
 
 
 def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:
-    """The special values that take the place of random ones, with their aspects, and seeds that place them.
+    """The special values to put in place of random ones: their aspect, the values, and the seed for their places.
 
     A rule that need not keep every bit is run on them in its examples and elementwise programs only: where an op has
     other arguments, kernels of PyTorch differ in what they make of infinities and NaN.

@@ -58,8 +58,8 @@ def _has_narrow(module: Any) -> bool:
 
 
 def numbers(draw: int, place: int, dtype: torch.dtype) -> Sequence[float]:
-    """The numbers of a draw, below `DRAWS`, for an input of any type: those of one pool, then, for each input, those of
-    another pool, and then one number.
+    """The numbers for an input in a draw (below `DRAWS`). The first draws give all inputs one pool, the next give each
+    input another pool, and the last give a single number.
 
     Args:
         place: which of the inputs it is.
@@ -74,7 +74,8 @@ DRAWS = 2 * 3 + len(_CONSTANT)
 
 
 def agree_in_range(pair: Pair, expected: Tensor, actual: Tensor, index: int, inputs: Mapping[str, Any]) -> bool:
-    """Whether a result is near what is expected, where that is steady. NaN of the source says nothing."""
+    """Whether a result is near the expected one, at all elements where the expected result is steady. NaN of the source
+    says nothing."""
     if expected.shape != actual.shape:
         return False
     e, a = expected.double(), actual.double()

@@ -25,8 +25,8 @@ declares, because approximations have a domain."""
 
 
 def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
-    """Whether a call differs from its rule's examples in an aspect that the rule leaves open, or in sizes or ranks that
-    eager PyTorch may not check: its kernels then read and write beyond the operands."""
+    """Whether a call differs from its rule's examples in an open aspect, or in sizes or ranks that eager PyTorch may
+    not check (its kernels then read and write beyond the operands)."""
     from patcomp.evaluate.eager import is_pointwise
 
     schema = operator_schema(drawing.op)
@@ -98,9 +98,8 @@ def is_wide(results: Sequence[Tensor]) -> bool:
 
 
 def is_result_open(pair: Pair, index: int, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool:
-    """Whether a result that differs is left open: by the rule, that says so of further results on special values; or by
-    PyTorch, of which integer an infinite float becomes, and which of equal numbers comes first (`proof.ties`).
-    """
+    """Whether a different result is unspecified. A rule may leave further results open on special values. PyTorch
+    leaves open the integer cast of an infinite float, and the order of equal numbers (`proof.ties`)."""
     rule = pair.rule
     if rule.stage is Stage.OPTIMIZE:
         return False

@@ -83,7 +83,8 @@ def _independent(drawing: Drawing, aspect: str, types: Mapping[str, Any]) -> Ite
 
 
 def _complete(runs: list[dict[str, Any]], example: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Runs that all name the same inputs, without those that are the example itself."""
+    """Complete each run with the example's values, so that all runs name the same inputs; leave out runs equal to the
+    example."""
     names = {name: None for run in runs for name in run}
     made = [{name: run.get(name, example[name]) for name in names} for run in runs]
     return [run for run in made if any(run[name] != example[name] for name in names)]

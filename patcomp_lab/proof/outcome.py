@@ -82,7 +82,7 @@ def outcome(pair: Pair) -> Outcome:
 
 
 def _lemmas_if_equal(pair: Pair, level: _Level) -> frozenset[str] | None:
-    """The lemmas that equal symbols need, of those that are allowed; None if the symbols differ."""
+    """A minimal set of allowed lemmas under which the symbols are equal; None if the symbols differ."""
     used: set[str] = set()
     runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
     for run, number in runs:

@@ -1,4 +1,4 @@
-"""Whether a decomposition runs the very code that says what its op means. Then a comparison says nothing."""
+"""Whether a decomposition runs the code that defines its op. Then a comparison says nothing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from patcomp_lab.proof.variants import Sample
 
 
 def program_of(drawing: Drawing, example: Mapping[str, Any] | None = None) -> tuple[IRModule, dict[SSAValue, str]]:
-    """A drawn source as a program that returns what the rule replaces, and the capture of each input.
+    """A drawn source as a program that returns the replaced values, and the name of the capture of each input.
 
     Args:
         drawing: the program.

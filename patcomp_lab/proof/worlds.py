@@ -186,7 +186,8 @@ class World:
         return torch.where(codes == 0, self.oracle("1 / 0", codes), made)
 
     def is_positive(self, codes: Tensor) -> Tensor:
-        """Whether numbers count as positive: half of them do, and the sign of a product is that of its factors.
+        """Whether numbers count as positive: half of them do, and the signs of factors multiply to the sign of the
+        product.
 
         They are the squares of the field. As `P` is 3 modulo 4, of a number and its negative one is a square.
         """
@@ -249,7 +250,7 @@ class World:
 
 
 def _replaced(keys: Tensor, codes: Tensor, known: Mapping[int, float]) -> Tensor:
-    """Keys, with those of known numbers in the place of random ones."""
+    """The keys; each known number gets its value as key in place of a random one."""
     for code, value in known.items():
         keys = torch.where(codes == code, torch.tensor(value, dtype=torch.float64), keys)
     return keys

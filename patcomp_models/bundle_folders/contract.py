@@ -20,7 +20,7 @@ def problem(message: str, advice: str = "convert the model again") -> Problem:
 
 
 def general_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with what bundles of all kinds have: a version, a name, and assets that are there."""
+    """Problems of any kind of bundle: a wrong version, no name, missing assets."""
     problems = []
     if metadata.get("metadata_version") != VERSION:
         problems.append(problem(f"metadata_version is {metadata.get('metadata_version')!r}, and must be {VERSION!r}"))

@@ -64,11 +64,11 @@ def _differences(
     if len(wrong) > _SHOWN:
         found["missing", "shapes"] = f"{len(wrong) - _SHOWN} more have other shapes"
     if rest := lacked - shapes.keys():
-        found["missing", ""] = f"it lacks {listed(rest)}"
+        found["missing", ""] = f"missing {listed(rest)}"
     if left:
         front = wrapper_of(left)
         saved = f" (names begin with {front!r} where a wrapper of the model was saved; save the model inside)"
-        found["unexpected", ""] = f"the model has no place for {listed(left)}{saved if front else ''}"
+        found["unexpected", ""] = f"unexpected {listed(left)}{saved if front else ''}"
     return found
 
 
@@ -105,9 +105,7 @@ def check_names(
             "that may be left out",
         }
         advice = "; ".join(ways[kind] for kind in dict.fromkeys(kind for kind, _ in wrong))
-        raise LanguageModelError(
-            f"the weights in {str(place)!r} are not those of {model}: {'; '.join(wrong.values())}; {advice}"
-        )
+        raise LanguageModelError(f"{str(place)!r} does not fit {model}: {'; '.join(wrong.values())}; {advice}")
     for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
         if names:
             warnings.warn(f"weights of {str(place)!r} {what}: {listed(names)}", ConversionWarning, stacklevel=3)
@@ -129,14 +127,14 @@ def listed(names: Iterable[str]) -> str:
 
 
 def left_over(unexpected: Iterable[str]) -> set[str]:
-    """The weights of a checkpoint that its model should have a place for: not those of heads that foresee tokens, which
-    `notes_on_weights` names, and not buffers of old checkpoints, which models compute."""
+    """The unexpected weights that are a mistake. Heads that foresee tokens (named by `notes_on_weights`) and computed
+    buffers of old checkpoints are none."""
     names = [*unexpected]
     return {name for name in names if not is_computed(name)} - {*foreseeing(names)}
 
 
 def say_untied(folder: Path, model: Any) -> None:
-    """Warn of weights that the configuration ties to others, and that have other numbers in the files."""
+    """Warn of tied weights with different numbers in the files."""
     for name, other in _untied(model).items():
         warnings.warn(
             f"config.json of {str(folder)!r} says that {name} is {other} (tie_word_embeddings), and the files have "
@@ -147,8 +145,8 @@ def say_untied(folder: Path, model: Any) -> None:
 
 
 def _untied(model: Any) -> dict[str, str]:
-    """The weights that a configuration ties to another one, and that have numbers of their own in the files: the names
-    of each and of the other one."""
+    """The names of weights that are tied by the configuration but have numbers of their own in the files, each with the
+    name of its partner."""
     if not hasattr(model, "get_expanded_tied_weights_keys"):
         return {}
     wanted: dict[str, str] = model.get_expanded_tied_weights_keys(all_submodels=True)

@@ -1,4 +1,4 @@
-"""The paths that a configuration names: a library would open what they name, outside of the folder of a stranger."""
+"""Find paths in an untrusted configuration that lead outside of its folder: a library would open them."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _elsewhere(root: Path, folder: Path, key: str, value: str) -> Path | None:
-    """The file or folder outside of a folder that the text of a key names, seen from where the process is or from the
-    file that has the key; None if there is none.
+    """The existing file or folder outside of `root` named by the text of a key, relative to the working directory or to
+    `folder`; None if there is none.
 
     Args:
         root: what it may be in.

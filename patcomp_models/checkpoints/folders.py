@@ -51,7 +51,7 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
 
 
 def _other_contents(folder: Path) -> str:
-    """What a folder holds in place of a checkpoint, and what to do; empty if it may be a checkpoint."""
+    """Describe the contents of a folder that is no checkpoint, and what to do; empty for a possible checkpoint."""
     names = {path.name for path in folder.iterdir()}
     if "main.mlirb" in names:
         return "is an asset, which is converted already"
@@ -71,7 +71,7 @@ def _other_contents(folder: Path) -> str:
 
 
 def _adapter_of(folder: Path) -> str:
-    """What is wrong with a folder that has an adapter, and what to do.
+    """Explain why the folder of an adapter is not converted, and what to do.
 
     If peft is installed, transformers would load the model that `base_model_name_or_path` names.
     """
@@ -103,7 +103,7 @@ _OF_A_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "schedul
 
 
 def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
-    """The files of weights that a model of a folder is loaded from: those that transformers or timm choose.
+    """The weight files that transformers or timm load for a folder's model.
 
     Raises:
         LanguageModelError: a file is missing, or no file is in safetensors.

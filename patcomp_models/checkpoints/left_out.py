@@ -58,7 +58,7 @@ def place_of(name: str) -> Place | None:
 
 
 def first_head(names: Iterable[str]) -> list[str]:
-    """The weights of the first head that foresees tokens, those of all heads among them."""
+    """The weights of the first head that foresees tokens, including weights shared by all heads."""
     every = foreseeing(names)
     layers = {name: place.layer for name in every if (place := place_of(name)) is not None}
     first = min((layer for layer in layers.values() if layer is not None), default=None)

@@ -189,8 +189,8 @@ def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, **option
 
 
 def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
-    """The option `config` of `from_pretrained`, if the folder's own one may name an implementation of attention that is
-    not installed, such as flash_attention_2: what a model computes does not depend on it."""
+    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
+    (flash_attention_2, for example). The results do not depend on the implementation."""
     from transformers import AutoConfig
 
     if b"attn_implementation" not in bytes_of(folder / "config.json"):
@@ -210,8 +210,8 @@ def _without_kernels(config: Any) -> None:
 
 
 def without_weights(make: Callable[[], Any]) -> nn.Module:
-    """A model whose parameters are on the meta device, with buffers that no checkpoint has, such as frequencies of
-    rotary embeddings.
+    """A model with parameters on the meta device, and real buffers. (No checkpoint has the frequencies of rotary
+    embeddings, for example.)
 
     Args:
         make: makes the model.

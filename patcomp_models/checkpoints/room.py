@@ -1,4 +1,4 @@
-"""The memory of a model: that of its weights, whatever its configuration says."""
+"""Limit the size of a model by the size of the files in its folder, whatever its configuration says."""
 
 from __future__ import annotations
 

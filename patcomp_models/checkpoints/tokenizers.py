@@ -80,8 +80,8 @@ def save(made: Any, place: Path, error: type[BundleError] = BundleError) -> None
 
 
 def write_clip_files(folder: Path) -> None:
-    """Write `vocab.json` and `merges.txt`, which Swift's tokenizer of CLIP reads, from a `tokenizer.json` beside them;
-    newer versions of transformers write only that.
+    """Write `vocab.json` and `merges.txt` for Swift's CLIP tokenizer, from the `tokenizer.json` of the folder. Newer
+    versions of transformers write only `tokenizer.json`.
 
     Args:
         folder: of the tokenizer.

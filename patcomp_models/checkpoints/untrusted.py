@@ -105,7 +105,7 @@ def _files_below(folder: Path, error: type[BundleError], deepest: int | None = N
 
 
 def check_file(file: Path, error: type[BundleError] = BundleError) -> None:
-    """Check that a path is that of a file.
+    """Check that a path leads to a regular file.
 
     Raises:
         FileNotFoundError: there is nothing.
@@ -237,7 +237,7 @@ def _stays_inside(name: str) -> bool:
 
 
 def _check_names(root: Path, file: Path, error: type[BundleError]) -> None:
-    """Check what a JSON file says that a library reads as a path, as the place of code, or as a number of things.
+    """Check the entries of a JSON file that libraries read as paths, as places of code, or as counts.
 
     Args:
         root: the folder that was given, which has the file.

@@ -37,7 +37,7 @@ def check_sets(folder: Path) -> None:
 
 
 def say_what_is_not_read(folder: Path, files: Sequence[Path]) -> None:
-    """Warn of files of weights beside those that a model is loaded from."""
+    """Warn of weight files that are not loaded."""
     shards = {shard for index in folder.glob(f"*{_INDEX}") for shard in _shards(folder, index)}
     known = {
         *files,
@@ -65,7 +65,7 @@ def shards_without_index(folder: Path) -> str:
 
 
 def _shards(folder: Path, index: Path) -> list[Path]:
-    """The files of an index that are there; what it lacks is said where it is loaded."""
+    """The existing files of an index. (Loading reports the missing ones.)"""
     places = object_in(index).get("weight_map")
     names = {name for name in places.values() if isinstance(name, str)} if isinstance(places, dict) else set()
     return [folder / name for name in sorted(names) if Path(name).name == name and (folder / name).is_file()]

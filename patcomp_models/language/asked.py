@@ -31,7 +31,7 @@ def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | 
 
 
 def tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
-    """The token ids of a text in a file, or those that are given.
+    """The token ids of a text file, or the given token ids.
 
     Raises:
         LanguageModelError: there is no such file, or no tokenizer.

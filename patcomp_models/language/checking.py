@@ -182,7 +182,7 @@ def _spans(model: Any) -> list[int]:
 
 
 def notes_on_spans(model: Any, prompt: Sequence[int], limit: int) -> list[str]:
-    """What a user must know of windows, chunks and switches that the comparison with a model does not pass.
+    """Notes on windows, chunks and switches beyond the tokens of the comparison with the model: they are not checked.
 
     Args:
         model: of transformers.

@@ -35,7 +35,7 @@ class CloseChoices(TorchDispatchMode):
         return result
 
     def _look(self, scores: Tensor, chosen: int) -> None:
-        """Compare the last score that is chosen with the first one that is not."""
+        """Compare the lowest chosen score with the highest other score."""
         if scores.ndim == 2 and len(scores) == len(self.is_close) and 0 < chosen < scores.shape[1]:
             best = scores.float().topk(chosen + 1).values
             apart = best[:, chosen - 1] - best[:, chosen]

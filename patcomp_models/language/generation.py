@@ -148,7 +148,7 @@ class Session:
 
 
 def ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
-    """The tokens as far as a text goes: up to a number, or to the first that ends it, which is a part of the text."""
+    """The tokens of a text: at most `new_tokens`, up to and including the first stop token."""
     end = next((place for place, token in enumerate(tokens, 1) if token in stops), new_tokens)
     return [*tokens[: min(end, new_tokens)]]
 

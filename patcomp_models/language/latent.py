@@ -1,4 +1,4 @@
-"""Latent attention that attends to the latents in the cache: which models have it, and whether all of its layers do.
+"""Attend to latents in the cache: check whether a model can, and whether all layers of a program do.
 
 The rule is `patterns_catalog/optional/latent_attention.py`.
 """

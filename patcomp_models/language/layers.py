@@ -81,8 +81,8 @@ class StackedCacheLayer(CacheLayerMixin):
 
 
 class IndexedLayer(StackedCacheLayer):
-    """One layer of sparse attention, which keeps a key for each token beside those of attention and attends to the
-    tokens of the best ones.
+    """One layer of sparse attention. An index cache keeps a further key for each token; the layer attends to the tokens
+    of the best index keys.
 
     Args:
         index_cache: (layers, 1, 1, capacity, width).
@@ -95,7 +95,7 @@ class IndexedLayer(StackedCacheLayer):
         self.index = StackedCacheLayer(index_cache, index_cache, row, self.offset, self.total)
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
-        """All keys, (1, n, width), from those of the new tokens."""
+        """Append the index keys of the new tokens; return all index keys, (1, n, width)."""
         return self.index.written(indexer_key_states.unsqueeze(1)).squeeze(1)
 
 
@@ -129,7 +129,7 @@ class Ring:
 
 
 class RingLayer(StackedCacheLayer):
-    """One layer with a sliding window, whose keys and values take the places of those that left the window.
+    """One layer with a sliding window. New keys and values overwrite the oldest ones, which have left the window.
 
     Args:
         ring: of its window.
@@ -156,7 +156,7 @@ class RingLayer(StackedCacheLayer):
 
 
 class SlidingLayer(StackedCacheLayer):
-    """One layer that sees a number of tokens before the new ones, whose keys and values stay in their order.
+    """One layer with a fixed number of past tokens; their keys and values stay in order.
 
     Args:
         key_cache, value_cache: (layers, 1, heads, tokens, width).
@@ -185,7 +185,7 @@ class SlidingLayer(StackedCacheLayer):
 
 
 class FixedLayer(LinearAttentionCacheLayerMixin):
-    """One layer with windows of convolutions and recurrences, which replace those of the call before.
+    """One layer with states of fixed size (windows of convolutions, states of recurrences); each call replaces them.
 
     Args:
         fixed: copies of the rows, by kind and number.

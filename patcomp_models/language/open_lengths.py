@@ -1,5 +1,5 @@
-"""Functions of transformers that take a fixed number of tokens, exchanged for those that take any number while a model
-is called."""
+"""Replace functions of transformers for a fixed number of tokens by functions for any number, while a model is
+called."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PLACES: Counter[tuple[Any, str]] = Counter()
 def open_lengths(
     model: nn.Module, cache: AskedCache | None = None, rotary: Mapping[str, Callable[..., Any]] | None = None
 ) -> Iterator[None]:
-    """Exchange the functions of recurrences, and of rotary embeddings that write to the model, in the modules of Python
-    that define the parts of a model.
+    """Exchange the functions of recurrences, and of rotary embeddings that write to the model, in the Python modules of
+    the model's parts.
 
         with open_lengths(model):
             exported = torch.export.export(model, (tokens,), dynamic_shapes=shapes)

@@ -29,7 +29,7 @@ _TRIED = 8
 
 
 class Rows(nn.Module):
-    """What takes the place of a table of embeddings: rows that are given; without them, those of the table.
+    """A replacement for a table of embeddings: it returns given rows, or the table's rows if none are given.
 
     Args:
         table: of a model of transformers.

@@ -1,4 +1,5 @@
-"""How good a language model in few bits is: its loss on a text beside that of the model before, and by layer."""
+"""Measure the quality of a compressed language model: its loss on a text beside the loss of the original model, and by
+layer."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def model_of(
 
 
 def _notes_on_weights(source: Source, model: Any, *, expand: bool, takes_head: bool) -> list[str]:
-    """What of the checkpoint's weights and arithmetic the model leaves out, and what was expanded to floats."""
+    """Notes on weights and arithmetic of the checkpoint without a counterpart in the model, and on weights expanded to
+    floats."""
     if source.folder is None:
         return []
     form, files = stored_in(source, expand=expand)

@@ -107,7 +107,7 @@ def card(source: Path | None) -> dict[str, str]:
 
 
 def stop_token_ids(model: Any) -> list[int]:
-    """The tokens that end what a model writes, in order: those of its generation_config, otherwise of its config.
+    """The stop tokens of a model, in order, from its generation_config, otherwise from its config.
 
     A tokenizer has one of them only.
     """

@@ -1,4 +1,4 @@
-"""The forms in which packages give boxes: what a model gives for an example tells its form.
+"""The box formats of several packages; a model's format is recognised from its outputs for an example.
 
 None of the packages is imported here.
 """

@@ -40,9 +40,9 @@ class Suppression:
     def __post_init__(self) -> None:
         for name in ("scores", "overlap"):
             if not 0 <= getattr(self, name) <= 1:
-                raise PatcompError(f"{name} of a suppression is from 0 to 1, and not {getattr(self, name)}")
+                raise PatcompError(f"Suppression.{name} must be between 0 and 1, got {getattr(self, name)}")
         if self.boxes < 1:
-            raise PatcompError(f"a suppression keeps at least 1 box, and not {self.boxes}")
+            raise PatcompError(f"Suppression.boxes must be at least 1, got {self.boxes}")
 
 
 class Sized(nn.Module):

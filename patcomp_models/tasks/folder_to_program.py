@@ -124,9 +124,7 @@ def entries_of(
     task = task_of(name, chosen)
     if task is None:
         known = ", ".join(dict.fromkeys(each.name for each in TASKS))
-        raise PatcompError(
-            f"{str(place)!r} holds {name}, whose task is not known; it is for one of these tasks: {known}"
-        )
+        raise PatcompError(f"{str(place)!r} holds {name}, and no task takes it; known tasks: {known}")
     purpose, auto = f"for {task.name}", task.auto.format(name)
     classes = classes_of(auto, config)
     if not task.heads or not classes:  # otherwise the folder may name a class with a head

@@ -104,7 +104,7 @@ def named(key: str) -> str:
 
 
 def observations(policy: Any, dtype: torch.dtype, *further: int) -> dict[str, Tensor]:
-    """Examples by the names of inputs, with sizes in front of those of the features."""
+    """Random examples by input name, of shape (1, further sizes, feature sizes)."""
     draw = torch.Generator().manual_seed(0)
     return {
         named(key): torch.rand(1, *further, *feature.shape, generator=draw).to(dtype)

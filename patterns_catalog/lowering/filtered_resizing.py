@@ -173,7 +173,7 @@ def _bytes(c: Coreai, x: Value, axis: int, taps: Any, weights: Any, counted: Any
 
 
 def _merged(taps: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Taps at one place as one, as ATen has them before it rounds the weights; the others of them get the weight 0."""
+    """Merge taps at the same position, as ATen does before it rounds the weights; the merged taps get weight 0."""
     weights = weights.copy()
     for column in range(taps.shape[1] - 1, 0, -1):
         again = taps[:, column] == taps[:, column - 1]

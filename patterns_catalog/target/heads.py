@@ -81,7 +81,7 @@ def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) ->
 
 
 def _of_calls(op: OpView, c: Coreai, calls: Sequence[Use], made: Any) -> Value:
-    """The result of the op, cut from that of all calls, whose results are replaced."""
+    """Replace each call by its slice of the joined call; return this op's slice."""
     first = calls[0].part.start
     moved = ((call.operation, call.part.moved(call.part.axis, call.part.start - first)) for call in calls)
     return apart(op, c, made, moved)

@@ -102,7 +102,7 @@ def _multiplied(product: Operation) -> Operation | None:
 
 
 def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
-    """One product for those of one input by weights of one form, and what follows them alike; the result of the op."""
+    """Replace products of one input by one product with the joined weight; return this op's slice."""
     x, own = op.x, op.operation
     op.cover(*products)
     axis = 0 if _is_transposed(own) else 1

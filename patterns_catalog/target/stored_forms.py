@@ -90,7 +90,7 @@ def part_of_stored(c: Coreai, value: Value, part: Part, axis: int) -> Value:
 
 
 def _moved(c: Coreai, value: Value, places: Sequence[int], move: Callable[[Value], Value]) -> Value:
-    """A weight with what is stored of it moved; `places` has the new place of each axis."""
+    """The weight with its stored parts (values, scales, offsets) moved; `places[i]` is the new position of axis i."""
     if (op := stored_form(value)) is None:
         return move(value)
     data, *parameters = map(Value, op.operands)

@@ -170,8 +170,9 @@ class Integers(Scheme):
         return np.clip(np.rint(weight / scales), *self._range)
 
     def _scales(self, blocks: np.ndarray, round_to: np.dtype) -> np.ndarray:
-        """The scale of each block, whose elements are along the last axis: the smallest without clipping; of few bits,
-        the one of several that loses least, negative where the negative elements are the larger ones."""
+        """The scale of each block; the elements of a block are along the last axis. It is the smallest scale without
+        clipping. With few bits, several scales are tried, also negative ones, and the one with the least loss is
+        taken."""
         _, most = self._range
         largest = np.abs(blocks).max(axis=-1)
         best = _rounded(largest / most, round_to)

@@ -74,7 +74,7 @@ def _is_outside(value: SSAValue, branches: Operation) -> bool:
 
 
 def _taken_out(value: SSAValue, branches: Operation) -> SSAValue:
-    """A value that is there before some branches, to which a constant in them is moved."""
+    """The value outside the branches; a constant inside them is moved out first."""
     maker = maker_of(value)
     if maker is not None and branches.is_ancestor(maker):
         assert branches.parent is not None

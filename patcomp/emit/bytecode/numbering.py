@@ -1,4 +1,4 @@
-"""Number what a program names as MLIR's writer does: what is named more often comes first."""
+"""Number a program as MLIR's writer does: attributes, types and names by frequency, weights and values in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Numbering:
         self.names = _by_frequency(self._names)
 
     def size(self, region: Region) -> int:
-        """How many values a region has, without those of regions in it."""
+        """The number of values of a region, without nested regions."""
         return self._sizes[id(region)]
 
     def is_isolated(self, op: Op) -> bool:
@@ -103,7 +103,8 @@ class Numbering:
 
 
 def _captures(op: Op, inside: set[Value]) -> bool:
-    """Whether the regions of an op read a value other than those inside, to which their own ones are added."""
+    """Whether the regions of an op read a value from outside. `inside` holds the values known inside; the regions' own
+    values are added to it."""
     for region in op.regions:
         for block in region:
             inside.update(block.arguments)

@@ -43,7 +43,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight: its bytes, which may lie in a mapped file, and the alignment in bytes that they have in the file."""
+    """The bytes of a weight (maybe in a mapped file), and their alignment in the written file, in bytes."""
 
     data: memoryview
     alignment: int = 16

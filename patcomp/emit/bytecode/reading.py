@@ -146,7 +146,7 @@ class _Ops:
         return dict(known)
 
     def _skip_use_orders(self, cursor: Cursor, count: int) -> None:
-        """Skip the orders in which values are used, which mean nothing to a program."""
+        """Skip the use-list orders; a program does not depend on them."""
         if count > cursor.left:
             cursor.fail("the file is damaged: it announces more orders of uses than it has room for")
         for _ in range(count):

@@ -6,4 +6,4 @@ from patcomp.errors import PatcompError
 
 
 class UnsupportedInAssetError(PatcompError, ValueError):
-    """A program has something that an asset cannot hold, or an asset something that the IR lacks."""
+    """A program cannot be stored in an asset, or an asset cannot be read into the IR."""

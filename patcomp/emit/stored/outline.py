@@ -43,7 +43,7 @@ class AssetTensor:
 
 @dataclass(frozen=True)
 class AssetWeight:
-    """A weight that an asset stores; the shape is that of the first constant that names it."""
+    """A weight in an asset, with the shape of the first constant of its name."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -122,7 +122,7 @@ class Outline:
 
 
 def _inside(op: Op) -> Iterator[Op]:
-    """The ops in an op, without those of decompositions."""
+    """The ops inside an op, without the ops of decompositions."""
     for region in op.regions:
         for block in region:
             for each in block.ops:

@@ -48,7 +48,7 @@ def _collect(ops: Iterable[Op], names: set[str], entries: set[Entry]) -> None:
 
 
 def _date(entry: Any) -> int:
-    """The latest date of an entry, those in it, and those in a list."""
+    """The latest date in an entry or list, including nested entries."""
     if not isinstance(entry, tuple) or not entry:
         return 0
     kind = KIND_DATES.get(entry[0], 0) if isinstance(entry[0], str) else 0

@@ -1,4 +1,4 @@
-"""What the Core AI runtime writes to standard error, kept out of what a command says.
+"""Separate the Core AI runtime's lines on standard error from a command's own output.
 
 The runtime writes to file descriptor 2, past `sys.stderr`. While a command runs, Python has a descriptor of its own, so
 that only lines of native code are kept apart, and other threads write on.
@@ -25,7 +25,7 @@ _is_apart = False
 
 @contextmanager
 def own_standard_error() -> Iterator[None]:
-    """Let Python write to a descriptor of its own, if it writes to that of native code now."""
+    """Give Python's `sys.stderr` a descriptor of its own, if it shares descriptor 2 with native code."""
     global _is_apart
     given = sys.stderr
     try:

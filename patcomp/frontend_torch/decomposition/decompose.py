@@ -113,7 +113,7 @@ class Decomposer:
             except Rejected as rejection:
                 reason = str(rejection)
             except Exception as error:  # PyTorch's decompositions raise errors of any class
-                reason = "unsupported op, taking it apart fails: " + str(error).partition("\n")[0]
+                reason = "unsupported op; decomposing it failed: " + str(error).partition("\n")[0]
                 if symbols_in(
                     [source.meta.get("val") for source in (node, *node.all_input_nodes)]
                 ):  # PyTorch's text would be about symbols that nobody named

@@ -61,13 +61,14 @@ def kind_of(node: Node) -> Kind | None:
 
 
 def _all_facts(values: Sequence[Any]) -> tuple[TensorFacts, ...] | None:
-    """The facts of recorded tensors; None if there may be more than these."""
+    """All facts that a decomposition can read of some tensors; None if a value is no plain tensor (a subclass, for
+    example)."""
     found = [facts for facts in map(_facts, values) if facts is not None]
     return tuple(found) if len(found) == len(values) else None
 
 
 def _facts(value: Any) -> TensorFacts | None:
-    """The facts of a recorded tensor; None if there may be more than these."""
+    """All facts that a decomposition can read of a tensor; None if the value has others, as a subclass may."""
     if type(value) is not FakeTensor or value.layout is not torch.strided or value.constant is not None:
         return None
     shape, stride = tuple(value.shape), value.stride()

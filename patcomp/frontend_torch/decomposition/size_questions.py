@@ -52,7 +52,7 @@ class SizeQuestions:
         """The conditions under which the graphs are right, as SymPy expressions."""
 
     def settle(self, node: Node, graph: GraphModule, asked: Sequence[Any]) -> None:
-        """Keep those conditions of a node's decomposition that matter.
+        """Keep the conditions on which the correctness of a node's decomposition depends.
 
         Args:
             node: the node.
@@ -87,7 +87,7 @@ class SizeQuestions:
         return [known for known in conditions_of(self._program) if not isinstance(known, str)]
 
     def _without(self, condition: Any) -> Iterator[Case]:
-        """A few sizes that the program takes and that do not fulfil a condition, the smallest ones first.
+        """A few sizes that violate a condition and are valid for the program otherwise, the smallest ones first.
 
         Besides the usual sizes, the limits are tried that a condition such as `16*n <= 1024` names, and powers of two.
         """

@@ -1,4 +1,5 @@
-"""Numbers that a model reads from tensors whose values are known: small integer buffers, and tensors made of constants.
+"""Read numbers from tensors of known values during an export: from small integer buffers, and from tensors made of
+constants.
 
 `torch.export` takes every buffer for unknown data. A model that keeps its kernel size in a buffer and pads by a number
 computed from it stops there, although the number is the same in every run. Here each tensor of the trace that is
@@ -72,8 +73,7 @@ class ConstantNumbers(TorchFunctionMode):
                         self._buffers[f"{path}.{name}".removeprefix(".")] = table, name, value.detach().cpu().clone()
 
     def written(self) -> list[str]:
-        """The buffers that the model reads numbers from and also writes to, so that the next run reads other
-        numbers."""
+        """The buffers that the model both reads numbers from and writes to; the next run would read other numbers."""
         return [name for name in self.read if name in self._replaced or self._is_written(name)]
 
     def _is_written(self, name: str) -> bool:
@@ -241,8 +241,7 @@ class ConstantNumbers(TorchFunctionMode):
 
 
 class _Lifted(TorchDispatchMode):
-    """Remembers the tensors that PyTorch makes of lists of numbers, also by `torch.LongTensor([2])`, which no function
-    mode sees."""
+    """Remember the values of tensors made from lists of numbers. A function mode would miss `torch.LongTensor([2])`."""
 
     supports_higher_order_operators = True
 
@@ -263,7 +262,7 @@ _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.defa
 
 
 class _OnlyValues(TorchDispatchMode):
-    """Let only those ops run whose results follow from their arguments."""
+    """Run only ops with results determined by their arguments; raise an error at any other op."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
@@ -284,7 +283,7 @@ def _is_integer(value: Tensor) -> bool:
 
 
 def _is_number(value: Tensor) -> bool:
-    """Whether a buffer is as small as those that hold sizes."""
+    """Whether a buffer has integers or booleans, and few enough to be sizes."""
     return (
         not value.is_floating_point()
         and not value.is_complex()

@@ -30,7 +30,7 @@ def assumptions(program: ExportedProgram) -> Iterator[Problem]:
 
 
 def branches(program: ExportedProgram) -> list[tuple[str, str]]:
-    """The line and the code of each decision by data for which a drafted program assumes that of the example.
+    """The line and the code of each data-dependent branch of a drafted program, which always takes the example's side.
 
     A Python `assert` decides nothing: where it fails, the model has no results.
     """

@@ -1,4 +1,4 @@
-"""Runs of the example: a program that takes something for granted must hold for the example that it is made from."""
+"""Run the example: the assumptions of a program must hold for its own example."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
 
 
 def check_packing(program: ExportedProgram, call: _Call, full: str, limited: str) -> None:
-    """Check that the packed sequences of the example have the lengths that a program takes for granted.
+    """Check that the packed sequences of the example have the lengths assumed by a program.
 
     Args:
         full: where the model packs those that must be full.

@@ -63,7 +63,7 @@ def copied(arguments: Any) -> Any:
 
 
 def registered(arguments: Any) -> None:
-    """Tell PyTorch the fields of dataclasses among arguments; those that it knows are left alone."""
+    """Register the dataclasses among arguments with PyTorch, unless they are registered already."""
     for leaf in pytree.tree_leaves(arguments):
         if is_dataclass(leaf) and not isinstance(leaf, type):
             torch.export.register_dataclass(type(leaf))

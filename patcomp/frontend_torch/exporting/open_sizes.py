@@ -1,4 +1,4 @@
-"""The sizes that a caller leaves open, which `torch.export` fixes where the example has 0 or 1."""
+"""Keep the caller's dynamic dimensions dynamic where the example has size 0 or 1; `torch.export` would fix them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Open:
 
     @property
     def root(self) -> Any:
-        """What decides the size: the `Dim` that it derives from, or itself."""
+        """The `Dim` from which the dimension derives, or the dimension itself."""
         return getattr(self.dim, "root", self.dim)
 
     def size(self, root: int) -> int:
@@ -72,8 +72,8 @@ def _is_asked(dim: Any) -> bool:
 
 
 def larger_example(model: nn.Module, call: _Call) -> _Call | None:
-    """The call with an example that has 2 where it has 0 or 1 in a size of a `Dim`, whose range must allow both; values
-    are repeated. None if there is no such size."""
+    """The call with a larger example: each size 0 or 1 of a `Dim` becomes 2, by repeating values, if the range of the
+    `Dim` allows both sizes. None if there is no such size."""
     asked = [each for each in _open_sizes(model, call) if isinstance(each.root, Dim)]
     small = [each for each in asked if each.dim is each.root and each.tensor.shape[each.axis] < 2]
     if not small or not all(each.root.min <= each.tensor.shape[each.axis] and each.root.max >= 2 for each in small):
@@ -97,7 +97,7 @@ def _resized(tensor: Tensor, axis: int, size: int) -> Tensor:
 
 
 def check_open(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
-    """Check that the sizes that are to be open are open in a program.
+    """Check that a program leaves the requested dimensions dynamic.
 
     Raises:
         RefusedError: some are fixed.

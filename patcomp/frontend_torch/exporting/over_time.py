@@ -166,7 +166,8 @@ class RecurrentNetworks(TorchFunctionMode):
 def is_over_open_steps(
     func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, *, every: bool = False
 ) -> bool:
-    """Whether a call is that of a recurrent network over an open number of steps; with `every`, over any number."""
+    """Whether a function call runs a recurrent network over a dynamic number of steps; with `every`, over any
+    number."""
     # the fourth argument are the weights, for packed data
     if getattr(func, "__name__", "") not in STEPS or kwargs or not isinstance(args[3], bool):
         return False

@@ -1,4 +1,4 @@
-"""The error by which a step says that its program would not be the model."""
+"""The error of an export step whose program would differ from the model."""
 
 from patcomp.errors import PatcompError
 

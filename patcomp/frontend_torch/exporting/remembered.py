@@ -16,7 +16,7 @@ from patcomp.pytorch import pytree
 def remembered(
     program: ExportedProgram, model: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any], Any]
 ) -> list[str]:
-    """The attributes that a program has as constants, and whose content a run of the example changes.
+    """The attributes that became constants of the program although a run of the example changes their content.
 
     An attribute that a run sets to the same content is a constant: `self.table = self.table.to(x.device)`.
     """

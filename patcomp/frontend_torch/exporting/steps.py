@@ -244,7 +244,8 @@ def _of_packed(packed: PackedSequences) -> Iterator[Problem]:
 
 
 def _drop_dead_reads(program: ExportedProgram) -> None:
-    """Erase reads of numbers that export knows itself, with which PyTorch saves a program but cannot load it."""
+    """Erase unused reads of numbers known to the export. PyTorch saves a program with such reads, but cannot load
+    it."""
     for node in reversed(program.graph.nodes):
         if reads_known_number(node) and not node.users:
             program.graph.erase_node(node)

@@ -38,7 +38,7 @@ def is_operand(node: Node) -> bool:
 
 
 def with_inlined(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph, with the nodes of nested graphs in place of those that are inlined."""
+    """The nodes of a graph; a node that is inlined is replaced by the nodes of its nested graph."""
     for node in graph.nodes:
         if is_inlined(node):
             inside, _ = _called(node)

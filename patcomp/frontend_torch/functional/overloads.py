@@ -1,4 +1,4 @@
-"""Operators that return the values that other operators write."""
+"""Find the functional form of an operator that writes to its arguments."""
 
 from __future__ import annotations
 

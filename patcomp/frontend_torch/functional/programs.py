@@ -254,7 +254,7 @@ def _leaves_elements_out(view: Node) -> bool:
 
 
 def _memory_of(write: Node) -> Iterator[Node]:
-    """The tensor that a node writes to, and the tensors that it may be a view of."""
+    """The tensor written by a node, then each tensor of which the one before may be a view."""
     node = write
     while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -183,7 +183,8 @@ def _fresh(value: Any) -> Any:
 
 
 def _check_size(value: torch.Tensor, given: set[sympy.Symbol]) -> None:
-    """Check that the shape of noise follows from those of the inputs, so that it can be an input of named dimensions.
+    """Check that the shape of noise follows from the shapes of the inputs, so that the noise can be an input with named
+    dimensions.
 
     Raises:
         NotFromNoiseError: it does not.

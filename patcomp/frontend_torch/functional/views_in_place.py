@@ -13,7 +13,7 @@ _VIEWS = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 
 
 def view_in_place(node: Node) -> OpOverload | None:
-    """The operator that returns what a node turns a tensor into; None for any other node."""
+    """The functional form of a node's in-place view: `transpose` for `transpose_`; None for any other node."""
     op = node.target
     if not isinstance(op, OpOverload) or op.namespace != "aten" or torch.Tag.inplace_view not in op.tags:
         return None

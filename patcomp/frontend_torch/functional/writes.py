@@ -327,7 +327,7 @@ _RANDOM = {
 
 @lru_cache(maxsize=4096)
 def _functional(target: OpOverload) -> OpOverload | None:
-    """The operator that returns what another writes to its first argument."""
+    """The functional form of an operator that writes to its first argument: `add` for `add_`; None if there is none."""
     if target in _RANDOM:
         return _RANDOM[target]
     name, schema = base_name(target), schema_of_overload(target)

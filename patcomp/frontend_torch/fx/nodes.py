@@ -44,7 +44,7 @@ def is_assertion(node: Node) -> bool:
 
 
 def read_by_checks_only(graph: Graph) -> set[Node]:
-    """The nodes whose results nothing reads but checks, which compute no output."""
+    """The nodes that serve only checks (assertions), directly or through other such nodes."""
     found: set[Node] = set()
     for node in reversed(graph.nodes):
         has_effects = node.op in ("placeholder", "output") or writes_in_place(node)

@@ -235,8 +235,8 @@ class _Importer:
         self.values[node] = results if isinstance(made, list) else results[0]
 
     def _recorded(self, value: Any, recorded: Any) -> Any:
-        """A result of an expansion with the sizes that export recorded: inside, one that depends on data has another
-        symbol, even if export found out its number."""
+        """A result of an expansion, with the sizes recorded by the export. Inside the expansion a data-dependent size
+        has a symbol of its own, even where the export knows its number."""
         if not isinstance(value, Value):
             return value
         type_ = _type_of(recorded)

@@ -41,7 +41,7 @@ def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> to
 
 
 def check_widths(node: Node) -> None:
-    """Check that a view of computed numbers has no 64-bit type, which narrowing would make one of 32 bits.
+    """Check that a view of computed numbers does not split or join 64-bit elements. (Narrowing makes them 32-bit.)
 
     Raises:
         TypeError: it has.

@@ -48,7 +48,7 @@ def _result_names(node: Node, expansions: Mapping[Node, GraphModule]) -> list[tu
 
 
 def _own_name(node: Node) -> str:
-    """The name that a node of a decomposition gives its result, without that of the decomposed node."""
+    """The name of a result inside a decomposition, without the name of the decomposed node."""
     if node.target is getitem and isinstance(node.args[0], Node):
         return f"{node.args[0].name}_{node.args[1]}"
     return node.name

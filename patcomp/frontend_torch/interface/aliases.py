@@ -67,7 +67,7 @@ def _sharing(program: ExportedProgram) -> dict[int, dict[str, tuple[InputKind, N
 
 
 def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """The parameters, buffers and constants that have memory; a subclass that wraps other tensors has none."""
+    """The parameters, buffers and constants with memory of their own: no fake tensors, no wrapper subclasses."""
     held = {**program.state_dict, **program.constants}
     tensors = {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
     return {path: v for path, v in tensors.items() if not is_traceable_wrapper_subclass(v)}

@@ -1,4 +1,4 @@
-"""Weights that were compressed for Core ML: floats, with buffers beside them that describe how they are compressed.
+"""Weights compressed for Core ML: floats, and buffers that describe their compression.
 
 coreai-opt and `coremltools.optimize.torch` leave them so: `fc._COREML_/weight/lut` is the table of `fc.weight`. The
 integers, indices and masks are computed from the floats, and are taken only if they give the same floats again.
@@ -139,7 +139,7 @@ def _unscaled(weight: Tensor, scale: Tensor) -> Tensor:
 
 
 def _is_close(made: Tensor, weight: Tensor, units: int) -> bool:
-    """Whether numbers are those of a weight, up to some units in the last place."""
+    """Whether numbers equal a weight up to some units in the last place."""
     made = made.reshape(weight.shape).to(weight.dtype)
     if not units:
         return torch.equal(made, weight)

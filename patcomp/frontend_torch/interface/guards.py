@@ -69,7 +69,7 @@ def guards_of(
 
 
 def _parts(condition: Any) -> Iterator[Any]:
-    """The conditions that a condition is made of, all of which must hold."""
+    """The parts of a conjunction, or the condition alone."""
     if isinstance(condition, sympy.And):
         for part in condition.args:
             yield from _parts(part)
@@ -135,8 +135,8 @@ _OF_LAYOUTS = ("aten.as_strided", "aten.empty_strided", "aten.new_empty_strided"
 
 
 def _is_of_layout(guard: Any) -> bool:
-    """Whether a condition only concerns the layout of a tensor in memory, which the IR does not have: a view of a whole
-    cache is contiguous, and that of a part is not.
+    """Whether a condition only concerns the memory layout of a tensor: a view of a whole cache is contiguous, a view of
+    a part is not. The IR has no layouts.
 
     Such a condition is no guard if no op of the program depends on layouts. It is none either if it holds for sizes
     of 2 or more: export assumes these sizes, and at smaller sizes only the layout depends on the condition.

@@ -110,7 +110,7 @@ def _checked(what: str, given: Sequence[str] | None, defaults: Sequence[str], wr
 
 
 def _distinct(names: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
-    """The names, with a number appended to those that repeat or are taken."""
+    """The names, made distinct: a repeated or taken name gets a number."""
     used = set(taken)
     result = []
     for name in names:

@@ -71,7 +71,8 @@ _SHOWN = 4
 
 
 def _texts(node: Node, called: Mapping[str, str], ranges: Mapping[Any, Any]) -> Iterator[str]:
-    """The condition that a node checks, if it is one on values that could fail.
+    """What a node checks, in words: the condition of an assertion on values, if it can fail, or the checks of a nested
+    graph.
 
     Args:
         called: the names of the inputs and weights, by those of their placeholders.

@@ -1,4 +1,4 @@
-"""The sizes 0 and 1, which export assumes that no dynamic dimension has.
+"""Support the sizes 0 and 1 in dynamic dimensions; `torch.export` assumes at least 2.
 
 PyTorch records shapes as if each dynamic dimension were at least 2, even if its range starts lower. For
 `x.flatten()[:3]` of `2*n` values it records the length 3, which is wrong at `n = 1`, and adds no guard. This module
@@ -74,7 +74,7 @@ def with_small_sizes(
 def _failures(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[WrongShape]:
-    """The small sizes in the ranges at which recorded shapes are wrong, each with the first node that is wrong."""
+    """The small sizes, within the ranges, at which a recorded shape is wrong, each with the first such node."""
     found: list[WrongShape] = []
     cases = [case for case in _cases(ranges) if holds(case)]
     if not cases:

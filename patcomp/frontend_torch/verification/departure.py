@@ -115,7 +115,7 @@ class DepartureSearch:
     # ---- the rule ---------------------------------------------------------------------------------
 
     def in_stage(self, stage: Pass, before: IRModule, after: IRModule) -> Departure:
-        """The departure in a stage: the rewrite after which the outputs are wrong, and before which they are right."""
+        """The departure in a stage: the rewrite that makes right outputs wrong, found by bisection."""
 
         def with_rewrites(count: int) -> tuple[bool, Budget]:
             budget = Budget(count)
@@ -139,7 +139,8 @@ class DepartureSearch:
         return self.made(stage.name, record.rule, place, f"{detail}, and wrong with the next")
 
     def first_of(self, module: IRModule, places: Collection[Origin]) -> Origin | None:
-        """The place, of those that a rule rewrote, with the first wrong value; None if it is not known."""
+        """The place of the first wrong value, if a rule rewrote this place (it is in `places`); None if it is not
+        known."""
         found = self.values.first_wrong_node(module)
         place = None if found is None else self.values.origins[found.node]
         return place if place in places else None

@@ -1,4 +1,4 @@
-"""Tell whether an operator that chooses has chosen between values that differ by rounding only."""
+"""Tell whether an operator (a sort or maximum, for example) has chosen between values that differ by rounding only."""
 
 from __future__ import annotations
 

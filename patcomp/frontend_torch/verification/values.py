@@ -1,4 +1,4 @@
-"""The values of a program and of its model on the same inputs: those inside, and those that leave modules.
+"""Compare the values of a program and its model on the same inputs: inner values, and outputs of modules.
 
 The exported program runs by PyTorch. The program after any stage runs on the evaluator.
 """
@@ -41,7 +41,7 @@ class WrongValueError(Exception):
 
 @dataclass
 class ValueComparison:
-    """Compares the values of programs with those of the exported program that they come from.
+    """Compare the values of programs with the values of their exported program.
 
     Args:
         item: the exported program of the entry point.

@@ -213,8 +213,8 @@ def renamed_units(before: Sequence[int], after: Sequence[int], frame: Frame) -> 
 
 
 def regrouped(before: Sequence[int], after: Sequence[int], frame: Frame) -> Frame | None:
-    """The frame that a reshape of a stored tensor can have: each group of axes that the reshape splits or joins must be
-    stored side by side, in order. None if one is not."""
+    """The frame of a reshape's result without a transpose: the axes of each group that the reshape splits or joins must
+    be stored side by side, in order. None if one is not."""
     groups = _groups(before, after)
     if groups is None:
         return None
@@ -238,7 +238,8 @@ def channels_first(before: Sequence[int], after: Sequence[int]) -> Frame | None:
 
 
 def source_frame(before: Sequence[int], after: Sequence[int], frame: Frame, result: Frame) -> Frame:
-    """The frame of its operand in which a reshape gives its result in a frame: that of the operand if possible."""
+    """The order of the operand from which a reshape gives the wanted order of its result; the operand's own order if
+    that works."""
     if result in (renamed_units(before, after, frame), regrouped(before, after, frame)):
         return frame
     source = _source(before, after, result)

@@ -1,4 +1,4 @@
-"""Half precision: every float of a program becomes float16, also those of its inputs, outputs and states.
+"""Half precision: every float of a program becomes float16, also in inputs, outputs and states.
 
 It comes after the rules, which have replaced what float16 cannot compute (masks of minus infinity, squares in norms).
 Weights are cast one at a time, and shared weights stay shared. A mask of numbers that stand for minus infinity, such as
@@ -99,7 +99,8 @@ def obstacle(module: IRModule, kept: Collection[Operation] = ()) -> tuple[Operat
 
 
 def _inside(kept: Collection[Operation]) -> set[SSAValue]:
-    """The values that ops which stay in float32 compute, inside and out, and the constants that only they read."""
+    """The values that stay in float32: results of the kept ops, all values in their regions, and constants without
+    other readers."""
     readers = set(kept)
     found: set[SSAValue] = {value for op in kept for value in op.results}
     for op in kept:

@@ -1,4 +1,4 @@
-"""Ops that stay in float32 in a program of half precision: those that the user names by module or FX node.
+"""Keep ops in float32 in a program of half precision; the user names them by module or FX node.
 
 A kept op computes in float32: its operands are cast to float32, and its results back, unless another kept op reads
 them. So a number that half precision cannot hold may pass from one kept op to the next. A composite is kept whole.
@@ -46,7 +46,7 @@ def keep_float32(module: IRModule, names: Collection[str]) -> int:
 
 
 def cast_at_borders(module: IRModule, kept: Collection[Operation], narrow: Mapping[SSAValue, Attribute]) -> None:
-    """Cast what kept ops read to float32, and what others read of them to half precision.
+    """Cast the operands of kept ops to float32, and cast their results to half precision for other readers.
 
     Args:
         module: the program.

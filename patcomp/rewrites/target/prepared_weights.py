@@ -77,7 +77,7 @@ def _prepared(graph: Operation, blobs: BlobStore) -> dict[Operation, frozenset[A
 
 
 def _read_as_they_are(module: IRModule, leaves: Container[Operation]) -> set[Attribute]:
-    """The large weights that an op reads which is not computed from weights alone."""
+    """The large weights that are read by an op outside of `leaves` (the ops computed from weights alone)."""
     return {
         op.properties["value"]
         for graph in module.graphs

@@ -205,7 +205,7 @@ def _rearranged(x: Value, shape: Sequence[int], known: Frame, wanted: Frame) -> 
 
 
 def _transposed(x: Value, permutation: Sequence[int]) -> Value:
-    """A transpose of few dimensions: those of size 1 are left out, and those that stay side by side are joined."""
+    """A transpose in fewer dimensions: drop dimensions of size 1, and join dimensions that stay side by side."""
     sizes = x.static_shape
     runs: list[list[int]] = []
     for axis in (axis for axis in permutation if sizes[axis] != 1):
@@ -234,7 +234,7 @@ def _kept_in_order(
     moved: Container[SSAValue],
     wanted: Mapping[Operation, Carried],
 ) -> set[Operation]:
-    """The ops that take their operands in order, so that the fewest transposes are left: a minimum cut.
+    """Choose the ops that take their operands in order, by a minimum cut, so that the fewest transposes remain.
 
     Args:
         ops: the ops of a block.

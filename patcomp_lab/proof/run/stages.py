@@ -101,7 +101,7 @@ class StageComparison:
         return True
 
     def _candidates(self, value: int) -> Iterator[int]:
-        """The values before the stage that may be the same: those of its name, with its numbers."""
+        """The values before the stage with the same name and equal numbers; they may be the same value."""
         name = self.after.flat.names.get(value)
         for old in self.before.flat.named.get(name, ()) if name is not None else ():
             if self._fit(old, value) and self._difference(old, value) is None:

@@ -1,4 +1,4 @@
-"""Which values of two programs are the same, by what computes them, and the numbers that they have.
+"""Find equal values of two programs by their computation, and record their numbers.
 
 Values of one class are equal. Two values are of one class if they are the same input, constants of equal elements, or
 results of equal ops of operands of equal classes; the proof adds those that it finds equal. Each comparison of two
@@ -84,7 +84,7 @@ class Program:
         self.members.setdefault(other, self.members.pop(own))
 
     def classify(self, node: Node) -> None:
-        """Give the results of an op their classes; those of its operands are known."""
+        """Assign classes to the results of an op; the operands have theirs already."""
         op = node.op
         is_size = op.name in ("aten.sym_size.int", "coreai.get_shape")
         if is_size or (self.fixed.issuperset(node.operands) and not _draws(op)):

@@ -1,4 +1,5 @@
-"""What Apple's Swift package, or `generate_image`, would refuse or misread of a bundle that makes images."""
+"""Find the problems of an image bundle: files and values that Apple's Swift package or `generate_image` would refuse or
+misread."""
 
 from __future__ import annotations
 

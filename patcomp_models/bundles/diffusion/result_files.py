@@ -17,7 +17,7 @@ SUFFIXES: Mapping[str, Sequence[str]] = {"image": (".png",), "video": (".gif", "
 
 
 def suffixes_of(bundle: Path) -> Sequence[str]:
-    """The suffixes that a file of the result of a bundle may have; those of images if it says no pipeline."""
+    """The suffixes for a bundle's result file; suffixes of images if the bundle names no pipeline."""
     record = metadata_in(bundle).get("diffusers")
     variant = variant_of(record.get("pipeline")) if isinstance(record, Mapping) else None
     return SUFFIXES[variant.makes if variant else "image"]

@@ -173,7 +173,8 @@ class ListDenoiser(Denoiser):
 
 
 def control_net(config: Any) -> StandIn:
-    """What passes an image and its weight on to a denoiser whose asset has the ControlNet inside.
+    """A stand-in for a ControlNet: it passes the image and its weight on to the denoiser, whose asset contains the
+    ControlNet.
 
     Args:
         config: of the ControlNet.
@@ -196,7 +197,7 @@ def control_net(config: Any) -> StandIn:
 
 
 class Projections(StandIn):
-    """Stable Audio's projections; a pipeline asks for those of texts and those of seconds at different times.
+    """Stable Audio's projections of texts and of seconds; a pipeline asks for the two at different times.
 
     Args:
         config: the model's configuration.

@@ -157,7 +157,7 @@ class Variant(ABC):
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
-        """What the files beside the assets hold, by which the pipeline scales latents."""
+        """The statistics by which the pipeline scales latents, from files beside the assets."""
         return {}
 
     @classmethod

@@ -102,7 +102,8 @@ def trio_problems(found: Mapping[str, Function]) -> list[Problem]:
 
 
 def _names(names: Collection[str], parts: _Parts, what: str, where: str) -> tuple[dict[str, str], list[Problem]]:
-    """The name of each value that Swift looks for, and what it would not find."""
+    """The names of the values that Swift looks for, by role, and a problem for each missing, ambiguous or unknown
+    value."""
     found = {role: [name for name in names if fits(name)] for role, fits in parts.items()}
     others = [name for name in names if not any(name in each for each in found.values())]
     wrong = [
@@ -136,7 +137,7 @@ def _shapes(found: Function, given: dict[str, str], made: dict[str, str], of_poi
 
 
 def _text_outputs(found: Function, made: dict[str, str]) -> dict[str, tuple[Sizes, Sequence[str]]]:
-    """What the function that finds what a text names must give."""
+    """The required outputs of the function for text prompts: sizes and element types by name."""
     queries, height, width = _sizes(found.outputs, made["pred_masks"], 4)[1:]
     return {
         made["pred_masks"]: ((1, queries, height, width), FLOATS), made["pred_boxes"]: ((1, queries, 4), FLOATS),

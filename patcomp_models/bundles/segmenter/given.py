@@ -146,7 +146,7 @@ class EfficientPoints(nn.Module):
 
 
 class EfficientPrompts(nn.Module):
-    """The prompt encoder of EfficientSAM without writes to the places that a mask chooses, whose number is open.
+    """The prompt encoder of EfficientSAM, without writes through a mask. (The number of places in a mask is dynamic.)
 
     Places are computed in float32 for every type of the weights.
     """

@@ -142,7 +142,7 @@ class Detect(nn.Module):
 
 
 def _attended(ids: Tensor, end: int) -> Tensor:
-    """Which tokens of a text are no padding: those that are not behind its first end."""
+    """The mask of a text's tokens up to and including the first end token; the rest is padding."""
     is_end = (ids == end).to(torch.int32)
     return is_end.cumsum(-1) - is_end == 0
 

@@ -1,4 +1,4 @@
-"""A kind of bundle whose components and files are those of a model's form."""
+"""Kinds of bundles with components and files chosen by the form of the model (`whisper`, `transducer`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a host of its own cannot do without in a bundle that recognises speech: parts, numbers, files, interfaces."""
+"""Check the speech recognition bundles of custom hosts for everything that a host needs: parts, numbers, files,
+interfaces."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class TransducerStep(nn.Module):
 
 
 class TransducerJoint(nn.Module):
-    """The logits of a frame and a token; of a TDT model, those of the durations behind them."""
+    """The logits for a frame and a token; a TDT model appends the logits of durations."""
 
     def __init__(self, model: Any):
         super().__init__()

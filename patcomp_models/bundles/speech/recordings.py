@@ -40,7 +40,7 @@ def samples_of(file: str | Path, rate: int) -> np.ndarray:
 
 
 def _numbers(content: bytes, width: int) -> np.ndarray:
-    """Samples of some bytes each; those of one byte are from 0 to 255, all others have a sign."""
+    """Decode samples of `width` bytes each. One-byte samples are unsigned, wider ones are signed."""
     if width == 1:
         return (np.frombuffer(content, np.uint8).astype(np.float32) - 128) / 128
     if width == 3:  # the high bytes of four

@@ -28,7 +28,7 @@ class Times:
         self.timestamp_begin: int = told["no_timestamps_token_id"] + 1
 
     def allowed(self, made: list[int], logits: np.ndarray) -> np.ndarray:
-        """Logits without those of tokens that may not follow."""
+        """The logits with forbidden next tokens masked."""
         import torch
 
         found: np.ndarray = self.rule(torch.tensor([made], dtype=torch.int64), torch.from_numpy(logits[None]))[

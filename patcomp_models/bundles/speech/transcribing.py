@@ -93,7 +93,7 @@ class _Recogniser:
     options: Mapping[str, str]
 
     def too_long(self, samples: np.ndarray, most: int) -> str:
-        """What is said of a recording that has more samples than the bundle takes."""
+        """The message for a recording with more samples than the bundle takes."""
         seconds = [count / self.extractor.sampling_rate for count in (len(samples), most)]
         return f"the recording is {seconds[0]:.1f} s long, and the bundle takes {seconds[1]:.1f} s"
 
@@ -146,7 +146,7 @@ def _by_tokens(model: _Recogniser, samples: np.ndarray) -> Transcription:
 
 
 def _prefix(model: _Recogniser, told: Mapping[str, Any]) -> list[int]:
-    """The tokens in front of the text, with those of the language and task that the user chooses.
+    """The tokens in front of the text, including the tokens of the chosen language and task.
 
     Raises:
         BundleError: the model has no such language or task.

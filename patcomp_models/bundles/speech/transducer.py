@@ -243,7 +243,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool =
 
 
 def encoder_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with what a bundle says of its encoder."""
+    """Problems of the entry `encoder` in a bundle's configuration."""
     told = config.get("encoder")
     encoder: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
     found = [problem(f"config.encoder.{name} is {encoder.get(name)!r}, and must be an integer")
@@ -267,7 +267,7 @@ def spectrum(config: Mapping[str, Any], frames: int | None) -> Values:
 
 
 def frames_after(frames: int | None, config: Mapping[str, Any]) -> int | None:
-    """The frames that an encoder makes of those of a spectrum."""
+    """The number of frames after the encoder, from the number of frames of a spectrum."""
     factor = config["encoder"]["subsampling_factor"]
     while frames is not None and factor > 1:
         frames, factor = (frames - 1) // 2 + 1, factor // 2

@@ -243,7 +243,7 @@ def _agreement(encoder: Function, decoder: Function) -> list[Problem]:
 
 
 def generation_problems(bundle: Path) -> list[Problem]:
-    """What is wrong with the file that Swift's loop of tokens reads."""
+    """Problems of the generation file that Swift's token loop reads."""
     try:
         content = content_of(bundle / GENERATION)
     except BundleError as error:

@@ -74,7 +74,7 @@ class Contexts:
         return both
 
     def update(self, new: Tensor, key: str, convolution: Any) -> Tensor:
-        """What the padding caches of transformers do that give a convolution its whole input."""
+        """Join the cached padding and new input, as the padding caches of transformers do for a convolution."""
         both = self.joined(key, new, convolution.left_pad)
         more = getattr(convolution, "left_pad_init", convolution.left_pad) - convolution.left_pad
         if more == 0 or self.is_first is False:

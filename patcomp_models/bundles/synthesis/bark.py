@@ -98,7 +98,7 @@ class Bark(Form):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the folder says, with what transformers says where the folder is silent."""
+        """The folder's configuration, completed by the defaults of transformers."""
         from transformers import AutoConfig
 
         config: dict[str, Any] = AutoConfig.from_pretrained(

@@ -69,7 +69,7 @@ class Tokens(nn.Module):
 
 
 class Prompt(Tokens):
-    """The logits behind a text, whose tokens are added to those of a voice.
+    """The logits behind a text prompt; the tokens of the text are added to the tokens of a voice.
 
     Args:
         model: the semantic model.

@@ -59,7 +59,7 @@ PROCESSOR = "processor"
 
 
 def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:
-    """The numbers that a host needs and that are missing."""
+    """Problems of the configuration: a number needed by hosts is missing or no integer."""
     return [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in names
             if type(config.get(name)) is not int]  # fmt: skip
 

@@ -84,7 +84,7 @@ class SpeechT5(Form):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the folder says, with what transformers says where the folder is silent."""
+        """The folder's configuration, completed by the defaults of transformers."""
         from transformers import SpeechT5Config
 
         return {**SpeechT5Config().to_dict(), **super().config}

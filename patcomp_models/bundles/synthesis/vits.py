@@ -70,7 +70,7 @@ class Vits(Form):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the folder says, with what transformers says where the folder is silent."""
+        """The folder's configuration, completed by the defaults of transformers."""
         from transformers import VitsConfig
 
         return {**VitsConfig().to_dict(), **super().config}

@@ -32,7 +32,7 @@ def _half(blocks: Blocks, at: int) -> Tensor:
 
 
 def _halves(nibbles: np.ndarray) -> np.ndarray:
-    """Low and high nibbles of bytes, those of each group of bytes along the last axis behind each other."""
+    """The nibbles of bytes along the last axis: first all low nibbles, then all high nibbles."""
     return np.concatenate([nibbles & 15, nibbles >> 4], -1)
 
 

@@ -17,13 +17,13 @@ def e2m1_table() -> Tensor:
 
 
 def powers_of_two(exponents: Tensor) -> StoredWeight:
-    """Scales that are powers of two, stored as bytes with 127 added (e8m0); those that float16 lacks become 0 or
-    infinity there, which is an error if they are used."""
+    """Power-of-two scales, stored as bytes with 127 added (e8m0). Scales beyond float16 become 0 or infinity there;
+    using such a scale is an error."""
     return StoredWeight(exponents.view(torch.uint8), 8, None, table=torch.exp2(torch.arange(256.0) - 127))
 
 
 def in_blocks(data: Tensor, scale: Tensor, block: Sequence[int]) -> Tensor:
-    """Scales of blocks whose last ones may be shorter, for blocks of one size.
+    """Scales for blocks of one size, from the scales of blocks of which the last may be short.
 
     Args:
         data: (..., outputs, inputs).

@@ -1,4 +1,4 @@
-"""Weights that are joined, moved and cut as they are stored: what experts, and queries beside keys, need."""
+"""Join, move and cut weights in their stored form, for experts, and for queries beside keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights of a checkpoint make each weight of the model: other names, and experts that are one tensor there."""
+"""Map weights of a checkpoint to weights of the model: other names, and experts joined in one tensor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recipe:
 
 
 def recipes(model: Any, names: Iterable[str]) -> dict[str, Recipe]:
-    """How the weights of a model are made of those of a checkpoint, by the name that they have in the model.
+    """The recipe for each weight of a model from the weights of a checkpoint, by the weight's name in the model.
 
     transformers knows other names, and which weights are one. Gate and up of experts, in a tensor for all of them as
     MLX and GGUF have them or in one each, are joined as the class of the experts wants it.

@@ -16,7 +16,7 @@ from patcomp_models.errors import LanguageModelError
 
 
 def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dtype) -> None:
-    """Give a model without weights those of a checkpoint; weights in few bits stay so.
+    """Fill a model with the weights of a checkpoint; compressed weights stay compressed.
 
     Args:
         model: of transformers, whose parameters are on the meta device.
@@ -46,7 +46,7 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
                 f"{target.removesuffix('.weight')}: {form.name} stores a weight of {stored}, and the model has "
                 f"{expected}"
                 if isinstance(made, StoredWeight) else
-                f"the weights in {place!r} are not those of the model: the checkpoint has other shapes for {target}"
+                f"{place!r} does not fit the model: {target} has another shape"
             )  # fmt: skip
         path, _, name = target.rpartition(".")
         if isinstance(made, StoredWeight):
@@ -64,10 +64,10 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
     if model.config.tie_word_embeddings and not _is_stored(model.get_input_embeddings()):
         model.tie_weights()
     lacking = sorted(name for name, parameter in model.named_parameters() if parameter.is_meta)
-    for names, what in ((left, "the model has no place for"), (lacking, "the checkpoint lacks")):
+    for names, what in ((left, "unexpected"), (lacking, "missing")):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            raise LanguageModelError(f"the weights in {place!r} are not those of the model: {what} {shown}")
+            raise LanguageModelError(f"{place!r} does not fit the model: {what} {shown}")
 
 
 def _made(form: Format, target: str, recipe: Recipe, weights: Weights) -> Part:
@@ -87,8 +87,7 @@ def _made(form: Format, target: str, recipe: Recipe, weights: Weights) -> Part:
 
 
 def _says_nothing(model: Any, name: str, weights: Weights) -> bool:
-    """Whether a weight that the model has no place for changes nothing: a bias of zeros, or what transformers
-    ignores."""
+    """Whether an unexpected weight is harmless: a bias of zeros, or a name ignored by transformers."""
     ignored = [*(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or []), r"rotary_emb\.inv_freq$"]
     if any(re.search(pattern, name) for pattern in ignored):
         return True
@@ -107,7 +106,7 @@ def _is_stored(module: Any) -> bool:
 
 
 def _tie(model: Any) -> None:
-    """Let a head that is the table of embeddings read what is stored of the table."""
+    """Let a tied head read the stored form of the table of embeddings."""
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None or not getattr(model.config, "tie_word_embeddings", False) or _is_stored(head):
         return

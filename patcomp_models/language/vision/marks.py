@@ -1,4 +1,4 @@
-"""Marks: which tokens are those of an image, and where in it they are, as two numbers that ride behind an embedding.
+"""Marks: two numbers behind each embedding that tell whether a token belongs to an image, and its row and column there.
 
 Apple's engines tell a language model no more than embeddings and positions. The first mark is the row of the token in
 its image, counted from 1, and 0 for text; the second is its column. Both are exact in float16 up to 2,048.

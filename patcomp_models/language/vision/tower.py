@@ -112,7 +112,8 @@ class Tower(nn.Module):
         return torch.cat(parts, -1)[None]
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        """Features of the tokens of an image, (image tokens, hidden), and those that are stacked on them."""
+        """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if
+        any."""
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:

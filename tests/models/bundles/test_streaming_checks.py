@@ -158,7 +158,7 @@ BAD_CODECS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "no encoder": (model(encoder_config=None), {}, "has no encoder, and a codec has both"),
     "a broken configuration": (model(codebook_size=33), {}, "transformers cannot read the configuration of"),
     "no configuration": (without("config.json"), {}, "has no model_index.json and no config.json"),
-    "other weights": (model(num_filters=16), {}, "are not those of MimiModel: "),
+    "other weights": (model(num_filters=16), {}, "does not fit MimiModel: "),
 }  # fmt: skip
 
 

@@ -87,8 +87,8 @@ def with_not_a_number(path: Path) -> None:
 
 REFUSED, SAID, TAKEN = "refused", "said", "taken"
 LANGUAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "fewer layers": (REFUSED, config(num_hidden_layers=1), "no place for model.layers.1.input_layernorm.weight, "),
-    "more layers": (REFUSED, config(num_hidden_layers=3), "it lacks model.layers.2.input_layernorm.weight, "),
+    "fewer layers": (REFUSED, config(num_hidden_layers=1), "unexpected model.layers.1.input_layernorm.weight, "),
+    "more layers": (REFUSED, config(num_hidden_layers=3), "missing model.layers.2.input_layernorm.weight, "),
     "another width": (REFUSED, config(intermediate_size=40), "layers.0.mlp.down_proj.weight is 32x48 and must be 32x4"),
     "fewer words": (REFUSED, config(vocab_size=90), "lm_head.weight is 96x32 and must be 90x32; model.embed_tokens"),
     "another file beside shards": (REFUSED, with_shards(doubled), "model.safetensors and the 2 files of .* lm_head.we"),
@@ -104,7 +104,7 @@ LANGUAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "shards without an index": (
         REFUSED, with_shards(index=False), "the shards model-00001-of-00002.safetensors, model-00002-of-00002.safetens",
     ),
-    "a wrapper around a part": (REFUSED, in_front("module.", "model."), "it lacks model.embed_tokens.weight, "),
+    "a wrapper around a part": (REFUSED, in_front("module.", "model."), "missing model.embed_tokens.weight, "),
     "the other numbers of a tied head": (SAID, other_head, "lm_head.weight is model.embed_tokens.weight .* have other"),
     "a file of another form": (
         SAID, saved(lambda weights: {"tok_embeddings.weight": weights[TABLE]}, "consolidated.safetensors"),
@@ -138,18 +138,18 @@ LANGUAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
 """What is done with a folder of a language model, and what is said."""
 
 SOUNDS: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "HuBERT of fewer layers": ("HubertForCTC", config(num_hidden_layers=1), "the model has no place for hubert.encode"),
+    "HuBERT of fewer layers": ("HubertForCTC", config(num_hidden_layers=1), "unexpected hubert.encode"),
     "HuBERT of another width": ("HubertForCTC", config(intermediate_size=20), "intermediate_dense.bias is 48 and must"),
     "Whisper of fewer layers": (
-        "WhisperForConditionalGeneration", config(decoder_layers=1), "no place for model.decoder.layers.1.encoder_attn",
+        "WhisperForConditionalGeneration", config(decoder_layers=1), "unexpected model.decoder.layers.1.encoder_attn",
     ),
     "Whisper of more layers": (
-        "WhisperForConditionalGeneration", config(encoder_layers=3), "it lacks model.encoder.layers.1.fc1.bias, ",
+        "WhisperForConditionalGeneration", config(encoder_layers=3), "missing model.encoder.layers.1.fc1.bias, ",
     ),
-    "VITS of fewer flows": ("VitsModel", config(prior_encoder_num_flows=1), "the model has no place for flow.flows.1."),
+    "VITS of fewer flows": ("VitsModel", config(prior_encoder_num_flows=1), "unexpected flow.flows.1."),
     "VITS in two files": ("VitsModel", with_shards(lambda weights: {}), "has two sets of weights, model.safetensors a"),
     "HuBERT in a wrapper and in none": (
-        "HubertForCTC", in_front("module.", "lm_head"), "the model has no place for module.lm_head.bias, module.lm_hea",
+        "HubertForCTC", in_front("module.", "lm_head"), "unexpected module.lm_head.bias, module.lm_hea",
     ),
 }  # fmt: skip
 """The class of a folder of sounds, a change, and what is said when it is refused."""

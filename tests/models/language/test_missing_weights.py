@@ -56,16 +56,16 @@ def test_each_difference_is_named(source: Path, tmp_path: Path) -> None:
     with pytest.raises(LanguageModelError) as raised:
         loaded(path)
     assert str(raised.value) == (
-        f"the weights in {str(path)!r} are not those of LlamaForCausalLM: {HEAD} is 95x32 and must be 96x32; it lacks "
-        f"{DOWN}; the model has no place for model.layers.2.mlp.up_proj.weight; {ADVICE}; correct its config.json, or "
+        f"{str(path)!r} does not fit LlamaForCausalLM: {HEAD} is 95x32 and must be 96x32; missing "
+        f"{DOWN}; unexpected model.layers.2.mlp.up_proj.weight; {ADVICE}; correct its config.json, or "
         "pass allow_unexpected= (--allow-unexpected NAME) for weights that may be left out"
     )
     # each is allowed for itself, by its name or a pattern
     for missing, unexpected, wrong in (
         (DOWN, "*layers.2*", f"{HEAD} is 95x32"),
-        ("lm_head.*", "*layers.2*", f"it lacks {DOWN}"),
-        (f"{DOWN} {HEAD}", "*layers.3*", "no place for model.layers.2.mlp.up_proj.weight"),
-        ("*layers.2*", f"{DOWN} {HEAD}", f"it lacks {DOWN}"),
+        ("lm_head.*", "*layers.2*", f"missing {DOWN}"),
+        (f"{DOWN} {HEAD}", "*layers.3*", "unexpected model.layers.2.mlp.up_proj.weight"),
+        ("*layers.2*", f"{DOWN} {HEAD}", f"missing {DOWN}"),
     ):
         with pytest.raises(LanguageModelError, match=wrong):
             loaded(path, missing, unexpected)
@@ -86,7 +86,7 @@ def test_what_is_allowed_is_named_in_a_warning(source: Path, tmp_path: Path) -> 
 
 def test_many_names_are_cut(source: Path, tmp_path: Path) -> None:
     path = changed(source, tmp_path / "copy", dict.clear)
-    with pytest.raises(LanguageModelError, match=r"it lacks lm_head.weight(, model[\w.]+){4} and 16 more; complete"):
+    with pytest.raises(LanguageModelError, match=r"missing lm_head.weight(, model[\w.]+){4} and 16 more; complete"):
         loaded(path)
 
 
@@ -127,7 +127,7 @@ def test_the_language_command(patcomp: Command, source: Path, tmp_path: Path) ->
     convert = ("convert-lm", "copy", "-o", "bundle", "--max-context", "64")
     done = patcomp(*convert)
     assert done.code == 1
-    assert f"it lacks {DOWN}; complete the checkpoint" in done.err
+    assert f"missing {DOWN}; complete the checkpoint" in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (path / name).unlink()
@@ -165,7 +165,7 @@ def test_a_classifier(patcomp: Command, tmp_path: Path, capsys: pytest.CaptureFi
         weights["classifier.1.weight"] = torch.ones(7, 16)
 
     path = changed(tmp_path / "saved", tmp_path / "copy", change)
-    message = r"not those of ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16; complete"
+    message = r"does not fit ResNetForImageClassification: classifier.1.weight is 7x16 and must be 2x16; complete"
     with pytest.raises(LanguageModelError, match=message):
         convert_folder(path)
     drawn = []

@@ -212,9 +212,9 @@ def test_bad_inputs(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [({"overlap": 1.5}, "overlap of a suppression is from 0 to 1, and not 1.5"),
-     ({"scores": -0.1}, "scores of a suppression is from 0 to 1, and not -0.1"),
-     ({"boxes": 0}, "a suppression keeps at least 1 box, and not 0")],
+    [({"overlap": 1.5}, "Suppression.overlap must be between 0 and 1, got 1.5"),
+     ({"scores": -0.1}, "Suppression.scores must be between 0 and 1, got -0.1"),
+     ({"boxes": 0}, "Suppression.boxes must be at least 1, got 0")],
 )  # fmt: skip
 def test_bad_suppressions(values: dict[str, Any], message: str) -> None:
     with pytest.raises(PatcompError, match=message):

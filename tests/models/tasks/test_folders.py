@@ -111,8 +111,8 @@ def test_sequences(name: str, tmp_path: Path, native: Native) -> None:
     ("config", "message"),
     [
         ({"architectures": ["LlamaForCausalLM"]}, "language models are converted by patcomp convert-lm"),
-        ({"architectures": ["VitsForTextToSpeech"]}, "whose task is not known; it is for one of these tasks: image"),
-        ({}, "a model without a name, whose task is not known"),
+        ({"architectures": ["VitsForTextToSpeech"]}, "and no task takes it; known tasks: image"),
+        ({}, "a model without a name, and no task takes it"),
         ({"architectures": ["ViTModel"], "auto_map": {"AutoModel": "x.Y"}}, "runs Python code of its folder"),
         ({"architectures": ["ViTModel"], "model_type": "vit"}, "model.safetensors' is not a whole file of safetensors"),
     ],

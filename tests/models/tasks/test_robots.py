@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "weights that may be missing": ("act", {"allow_missing": "x"}, "the weights of a policy of lerobot must all be"),
     "an image": ("act", {"image": (4, 4)}, "the observations of a policy are floats; leave the size of an image out"),
-    "no policy": ("unknown", {}, "a model without a name, whose task is not known"),
+    "no policy": ("unknown", {}, "a model without a name, and no task takes it"),
 }
 
 

@@ -45,7 +45,7 @@ def test_timm_by_name(suffix: str, tmp_path: Path) -> None:
     save_file(model.state_dict(), file) if suffix == ".safetensors" else torch.save(model.state_dict(), file)
     with torch.no_grad():
         same(convert_folder("timm:resnet18", weights=file).run(image(224)), model(image(224)))
-    with pytest.raises(PatcompError, match="are not those of resnet34"):
+    with pytest.raises(PatcompError, match="does not fit resnet34"):
         convert_folder("timm:resnet34", weights=file)
 
 
@@ -145,7 +145,7 @@ def test_bad_names_of_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (
             "timm:small",
             "other.pth",
-            "are not those of small: it lacks head.bias, head.weight; the model has no place for x",
+            "does not fit small: missing head.bias, head.weight; unexpected x",
         ),
         ("timm:small", "harmful.pth", "harmful.pth' is not a file of weights"),
         ("timm:small", "list.pth", "holds other things than weights by name"),
@@ -162,7 +162,7 @@ def test_a_weight_of_timm_that_may_be_missing(tmp_path: Path, monkeypatch: pytes
     model = stand_in(monkeypatch)
     file = tmp_path / "weights.safetensors"
     save_file({"head.weight": model.state_dict()["head.weight"][:, :9].clone(), "x": torch.ones(1)}, file)
-    message = "head.weight is 5x9 and must be 1000x192; it lacks head.bias; the model has no place for x; complete"
+    message = "head.weight is 5x9 and must be 1000x192; missing head.bias; unexpected x; complete"
     with pytest.raises(PatcompError, match=message):
         convert_folder("timm:small", weights=file)
     with pytest.warns(ConversionWarning, match="are drawn at random: head.bias, head.weight$") as warned:

@@ -40,7 +40,8 @@ def stored_tensor(dims: Sequence[int], element_type: Entry) -> Entry:
 
 
 def broadcast_dims(first: Dims, second: Dims) -> Dims:
-    """The dimensions of two values that are broadcast together; what one of them knows is known."""
+    """The dimensions of the broadcast of two values; a dynamic dimension beside a static one other than 1 becomes
+    static."""
     rank = max(len(first), len(second))
     pairs = zip((1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True)
     return tuple([b if a == 1 else a if b == 1 or a == b else max(a, b) for a, b in pairs])  # DYNAMIC is negative
@@ -195,7 +196,7 @@ def decomposition(name: str, operands: Sequence[Entry], results: Sequence[Entry]
 
 
 def finished(body: Body, results: Sequence[Value]) -> Region:
-    """The region that gives back the results, without the ops that none of them needs."""
+    """The finished region: it yields the results, and dead ops are removed."""
     needed, kept = set(results), []
     for op in reversed(body.block.ops):
         if not needed.isdisjoint(op.results):

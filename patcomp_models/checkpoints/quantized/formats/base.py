@@ -25,7 +25,7 @@ _CACHE = re.compile(r"\.self_attn\.(?:[kv]_proj\.)?[qkv]_(?:scale|zero_point)$")
 
 
 def described_as(config: Mapping[str, Any], method: str) -> Mapping[str, Any] | None:
-    """What `config.json` says of weights that a method quantised; None if it was another method, or none."""
+    """The `quantization_config` of `config.json` for this method; None if it was another method, or none."""
     found = config.get("quantization_config")
     return found if isinstance(found, Mapping) and found.get("quant_method") == method else None
 
@@ -61,7 +61,7 @@ class Format(ABC):
         """
 
     def expanding(self) -> Self:
-        """The format for which weights become floats whose bits cannot be kept."""
+        """The same format, expanding to floats the weights whose bits cannot be kept."""
         return self
 
     def notes_on(self, files: Sequence[Path]) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class PartsFormat(Format):
 
 
 def _check_blocks(path: str, weight: StoredWeight) -> None:
-    """Check that what there is for blocks has the rank of the weight and sizes that divide its sizes."""
+    """Check that scales and offsets of blocks have the rank of the weight, and that their sizes divide its sizes."""
     for name, part in weight.parameters.items():
         if isinstance(part, StoredWeight):
             _check_blocks(path, part)
