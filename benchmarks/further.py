@@ -12,7 +12,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -40,8 +40,10 @@ NEEDED = {
     "torch.export.draft_export": "draft",
     "are constants of the program": "constants",
     "runs unpacked": "unpacked",
+    "the program takes it": "",
 }
-"""What the warnings of `patcomp.export` say about its steps, and what the table calls them. Others are assumptions."""
+"""What the warnings of `patcomp.export` say about its steps, and what the table calls them; a smaller range is no step.
+Others are assumptions."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,8 @@ def _measured(row: Result, example: Example, opened: OpenSizes | None) -> Result
     row = replace(
         row, ops=program.module.op_count(), composites=program.composites, seconds=time.perf_counter() - started
     )
-    fixed = [name for name in opened.names if name not in program.signature().dims] if opened else []
-    if fixed:
-        return replace(row, outcome=f"{', '.join(fixed)} is fixed: {messages[-1] if messages else ''}")
+    if opened and (fewer := [message for message in messages if "the program takes it" in message]):
+        return replace(row, outcome="; ".join(fewer))
     errors: dict[str, float | None] = {"evaluator": None, "runtime": None}
     args = example.args if opened is None else opened.args
     for backend in errors:
@@ -205,35 +206,51 @@ def _needed(messages: Iterable[str]) -> str:
         names = [name for phrase, name in NEEDED.items() if phrase in message]
         found += names
         assumed += not names
-    steps = ", ".join(dict.fromkeys(found))
+    steps = ", ".join(dict.fromkeys(filter(None, found)))
     return steps + (f", {assumed} assumption{'s' if assumed > 1 else ''}" if assumed else "")
 
 
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:250]
 
 
 # ---- the table -------------------------------------------------------------------------------------
 
 
-def markdown(table: Table, rows: Iterable[Result]) -> str:
-    """The document."""
-    rows = list(rows)
-    equal = [row for row in rows if row.outcome == "equal"]
+_ROWS_OF_A_PAGE = 85
+"""A page is read in one sitting."""
+
+
+def pages(table: Table, rows: Sequence[Result]) -> dict[str, str]:
+    """The document, and further ones with the rows that are too many for it, by the names of their files."""
+    first, *others = [rows[start : start + _ROWS_OF_A_PAGE] for start in range(0, len(rows), _ROWS_OF_A_PAGE)]
+    stem, title = table.document.removesuffix(".md"), table.heading.partition("\n")[0]
+    names = [f"{stem}-{number}.md" for number in range(2, len(others) + 2)]
+    more = f"The table goes on: {', '.join(f'[{name}]({name})' for name in names)}.\n" if names else ""
+    found = {table.document: _introduction(table, rows) + more + "\n" * bool(more) + _table(table, first, rows)}
+    for number, (name, part) in enumerate(zip(names, others, strict=True), 2):
+        heading = f"{title}, {number}\n\n[The first page]({table.document}) says what was measured.\n\n"
+        found[name] = heading + _table(table, part, rows)
+    return found
+
+
+def _introduction(table: Table, rows: Sequence[Result]) -> str:
+    equal = sum(row.outcome == "equal" for row in rows)
     used = dict.fromkeys(row.source for row in rows)
-    lines = [
-        table.heading,
-        f"{len(equal)} of {len(rows)} are equal. Versions: {', '.join(f'{name} {version(name)}' for name in used)}.",
-        "",
-    ]
+    versions = ", ".join(f"{name} {version(name)}" for name in used)
+    return f"{table.heading}\n{equal} of {len(rows)} are equal. Versions: {versions}.\n\n"
+
+
+def _table(table: Table, part: Sequence[Result], rows: Sequence[Result]) -> str:
+    """The table of some of all rows."""
     headings = ["model", "from", "export", "nodes", "ops", "composites", "evaluator", "runtime", "outcome"]
     numbers = ["nodes", "ops", "evaluator", "runtime"]
     with_open_sizes = any(row.open_sizes for row in rows)
     if with_open_sizes:
         headings.append("dynamic sizes")
-    cells = [_cells(table, row)[: len(headings)] for row in rows]
-    return "\n".join([*lines, *markdown_table(headings, cells, right_aligned=numbers)]) + "\n"
+    cells = [_cells(table, row)[: len(headings)] for row in part]
+    return "\n".join(markdown_table(headings, cells, right_aligned=numbers)) + "\n"
 
 
 def _cells(table: Table, row: Result) -> list[str]:
@@ -281,7 +298,7 @@ def main(module: str) -> None:
             console.print(text, markup=False)
             console.file.flush()
     if options.markdown:
-        document = ROOT / "docs" / "generated" / table.document
         every = ((source, name) for source, models in table.models.items() for name in models)
-        document.write_text(markdown(table, [known[key] for key in every if key in known]))
-        console.print(f"written: {document.relative_to(ROOT)}")
+        for name, text in pages(table, [known[key] for key in every if key in known]).items():
+            (ROOT / "docs" / "generated" / name).write_text(text)
+            console.print(f"written: docs/generated/{name}")
