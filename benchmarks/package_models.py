@@ -21,6 +21,7 @@ class Open(NamedTuple):
     """The size on which the program of the second export is compared."""
     multiple: int = 1
     least: int = 1
+    most: int = 60
 
 
 BATCH = Open("batch", 2, 1)
@@ -85,7 +86,7 @@ def package(
     select: Callable[[Any], Any] = lambda results: results,
     method: str = "forward",
     call: Callable[..., Any] | None = None,
-    trained: bool = False,
+    own_weights: bool = False,
     **settings: Any,
 ) -> Build:
     """A model of a package.
@@ -98,7 +99,7 @@ def package(
         select: takes tensors from its results.
         method: what is exported.
         call: runs the model on its inputs, in place of `fixed` and `method`.
-        trained: whether the model keeps its weights; others get random ones.
+        own_weights: whether the model keeps the weights that its class gives it; others get random ones.
         settings: arguments of the class.
     """
     named, fixed = named or {}, fixed or {}
@@ -122,14 +123,14 @@ def package(
                 return select(getattr(self.model, method)(*positional, **by_name, **fixed))
 
         every = [*inputs, *named.values()]
-        adapted = Adapted().eval() if trained else randomized(Adapted())
+        adapted = Adapted().eval() if own_weights else randomized(Adapted())
         args = tuple(each.fill(tuple(_size(size, "example") for size in each.shape)) for each in every)
         names = dict.fromkeys(size.name for each in every for size in each.shape if isinstance(size, Open))
         if not names:
             return Example(adapted, args)
         others = tuple(each.fill(tuple(_size(size, "other") for size in each.shape)) for each in every)
         shapes = tuple(
-            {axis: size.multiple * torch.export.Dim(size.name, min=size.least, max=60)
+            {axis: size.multiple * torch.export.Dim(size.name, min=size.least, max=size.most)
              for axis, size in enumerate(each.shape) if isinstance(size, Open)}
             for each in every
         )  # fmt: skip

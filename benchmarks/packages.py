@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from textwrap import fill
 from typing import Any
 
 from benchmarks.further import Build, Table, main
@@ -333,26 +334,34 @@ TABLE = Table(
 
 `python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../../benchmarks/README.md) says how
 to install the packages. The models are from packages that no test uses, with small configurations, images or lengths.
-Those of {trained} have the trained weights that their packages ship (LPIPS those of its heads); all others have random
-weights. Each model is exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch
+{trained}
+
+Each model is exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch
 on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the largest
 value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export` says
 which step exported the model ([export.md](../export.md)).
 
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
-model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames). This program ran with another size than the
-example's, on the evaluator and on the runtime; the column has the larger error of the two. The models are unchanged,
-except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it: otherwise the head compares the
+model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames, the CRNN of easyocr from 2 images). This
+program ran with another size than the example's, on the evaluator and on the runtime; the column has the larger error
+of the two. The models are unchanged, except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it: otherwise the head compares the
 sizes of the input with the sizes of the last run.
 
 Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
 angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in
 another order than PyTorch.
-""".replace("{trained}", ", ".join(TRAINED)),
+""".replace(
+        "{trained}",
+        fill(
+            f"Those of {', '.join(TRAINED)} have the trained weights that their packages ship (LPIPS those of its "
+            "heads); all others have random weights.",
+            120,
+        ),
+    ),
     models=PACKAGES | TRAINED | OTHERS,
     remarks={
-        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position;"
-        " in the next row all are one group",
+        "ATD": "It sorts equal numbers with stable=False, whose order PyTorch leaves open, and groups them by position."
+        " With stable=True in eager PyTorch, the error is 7e-7; in the next row all are one group",
         "FCPE, pitch of a wave": "It only prints a warning there; FCPE, latent takes the spectrogram",
         "Lumina2Transformer2DModel": "It reads the lengths of the captions from the mask; for captions without "
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",

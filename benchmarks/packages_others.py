@@ -11,7 +11,7 @@ from benchmarks.package_models import BATCH, Input, Open, fractions, made, noise
 
 def _batch_of_windows(model: Any, series: Any) -> Any:
     """A model of neuralforecast on series without further variables."""
-    window = {"insample_y": series, "insample_mask": torch_module().ones_like(series)}
+    window = {"insample_y": series, "insample_mask": series.new_ones(series.shape)}
     return model({**window, "futr_exog": None, "hist_exog": None, "stat_exog": None})
 
 
@@ -35,7 +35,7 @@ def _click_model(name: str, **settings: Any) -> Build:
         torch = torch_module()
         return torch.cat([torch.randint(0, 20, (sizes[0], 2)).float(), torch.randn(sizes[0], 3)], 1)
 
-    return package(build, Input((BATCH, 5), rows))
+    return package(build, Input((Open("batch", 16, 5), 5), rows))
 
 
 def _mask_decoder() -> Any:
@@ -95,9 +95,9 @@ OTHERS: dict[str, dict[str, Build]] = {
                           pretrained_backbone=False, exportable=True),
     },
     "easyocr": {
-        "CRNN": package("easyocr.model.vgg_model.Model", noise(BATCH, 1, 64, Open("width", 12, 9, multiple=8,
-                        least=4)), input_channel=1, output_channel=32, hidden_size=16, num_class=97,
-                        fixed={"text": None}),
+        "CRNN": package("easyocr.model.vgg_model.Model", noise(Open("batch", 2, 3, least=2), 1, 64,
+                        Open("width", 12, 9, multiple=8, least=4)), input_channel=1, output_channel=32,
+                        hidden_size=16, num_class=97, fixed={"text": None}),
         "CRAFT": package("easyocr.craft.CRAFT", noise(BATCH, 3, 64, 64), pretrained=False),
     },
     "segment-anything": {"MaskDecoder": package(
@@ -113,13 +113,13 @@ OTHERS: dict[str, dict[str, Build]] = {
     "itransformer": {"iTransformer": package("iTransformer.iTransformer", noise(BATCH, 24, 5), num_variates=5,
                                              lookback_len=24, depth=2, dim=32, heads=2, dim_head=16, pred_length=6)},
     "litgpt": {"GPT": package(lambda: made("litgpt.GPT", made("litgpt.Config", **_GPT)),
-                              tokens(BATCH, Open("length", 12, 7), below=99))},
+                              tokens(BATCH, Open("length", 12, 7, most=32), below=99))},
     "fair-esm": {"ESM2": package("esm.model.esm2.ESM2", tokens(BATCH, Open("length", 12, 7), below=24), num_layers=2,
                                  embed_dim=32, attention_heads=4, select=lambda results: results["logits"])},
     "braindecode": {
         name: package(f"braindecode.models.{name}", noise(BATCH, 8, size), n_chans=8, n_outputs=4, n_times=size,
                       sfreq=128)
-        for name, size in {"EEGNet": 256, "EEGConformer": 512, "ATCNet": 512, "Labram": 400}.items()
+        for name, size in {"EEGNet": 256, "EEGConformer": 512, "ATCNet": 512, "BIOT": 512}.items()
     },
     "egnn-pytorch": {"EGNN_Network": package(
         "egnn_pytorch.EGNN_Network", tokens(BATCH, 12, below=20), noise(BATCH, 12, 3), depth=2, dim=16,
@@ -138,11 +138,11 @@ OTHERS: dict[str, dict[str, Build]] = {
         stft_hop_length=32, stft_win_length=128, dim_freqs_in=65, freqs_per_bands=(5,) * 13, flash_attn=False)},
     "vector-quantize-pytorch": {
         "ResidualVQ": package("vector_quantize_pytorch.ResidualVQ", noise(BATCH, Open("length", 12, 7), 16), dim=16,
-                              codebook_size=32, num_quantizers=3),
+                              codebook_size=32, num_quantizers=3, select=lambda results: results[:2]),
         "FSQ": package("vector_quantize_pytorch.FSQ", noise(BATCH, Open("length", 12, 7), 4), levels=[8, 5, 5, 5]),
     },
     "neuraloperator": {"FNO": package("neuralop.models.FNO", noise(BATCH, 2, 32, 32), n_modes=(8, 8), in_channels=2,
-                                      out_channels=1, hidden_channels=8, n_layers=2)},
+                                      out_channels=1, hidden_channels=8, n_layers=2, own_weights=True)},
     "piq": {
         "SSIMLoss": package("piq.SSIMLoss", fractions(1, 3, 64, 64), fractions(1, 3, 64, 64)),
         "VSILoss": package("piq.VSILoss", fractions(1, 3, 64, 64), fractions(1, 3, 64, 64)),
@@ -150,7 +150,8 @@ OTHERS: dict[str, dict[str, Build]] = {
     "deepctr-torch": {name: _click_model(name) for name in ("DeepFM", "xDeepFM", "AutoInt")},
     "tabm": {"TabM": package(
         lambda: import_module("tabm").TabM.make(n_num_features=6, cat_cardinalities=[4, 4], d_out=2, n_blocks=2,
-                                                d_block=16, k=4), noise(BATCH, 6), tokens(BATCH, 2, below=4))},
+                                                d_block=16, k=4), noise(BATCH, 6), tokens(BATCH, 2, below=4),
+        own_weights=True)},
     "ncps": {"CfC": package(_liquid_network, noise(BATCH, 12, 6), select=lambda results: results[0])},
     "conformer": {"Conformer": package("conformer.Conformer", noise(BATCH, Open("length", 20, 13), 32), dim=32,
                                        depth=2, heads=2, dim_head=16, conv_kernel_size=7)},

