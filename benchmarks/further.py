@@ -40,8 +40,10 @@ NEEDED = {
     "torch.export.draft_export": "draft",
     "are constants of the program": "constants",
     "runs unpacked": "unpacked",
+    "the program takes it": "",
 }
-"""What the warnings of `patcomp.export` say about its steps, and what the table calls them. Others are assumptions."""
+"""What the warnings of `patcomp.export` say about its steps, and what the table calls them; a smaller range is no step.
+Others are assumptions."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,8 @@ def _measured(row: Result, example: Example, opened: OpenSizes | None) -> Result
     row = replace(
         row, ops=program.module.op_count(), composites=program.composites, seconds=time.perf_counter() - started
     )
-    fixed = [name for name in opened.names if name not in program.signature().dims] if opened else []
-    if fixed:
-        return replace(row, outcome=f"{', '.join(fixed)} is fixed: {messages[-1] if messages else ''}")
+    if opened and any("the program takes it" in message for message in messages):
+        return replace(row, outcome="; ".join(messages))
     errors: dict[str, float | None] = {"evaluator": None, "runtime": None}
     args = example.args if opened is None else opened.args
     for backend in errors:
@@ -205,7 +206,7 @@ def _needed(messages: Iterable[str]) -> str:
         names = [name for phrase, name in NEEDED.items() if phrase in message]
         found += names
         assumed += not names
-    steps = ", ".join(dict.fromkeys(found))
+    steps = ", ".join(dict.fromkeys(filter(None, found)))
     return steps + (f", {assumed} assumption{'s' if assumed > 1 else ''}" if assumed else "")
 
 

@@ -344,8 +344,8 @@ which step exported the model ([export.md](../export.md)).
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
 model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames, the CRNN of easyocr from 2 images). This
 program ran with another size than the example's, on the evaluator and on the runtime; the column has the larger error
-of the two. The models are unchanged, except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter sets it: otherwise the head compares the
-sizes of the input with the sizes of the last run.
+of the two. The models are unchanged, except that the head of YOLO has `dynamic = True`, as ultralytics' own exporter
+sets it: otherwise the head compares the sizes of the input with the sizes of the last run.
 
 Some diffusion models multiply their times by 1000. Give them fractions, as their pipelines do: with times of 1000, the
 angles of their embedding are 1e6, where one unit in the last place is 0.06, and the runtime multiplies constants in

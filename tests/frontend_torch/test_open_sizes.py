@@ -115,3 +115,30 @@ def test_the_sizes_of_pools_are_pytorchs() -> None:
     expected = [_meta_registrations.pooling_output_shape_pad_lr(*each) for each in cases]
     with open_pools():
         assert [_meta_registrations.pooling_output_shape_pad_lr(*each) for each in cases] == expected
+
+
+class Limited(nn.Module):
+    """A draft exports it, because it allows 1 to 8 rows and at most 5 columns."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if x.shape[1] > 5:
+            raise ValueError("too long")
+        return x + y if self.training else x * y.sum()
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_a_draft_keeps_the_names_of_sizes_and_says_which_it_does_not_take(agree: bool) -> None:
+    model, length = Limited().train(agree), Dim("length", min=2, max=7)
+    shapes = dict.fromkeys("xy", {0: BATCH, 1: length})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConversionWarning)
+        program = patcomp.export(model, (torch.ones(2, 3), torch.ones(2, 3)), dynamic_shapes=shapes)
+    said = [text for each in caught if (text := str(each.message)).startswith("dynamic_shapes leaves")]
+    assert said == [
+        "dynamic_shapes leaves batch open from 1 to 8, and the program takes it from 2 to 8",
+        "dynamic_shapes leaves length open from 2 to 7, and the program takes it from 2 to 5",
+    ]
+    dims = TorchConverter().add_exported_program(program).to_coreai().signature().dims
+    own = {"batch": (2, 8), "length": (2, 5)}
+    # without `agree`, the draft does not know that x and y have one batch and one length
+    assert dims == (own if agree else {"s0": (2, 8), "s1": (2, 5), "s2": (2, 8), "s3": (2, 7)})

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from patcomp.errors import Problem
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.sizes import known_shape
-from patcomp.pytorch import pytree
+from patcomp.pytorch import int_oo, pytree
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], Any]
 
@@ -102,16 +103,7 @@ def check_open(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
     Raises:
         RefusedError: some are fixed.
     """
-    args, kwargs, _ = call
-    leaves = [id(leaf) for leaf in pytree.tree_leaves((args, kwargs))]
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    names = [name if isinstance(name, str) else "" for name in program.graph_signature.user_inputs]
-    recorded = dict(zip(leaves, (values.get(name) for name in names), strict=False))
-    fixed = [
-        each
-        for each in _open_sizes(model, call)
-        if isinstance(value := recorded.get(id(each.tensor)), Tensor) and isinstance(known_shape(value)[each.axis], int)
-    ]
+    fixed = [each for each, size in _recorded(program, model, call) if isinstance(size, int)]
     if fixed:
         first = fixed[0]
         size = first.tensor.shape[first.axis]
@@ -120,3 +112,45 @@ def check_open(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
             f"dynamic_shapes leaves {first.name} open (dimension {first.axis} of {first.argument}), and the model "
             f"fixes it to the {size} of the example{advice}"
         )
+
+
+def narrowed(program: ExportedProgram, model: nn.Module, call: _Call) -> Iterator[Problem]:
+    """Give the sizes of a draft the names of their `Dim`s, which a draft loses, and warn of smaller ranges.
+
+    A `Dim` whose sizes the draft takes for different ones keeps no name, and so does a size that is two `Dim`s.
+    """
+    symbols: dict[Any, dict[Any, None]] = {}
+    for each, size in _recorded(program, model, call):
+        if isinstance(each.root, Dim) and each.dim is each.root and size.node.expr.is_Symbol:
+            symbols.setdefault(each.dim, {})[size.node.expr] = None
+            environment = size.node.shape_env
+    for dim, own in symbols.items():
+        for symbol in own:
+            if len(own) == 1 and sum(symbol in others for others in symbols.values()) == 1:
+                source = environment.var_to_sources[symbol][0].name
+                environment.source_name_to_debug_name[source] = dim.__name__
+        for limits in dict.fromkeys(program.range_constraints[symbol] for symbol in own):
+            low, high = limits.lower, limits.upper
+            if low > dim.min or high < dim.max:
+                yield Problem(
+                    f"dynamic_shapes leaves {dim.__name__} open {_range(dim.min, dim.max)}, and the program takes it "
+                    f"{_range(low, high)}"
+                )
+
+
+def _range(low: Any, high: Any) -> str:
+    return f"from {low}" if high == int_oo else f"from {low} to {high}"
+
+
+def _recorded(program: ExportedProgram, model: nn.Module, call: _Call) -> list[tuple[_Open, Any]]:
+    """The sizes that are to be open, with what a program has for each: a symbol, or a number."""
+    args, kwargs, _ = call
+    leaves = [id(leaf) for leaf in pytree.tree_leaves((args, kwargs))]
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    names = [name if isinstance(name, str) else "" for name in program.graph_signature.user_inputs]
+    recorded = dict(zip(leaves, (values.get(name) for name in names), strict=False))
+    return [
+        (each, known_shape(value)[each.axis])
+        for each in _open_sizes(model, call)
+        if isinstance(value := recorded.get(id(each.tensor)), Tensor)
+    ]

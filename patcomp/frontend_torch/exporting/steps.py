@@ -29,7 +29,7 @@ from patcomp.frontend_torch.exporting.failures import (
     wrong_shapes,
 )
 from patcomp.frontend_torch.exporting.kept import copied, kept, registered
-from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example
+from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example, narrowed
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
 from patcomp.frontend_torch.exporting.refusals import RefusedError
@@ -185,7 +185,7 @@ def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[Exp
     drafted = Problem(
         f"{type(model).__name__} is exported by torch.export.draft_export, because torch.export.export fails"
     )
-    return program, [drafted, *problems, *assumptions(program)]
+    return program, [drafted, *problems, *assumptions(program), *narrowed(program, model, call)]
 
 
 def _with_known_numbers(
