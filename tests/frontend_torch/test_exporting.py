@@ -544,6 +544,15 @@ class AsATensor(nn.Module):
         return x.topk(torch._shape_as_tensor(x)[1].clamp(max=2))[0]
 
 
+class AsAnArray(nn.Module):
+    """Goes by a number of NumPy, as the TimesNet of neuralforecast does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(x.sum(1).argmax().numpy() + 1):
+            x = x + 1
+        return x
+
+
 class Picky(nn.Module):
     def forward(self, x: Tensor, lengths: Any = None) -> Tensor:
         if lengths is not None:
@@ -573,6 +582,7 @@ class Trying(nn.Module):
         (Trying(), "the model catches an exception that one of its modules raises"),
         (InASet(), "the model looks up, in a set or dict, a number that only a run knows"),
         (AsATensor(), "the model reads a number from a tensor whose values only a run knows"),
+        (AsAnArray(), "the model reads a number from a tensor whose values only a run knows"),
     ],
 )
 def test_a_failure_is_said_without_the_text_of_pytorch(model: nn.Module, why: str) -> None:

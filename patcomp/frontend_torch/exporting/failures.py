@@ -31,7 +31,8 @@ _SCRIPTED = (
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
 _ON_VALUES = re.compile(
-    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked|data is not allocated yet",
+    r"data-dependent|_local_scalar_dense|DataDependentOutput|DynamicOutputShape|unbacked|data is not allocated yet"
+    r"|\.numpy\(\) is not supported for tensor subclasses",
     re.IGNORECASE,
 )
 _ON_SIZES = re.compile(r"Constraints violated|dynamic_shapes")
