@@ -129,7 +129,7 @@ class Limited(nn.Module):
 @pytest.mark.parametrize("agree", [True, False])
 def test_a_draft_keeps_the_names_of_sizes_and_says_which_it_does_not_take(agree: bool) -> None:
     model, length = Limited().train(agree), Dim("length", min=2, max=7)
-    shapes = {name: {0: BATCH, 1: length} for name in "xy"}
+    shapes = {"x": {0: BATCH, 1: length}, "y": {0: 1 * BATCH, 1: length}}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConversionWarning)
         program = patcomp.export(model, (torch.ones(2, 3), torch.ones(2, 3)), dynamic_shapes=shapes)

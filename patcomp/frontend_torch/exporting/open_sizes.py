@@ -117,24 +117,26 @@ def check_open(program: ExportedProgram, model: nn.Module, call: _Call) -> None:
 def narrowed(program: ExportedProgram, model: nn.Module, call: _Call) -> Iterator[Problem]:
     """Give the sizes of a draft the names of their `Dim`s, which a draft loses, and warn of smaller ranges.
 
-    A `Dim` whose sizes the draft takes for different ones keeps no name, and so does a size that is two `Dim`s.
+    A `Dim` whose sizes the draft takes for different ones keeps no name. Neither does a size that is two `Dim`s, nor
+    one that derives from a `Dim` of which the draft does not know, such as `2 * Dim("half")`.
     """
-    symbols: dict[Any, dict[Any, None]] = {}
+    dims: dict[str, _Open] = {}
+    symbols: dict[str, dict[Any, Any]] = {}
     for each, size in _recorded(program, model, call):
-        if isinstance(each.root, Dim) and each.dim is each.root and size.node.expr.is_Symbol:
-            symbols.setdefault(each.dim, {})[size.node.expr] = None
-            environment = size.node.shape_env
-    for dim, own in symbols.items():
-        for symbol in own:
-            if len(own) == 1 and sum(symbol in others for others in symbols.values()) == 1:
-                source = environment.var_to_sources[symbol][0].name
-                environment.source_name_to_debug_name[source] = dim.__name__
+        if isinstance(each.root, Dim) and size.node.expr.is_Symbol:
+            dims[each.name] = each
+            symbols.setdefault(each.name, {})[size.node.expr] = size.node.shape_env
+    for name, own in symbols.items():
+        asked = dims[name].dim
+        for symbol, environment in own.items():
+            is_only = len(own) == 1 == sum(symbol in others for others in symbols.values())
+            if is_only and name == dims[name].root.__name__:
+                environment.source_name_to_debug_name[environment.var_to_sources[symbol][0].name] = name
         for limits in dict.fromkeys(program.range_constraints[symbol] for symbol in own):
-            low, high = limits.lower, limits.upper
-            if low > dim.min or high < dim.max:
+            if limits.lower > asked.min or limits.upper < asked.max:
                 yield Problem(
-                    f"dynamic_shapes leaves {dim.__name__} open {_range(dim.min, dim.max)}, and the program takes it "
-                    f"{_range(low, high)}"
+                    f"dynamic_shapes leaves {name} open {_range(asked.min, asked.max)}, and the program takes it "
+                    f"{_range(limits.lower, limits.upper)}"
                 )
 
 
