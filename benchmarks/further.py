@@ -212,7 +212,7 @@ def _needed(messages: Iterable[str]) -> str:
 
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:250]
 
 
 # ---- the table -------------------------------------------------------------------------------------
