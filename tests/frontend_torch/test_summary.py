@@ -88,6 +88,6 @@ def test_the_summary(program: AIProgram) -> None:
 )
 def test_type_checkers_know_the_options(function: Any, name: str, choices: set[str]) -> None:
     """mypy then refuses `int64="nope"`."""
-    hint = get_type_hints(function, localns={"Verification": Any})[name]
+    hint = get_type_hints(function, localns={"Asset": Any, "Verification": Any})[name]
     assert get_origin(hint) is Literal
     assert set(get_args(hint)) == choices
