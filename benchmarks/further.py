@@ -218,7 +218,7 @@ def _short(error: Exception) -> str:
 # ---- the table -------------------------------------------------------------------------------------
 
 
-_ROWS_OF_A_PAGE = 85
+_ROWS_OF_A_PAGE = 90
 """A page is read in one sitting."""
 
 
