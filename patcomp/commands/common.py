@@ -10,10 +10,11 @@ from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -314,10 +315,17 @@ def rules_with(names: Sequence[str] | None, *, decompositions: bool = True) -> R
     return in_front(all_rules() if decompositions or any(users) else default_rules(), users)
 
 
+class _Uncached(SourceFileLoader):
+    """Writes no `__pycache__` beside a user's file, whose stale code would be run after a quick change."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0) -> None:
+        return
+
+
 def run_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=_Uncached(path.stem, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
