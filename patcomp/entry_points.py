@@ -13,6 +13,8 @@ from typing import Any
 
 OWN = "patcomp"
 """The name of patcomp's own package."""
+_GROUPS = f"{OWN}."
+"""What the names of the groups begin with, in which a package says what it adds."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,27 +46,28 @@ class Point:
 
 
 def entry_points_of(group: str) -> tuple[Point, ...]:
-    """The entry points of a group, ordered by package and name."""
-    return _entry_points_of(group, tuple((folder, _changed(folder)) for folder in sys.path))
+    """The entry points of a group of patcomp's, ordered by package and name."""
+    points = _entry_points_of(tuple((folder, _changed(folder)) for folder in sys.path))
+    return tuple(point for point in points if point.group == group)
 
 
-@lru_cache(maxsize=4)  # to read the metadata of all packages takes as long as to convert 20 nodes
-def _entry_points_of(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[Point, ...]:
-    """The entry points of a group while the import path and its folders stay as they are."""
+@lru_cache(maxsize=1)  # to read the metadata of all packages takes as long as to convert 20 nodes
+def _entry_points_of(folders: tuple[tuple[str, int], ...]) -> tuple[Point, ...]:
+    """The entry points of all groups of patcomp's while the import path and its folders stay as they are."""
     # `entry_points` parses the file of every package, although almost none names a group of patcomp's
-    packages = {found.name for found in distributions() if group in (found.read_text("entry_points.txt") or "")}
+    packages = {found.name for found in distributions() if f"[{_GROUPS}" in (found.read_text("entry_points.txt") or "")}
     found = [
-        Point(package, point.name, point.value, installed.version, group)
+        Point(package, point.name, point.value, installed.version, point.group)
         for package in packages
         for installed in [distribution(package)]
         for point in installed.entry_points
-        if point.group == group
+        if point.group.startswith(_GROUPS)
     ]
-    own = _of_source_tree(group)
+    own = _of_source_tree()
     return tuple(sorted(found if own is None else [*own, *(point for point in found if point.package != OWN)]))
 
 
-def _of_source_tree(group: str) -> list[Point] | None:
+def _of_source_tree() -> list[Point] | None:
     """patcomp's own entry points where it runs from its source tree; None if it is installed.
 
     The metadata of an editable install are as old as the install, and a tree on `PYTHONPATH` has none.
@@ -75,8 +78,11 @@ def _of_source_tree(group: str) -> list[Point] | None:
     project = tomllib.loads(file.read_text("utf-8")).get("project", {})
     if project.get("name") != OWN:
         return None
-    points = project["entry-points"][group].items()
-    return [Point(OWN, name, value, project["version"], group) for name, value in points]
+    return [
+        Point(OWN, name, value, project["version"], group)
+        for group, points in project["entry-points"].items()
+        for name, value in points.items()
+    ]
 
 
 def _changed(folder: str) -> int:

@@ -6,6 +6,7 @@ laboratory beside this package come in this way, as those of others do.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -27,44 +28,45 @@ GROUP = "patcomp.commands"
 
 
 class Commands:
-    """What a package adds to the `patcomp` command. A subclass overrides what it has.
-
-    Methods other than `add_to` are called for what `reads` lists: models (`sources`) and bundles (all others).
-    """
-
-    reads: ClassVar[frozenset[Subject]] = frozenset()
-    """What the package reads in the place of patcomp, which reads none of it."""
+    """What a package adds to the `patcomp` command. A subclass overrides what it has."""
 
     def add_to(self, app: typer.Typer) -> None:
         """Add the subcommands of the package to the command."""
 
+
+class Reader(Commands, ABC):
+    """A package that reads models by folders and names, and bundles, in the place of patcomp, which reads none."""
+
+    reads: ClassVar[frozenset[Subject]]
+    """What it reads."""
+
+    @abstractmethod
     def sources(self, model: str, found: Subject, options: ModelOptions) -> list[Source]:
         """The exported functions of a model that the user names by its folder or its name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
         """`patcomp convert FOLDER -o BUNDLE`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def inspect_bundle(self, bundle: Path, *, as_json: bool) -> None:
         """`patcomp inspect BUNDLE`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compress_bundle(self, bundle: Path, output: Path | None, requests: Sequence[Any], **options: Any) -> None:
         """`patcomp compress BUNDLE`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def generate(self, bundle: Path, prompt: str) -> None:
         """`patcomp run BUNDLE --prompt TEXT`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def problems_of(self, bundle: Path) -> Sequence[object]:
         """What Apple's Swift package would refuse of a bundle."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assets_of(self, bundle: Path) -> dict[str, Path]:
         """The folders of the assets in a bundle, by their roles."""
-        raise NotImplementedError
 
 
 @cache
@@ -86,14 +88,14 @@ def packages() -> tuple[Commands, ...]:
     return tuple(found)
 
 
-def reader_of(found: Subject) -> Commands:
+def reader_of(found: Subject) -> Reader:
     """The package that reads a kind of things.
 
     Raises:
         UsageError: none of the installed ones does.
     """
     for commands in packages():
-        if found in commands.reads:
+        if isinstance(commands, Reader) and found in commands.reads:
             return commands
     raise UsageError(f"no installed package reads {found}; install patcomp again with pip, which brings patcomp_models")
 

@@ -30,7 +30,9 @@ def check_numbers(file: Path, config: Mapping[str, Any], error: type[BundleError
     Raises:
         BundleError: a number of things is beyond what a model has, or the epsilon of a norm is not from 0 to 1.
     """
-    for key, value in _numbers(config):
+    for key, value in leaves(config):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
         limit = (
             _MOST_LAYERS if _LAYERS.fullmatch(key) else _MOST_HEADS if _HEADS.fullmatch(key) else
             MOST_TOKENS if _TOKEN.fullmatch(key) else _WIDEST
@@ -41,8 +43,8 @@ def check_numbers(file: Path, config: Mapping[str, Any], error: type[BundleError
             raise error(f"{key} of {str(file)!r} is {_shown(value)}, and must be from 0 to 1")
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
-    """The numbers with their keys; those of a list have the key of the list."""
+def leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a configuration holds that is no object and no list, with the keys; what is in a list has the list's key."""
     waiting: list[tuple[str, Any]] = [*config.items()]
     while waiting:
         key, value = waiting.pop()
@@ -50,7 +52,7 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
             waiting += value.items()
         elif isinstance(value, list):
             waiting += [(key, each) for each in value]
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        else:
             yield key, value
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from patcomp_models.checkpoints.config_numbers import leaves
 from patcomp_models.errors import BundleError
 
 _OPENED = re.compile(
@@ -37,8 +38,8 @@ def check_paths(root: Path, file: Path, config: Mapping[str, Any], error: type[B
     Raises:
         BundleError: a key whose value libraries open names a file or folder of this machine outside of the folder.
     """
-    for key, value in _texts(config):
-        if (other := _elsewhere(root, file.parent, key, value)) is not None:
+    for key, value in leaves(config):
+        if isinstance(value, str) and (other := _elsewhere(root, file.parent, key, value)) is not None:
             raise error(
                 f"{key} of {str(file)!r} names {str(other)!r}, which is outside of the folder; leave the key out, or, "
                 "if you trust what it names, copy that into the folder and name the copy"
@@ -50,19 +51,6 @@ def roots_of(folder: Path) -> list[Path]:
     place = Path(os.path.realpath(folder))
     snapshots = [each for each in (place, *place.parents) if each.parent.name == "snapshots"]
     return [place, *(each.parents[1] / "blobs" for each in snapshots[-1:])]
-
-
-def _texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The texts in an object with their keys; those of a list have the key of the list."""
-    waiting: list[tuple[str, Any]] = [*found.items()]
-    while waiting:
-        key, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += value.items()
-        elif isinstance(value, list):
-            waiting += [(key, each) for each in value]
-        elif isinstance(value, str):
-            yield key, value
 
 
 def _elsewhere(root: Path, folder: Path, key: str, value: str) -> Path | None:

@@ -14,11 +14,11 @@ import typer
 from patcomp.commands.common import require_transformers
 from patcomp.commands.exporting import Source
 from patcomp.commands.models import ModelOptions
-from patcomp.commands.packages import Commands
+from patcomp.commands.packages import Reader
 from patcomp.commands.subjects import Subject
 
 
-class ModelCommands(Commands):
+class ModelCommands(Reader):
     """Folders of models, names of models, and bundles."""
 
     reads = frozenset({Subject.FOLDER, Subject.NAME, Subject.BUNDLE})
