@@ -1,4 +1,4 @@
-"""The rules of patcomp, one family a file: decompositions, normalize, composites, lowering, target, optimize."""
+"""The rules of patcomp, one family a file, in a folder for each stage."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from patcomp.patterns import Decompositions, DeferredRuleSet, RuleSet
 from patcomp.patterns.installed_catalogs import own_catalogs
 from patcomp.patterns.user_catalogs import rules_of
-from patterns_catalog import composites, decompositions, lowering, normalize, optimize, target
+from patterns_catalog import decompose, lower, normalize, optimize, recover, target
 
 # made when the catalog is imported, because that declares the composites that patterns may name
 _RULES = RuleSet(
     rule
-    for stage in (normalize, composites, lowering, target, optimize)
+    for stage in (normalize, recover, lower, target, optimize)
     for rule in sorted(rules_of(stage), key=lambda rule: rule.name)
 )
 
@@ -24,7 +24,7 @@ def default_rules() -> RuleSet:
 @cache
 def default_decompositions() -> RuleSet:
     """Every decomposition of this package; none without PyTorch, in which they are written."""
-    return RuleSet() if find_spec("torch") is None else rules_of(decompositions)
+    return RuleSet() if find_spec("torch") is None else rules_of(decompose)
 
 
 def _decompositions() -> list[Decompositions]:

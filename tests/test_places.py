@@ -16,7 +16,7 @@ from tests.helpers.packages import PACKAGES
 ROOT = Path(__file__).parents[1]
 
 LOWERING = {
-    "patterns_catalog/lowering/elementwise.py": """
+    "patterns_catalog/lower/elementwise.py": """
 from tests.helpers.packages import PACKAGES
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
@@ -30,7 +30,7 @@ def shift(op: OpView, c: Coreai) -> Value:
 """
 }
 COMPOSITE = {
-    "patterns_catalog/composites/vector_norm.py": """
+    "patterns_catalog/recover/vector_norm.py": """
 from typing import Any
 
 from patcomp.authoring import AtenSource, Composites, Coreai
@@ -74,7 +74,7 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Rewrite, rule
 
 
-@rule(name="root of a square", stage="optimize", source=coreai_namespace, target=coreai_namespace,
+@rule(name="root of a square", stage="optimize", source=coreai_namespace, into=coreai_namespace,
       example={"x": "3xf32"})
 def root_of_square(s, c, x):
     "sqrt(x * x) -> abs(x)"

@@ -172,7 +172,7 @@ def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) 
     types = [value.type for value in replaced]
     builder.location = lambda: fused(rule.name, match.ops)
     with builder:
-        values = _Instantiation(match).root(rule.target, types)
+        values = _Instantiation(match).root(rule.to, types)
     if len(values) != len(types):
         raise RuleError(f"the target gives {len(values)} values, but {op.name} has {len(types)} results")
     _check_types(values, types, op, exact=True)

@@ -96,7 +96,7 @@ class RuleSet:
 
     def procedural(self) -> list[Rule]:
         """The rules that have a function, without the decompositions."""
-        return [rule for rule in self if not rule.is_declarative and rule.stage is not Stage.IMPORT]
+        return [rule for rule in self if not rule.is_declarative and rule.stage is not Stage.DECOMPOSE]
 
     def declarative(self) -> list[Rule]:
         """The rules that have a pattern and a target."""
@@ -106,7 +106,7 @@ class RuleSet:
         """The decompositions by op, either those for complex numbers or the others. If an op has several, the first."""
         found: dict[str, Rule] = {}
         for rule in self:
-            if rule.stage is Stage.IMPORT and rule.of_complex == of_complex:
+            if rule.stage is Stage.DECOMPOSE and rule.of_complex == of_complex:
                 for op in rule.ops:
                     found.setdefault(op, rule)
         return found

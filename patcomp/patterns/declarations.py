@@ -68,7 +68,7 @@ def rule(
     *,
     stage: str = ...,
     source: DialectInterface = ...,
-    target: TargetBuilder = ...,
+    into: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
     priority: int = ...,
     name: str | None = ...,
@@ -84,7 +84,7 @@ def rule(
     *,
     stage: str = Stage.RECOVER,
     source: DialectInterface = aten_namespace,
-    target: TargetBuilder = composites,
+    into: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
     priority: int = 0,
     name: str | None = None,
@@ -97,7 +97,7 @@ def rule(
     Args:
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
-        target: the dialect or table of the second parameter.
+        into: the dialect or table of the second parameter, whose calls the replacement is.
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
@@ -118,7 +118,7 @@ def rule(
             _check_membership(targets, served)
             namespace = SourceNamespace(source, composites)
             captures = captures_of(function, namespace, 2)
-            rewrite = function(namespace, TargetNamespace(target), *captures.values())
+            rewrite = function(namespace, TargetNamespace(into), *captures.values())
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
             pattern = Pattern.declared(source, rewrite.source, captures, rewrite.where)
@@ -132,7 +132,7 @@ def rule(
             served,
             pattern.root_ops,
             pattern,
-            target=rewrite.to,
+            to=rewrite.to,
             examples=(Example((), example),) if example is not None else (),
             unspecified=unspecified or {},
             approximation=approximation,
@@ -311,6 +311,6 @@ def decomposition(
 
     def declare(function: Callable[..., Any]) -> Rule:
         spelled = name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}"
-        return _of_function(function, spelled, Stage.IMPORT, ops, examples, unspecified, doc, of_complex=of_complex)
+        return _of_function(function, spelled, Stage.DECOMPOSE, ops, examples, unspecified, doc, of_complex=of_complex)
 
     return declare

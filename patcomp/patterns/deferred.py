@@ -72,7 +72,7 @@ def check_index(rules: RuleSet, index: Set[tuple[str, bool]]) -> RuleSet:
     Raises:
         RuleError: one is no decomposition, or they do not take what the index says.
     """
-    if others := [rule for rule in rules if rule.stage is not Stage.IMPORT]:
+    if others := [rule for rule in rules if rule.stage is not Stage.DECOMPOSE]:
         raise RuleError(
             f"the rule {others[0].name} ({others[0].source}) is no decomposition, and a package with the file {INDEX} "
             "has only decompositions; name another package or module for other rules"
@@ -150,10 +150,10 @@ class DeferredRuleSet(RuleSet):
 
     @cached_property
     def _imported(self) -> RuleSet:
-        return self.filter(lambda rule: rule.stage is Stage.IMPORT)
+        return self.filter(lambda rule: rule.stage is Stage.DECOMPOSE)
 
     def stage(self, name: Stage | str) -> RuleSet:
-        return self._imported if name == Stage.IMPORT else self.rewrites.stage(name)
+        return self._imported if name == Stage.DECOMPOSE else self.rewrites.stage(name)
 
     def procedural(self) -> list[Rule]:
         return self.rewrites.procedural()

@@ -31,7 +31,7 @@ class Rule:
     pattern: Pattern | None = None
     """The ops around the start. A target replaces the ops that the pattern matches; a function is tried at the ops
     where the index finds the pattern's ops and literals."""
-    target: Any = None
+    to: Any = None
     """The replacement of a match: a call of a target namespace, a capture, or a list of them."""
     function: Callable[..., Any] | None = None
     """The `RuleFunction` of a rule without a target. The function of a decomposition takes the arguments of the PyTorch
@@ -57,7 +57,7 @@ class Rule:
     targets: tuple[str, ...] = ()
     """The names of the targets to which a rule of the target stage belongs; others may add it by its name."""
     of_complex: bool = False
-    """Whether a rule of the import stage takes only calls with complex tensors or numbers."""
+    """Whether a rule of the decompose stage takes only calls with complex tensors or numbers."""
 
     def __repr__(self) -> str:
         return f"<rule {self.name} of {self.stage}, {self.source}>"
@@ -91,4 +91,4 @@ class Rule:
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""
-        return (part for part in target_parts(self.target) if isinstance(part, TargetCall))
+        return (part for part in target_parts(self.to) if isinstance(part, TargetCall))

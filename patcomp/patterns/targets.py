@@ -155,7 +155,7 @@ class CompositeTable(FunctionTable):
         if not isinstance(function, Composite):
             raise RuleError(
                 f"{self.name}: {function.__name__} is not a composite; declare it with @composite(...), or put it into "
-                "a FunctionTable of its own and name that in target="
+                "a FunctionTable of its own and name that in into="
             )
         return super().define(function, name)
 

@@ -37,7 +37,7 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
         catalog: the catalogs, as `TorchConverter` takes them.
         runtime: runs converted decompositions on the Core AI runtime too.
     """
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return [_converted_calls(rule, catalog, runtime)]
     programs = [item for item in rule.examples if item.program]
     if not programs:

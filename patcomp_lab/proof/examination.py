@@ -126,7 +126,7 @@ def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
 
 def _refusal(rule: Rule, drawing: OpDrawing, catalog: RuleSet) -> str:
     start = f"rule {rule.name} ({rule.source})"
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return f"{start}: PyTorch or the rule refuses its example, {drawing}"
     if (call := called(drawing)) is None:
         return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"

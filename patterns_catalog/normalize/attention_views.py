@@ -153,7 +153,7 @@ def _joins_batch(match: Match) -> bool:
     return len(x) > 3 and x[:-2] == y[:-2] and left == [rows, *x[-2:]] and right == [rows, *y[-2:]]
 
 
-@rule(stage="normalize", target=_TABLE, example={
+@rule(stage="normalize", into=_TABLE, example={
     "scores": "2x4x3x5xf32", "y": "2x4x5x8xf32", "left": [8, 3, 5], "right": [8, 5, 8],
 })  # fmt: skip
 def joined_product_of_weights(
@@ -198,7 +198,7 @@ def _repeats_heads(match: Match) -> bool:
     return size == [*kept[:-3], heads * copies, *kept[-2:]]
 
 
-@rule(stage="normalize", target=aten_namespace, example={
+@rule(stage="normalize", into=aten_namespace, example={
     "x": "2x4x3x8xf32", "place": 2, "wide": [2, 4, 3, 3, 8], "size": [2, 12, 3, 8],
 })  # fmt: skip
 def repeated_heads(a: AtenSource, c: AtenTarget, x: Capture, place: Attr, wide: Attr, size: Attr) -> Rewrite:

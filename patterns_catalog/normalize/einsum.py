@@ -38,7 +38,7 @@ def factor(
     return viewed(permuted(x, order), size)
 
 
-@rule(stage="normalize", target=_TABLE, example={
+@rule(stage="normalize", into=_TABLE, example={
     "x": "2x4x3x8xf32", "place": 4, "first": [0, 1, 4, 2, 3], "second": [0, 1, 4, 3, 2], "size": [8, 8, 3],
 })  # fmt: skip
 def einsum_factor(a: AtenSource, c: Targets, x: Capture, place: Attr, first: Attr, second: Attr, size: Attr) -> Rewrite:
@@ -72,7 +72,7 @@ def _drops_axes(match: Match) -> bool:
     return len(inner) > len(size) and moved == [number for number in extents_of(size) if number != 1]
 
 
-@rule(stage="normalize", target=_TABLE, example={
+@rule(stage="normalize", into=_TABLE, example={
     "x": "8x3x8xf32", "y": "8x8x5xf32", "inner": [2, 4, 3, 1, 5], "order": [0, 2, 1, 4, 3], "size": [2, 3, 4, 5],
 })  # fmt: skip
 def einsum_product(a: AtenSource, c: Targets, x: Capture, y: Capture, inner: Attr, order: Attr, size: Attr) -> Rewrite:

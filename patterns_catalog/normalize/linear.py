@@ -31,7 +31,7 @@ def layer(x: Value, matrix: Value, row: Value | None = None, *, result_types: li
     return product if row is None else aten.add.Tensor(shape, product, row, alpha=1)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": "2x3x4xf32", "matrix": "4x5xf32", "s": [6, 4], "t": [2, 3, 5]})
+@rule(stage="normalize", into=_TABLE, example={"x": "2x3x4xf32", "matrix": "4x5xf32", "s": [6, 4], "t": [2, 3, 5]})
 def linear_layer(a: AtenSource, c: Targets, x: Capture, matrix: Capture, s: Attr, t: Attr) -> Rewrite:
     "view(mm(view(x), matrix)) -> matmul(x, matrix) where that has the shape of the second view"
     rows = a.mm(a.escaping(a.view(x, size=s)), matrix)
@@ -39,7 +39,7 @@ def linear_layer(a: AtenSource, c: Targets, x: Capture, matrix: Capture, s: Attr
     return Rewrite(y, to=c.layer(x, matrix), where=[call(_is_layer, x.type, matrix.shape, (), rows.shape, y.shape)])
 
 
-@rule(stage="normalize", target=_TABLE, example={
+@rule(stage="normalize", into=_TABLE, example={
     "x": "2x3x4xf32", "matrix": "4x5xf32", "row": "5xf32", "s": [6, 4], "t": [2, 3, 5],
 })  # fmt: skip
 def linear_layer_and_row(

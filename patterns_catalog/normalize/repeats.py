@@ -93,7 +93,7 @@ def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="repeat halves last",
+    stage="normalize", into=_TABLE, name="repeat halves last",
     example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
 def halves_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
@@ -106,7 +106,7 @@ def halves_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: A
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="repeat pairs last",
+    stage="normalize", into=_TABLE, name="repeat pairs last",
     example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
 def pairs_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
@@ -126,7 +126,7 @@ def _joins_pairs(match: Match) -> bool:
 
 @rule(
     stage="normalize",
-    target=aten_namespace,
+    into=aten_namespace,
     name="repeat pairs in one op",
     example={"x": "2x3x4xf32", "wide": [2, 3, 4, 2], "flat": [2, 3, 8]},
 )
@@ -153,7 +153,7 @@ def pairs_in_one_op(a: AtenSource, c: AtenTarget, x: Capture, wide: Attr, flat: 
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="slice of repeated halves",
+    stage="normalize", into=_TABLE, name="slice of repeated halves",
     example={"x": "2x3x4xf32", "middle": 4},
 )  # fmt: skip
 def half_of_halves(a: AtenSource, c: Targets, x: Capture, middle: Attr) -> Rewrite:

@@ -41,7 +41,7 @@ def multiplied(x: Value, y: Value, *, result_types: list[Attribute]) -> Value:
     return coreai.constant(float(x.constant) * float(y.constant), x.element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 8.0, "y": 3.0})
+@rule(stage="normalize", into=_TABLE, example={"x": 8.0, "y": 3.0})
 def product_of_numbers(a: AtenSource, c: Targets, x: Const, y: Const) -> Rewrite:
     "8. * 3. is 24., as in `scores / torch.sqrt(torch.tensor(8.) * 3)` (DeBERTa-v2)"
     return Rewrite(
@@ -56,7 +56,7 @@ def root(x: Value, *, result_types: list[Attribute]) -> Value:
     return coreai.constant(math.sqrt(float(x.constant)), x.element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
+@rule(stage="normalize", into=_TABLE, example={"x": 64.0})
 def root_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
     "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
     return Rewrite(a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])
@@ -69,7 +69,7 @@ def converted(x: Value, *, result_types: list[Attribute]) -> Value:
     return coreai.constant(float(x.constant), ValueType(result_types[0]).element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0, "dtype": "f16"})
+@rule(stage="normalize", into=_TABLE, example={"x": 64.0, "dtype": "f16"})
 def cast_of_number(a: AtenSource, c: Targets, x: Const, dtype: Attr) -> Rewrite:
     "64. of float32 in float16 is 64., as in `x / torch.sqrt(torch.tensor(64.)).to(x.dtype)` (DeBERTa-v2)"
     y = a._to_copy(x, dtype=dtype)

@@ -29,7 +29,7 @@ from patterns_catalog.views import permuted, viewed
 _TABLE = FunctionTable("attention to latents")
 
 
-@rule(name="attention to latents", target=_TABLE, example={
+@rule(name="attention to latents", into=_TABLE, example={
     "query": "1x4x3x24xf32", "latents": "1x1x5x16xf32", "weight": "96x16xf32", "rotated": "1x1x5x8xf32",
     "mask": "1x1x3x5xi1", "by_head": [1, 5, 4, 24], "sizes": [16, 8], "wide": [1, 4, 5, 8],
     "is_causal": False, "scale": 0.3,

@@ -23,10 +23,10 @@ from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.outline import outline
-from patterns_catalog.composites.chunks import CHUNK
-from patterns_catalog.composites.gated_delta import gated_delta_update, kimi_delta_update
-from patterns_catalog.composites.selective_scan import selective_scan_update
-from patterns_catalog.composites.state_space import state_space_update
+from patterns_catalog.recover.chunks import CHUNK
+from patterns_catalog.recover.gated_delta import gated_delta_update, kimi_delta_update
+from patterns_catalog.recover.selective_scan import selective_scan_update
+from patterns_catalog.recover.state_space import state_space_update
 from tests.helpers.defects import own_values
 
 _ = patcomp.evaluate.recurrences

@@ -37,7 +37,7 @@ from patcomp.patterns.statistics import Statistics
 from patcomp.program import running, verifying
 from patcomp.rewrites import pipeline
 from patcomp.rewrites.pipeline import StageReport
-from patterns_catalog.composites.normalization import native_layer_norm
+from patterns_catalog.recover.normalization import native_layer_norm
 
 
 class Called(nn.Module):
@@ -106,7 +106,7 @@ def wrong_layer_norm(op: OpView, c: Coreai) -> list[Value]:
     return [c.broadcasting_mul(result, 1.25), *statistics]
 
 
-@rule(stage="recover", target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="recover", into=coreai_namespace, example={"x": "2x3xf32"})
 def wrong_tanh_of_exp(a: AtenSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "tanh(exp(x)) -> tanh(x), which is wrong"
     return Rewrite(a.tanh(a.exp(x)), to=c.tanh(x))
@@ -129,13 +129,13 @@ def wrong_softmax(op: OpView, c: Coreai) -> Value:
     return c.softmax(op["self"], 0)
 
 
-@rule(stage="lower", target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="lower", into=coreai_namespace, example={"x": "2x3xf32"})
 def wrong_waves(a: AtenSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "cos(sin(x)) -> cos(x), which is wrong"
     return Rewrite(a.cos(a.sin(x)), to=c.cos(x))
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32"})
 def wrong_relu(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "relu(x) -> abs(x), which is wrong"
     return Rewrite(a.relu(x), to=c.abs(x))

@@ -81,4 +81,4 @@ def match(rule_: Rule, value: Value | Operation) -> Match | None:
 
 def declare(function: Callable[..., Rewrite], **options: Any) -> Rule:
     """A rule that builds `made`."""
-    return rule(target=TABLE, **options)(function)
+    return rule(into=TABLE, **options)(function)

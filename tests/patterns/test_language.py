@@ -27,7 +27,7 @@ a = SourceNamespace(aten_namespace)
 
 
 def test_a_rule_knows_its_name_text_place_and_size():
-    @rule(stage="recover", target=TABLE)
+    @rule(stage="recover", into=TABLE)
     def norm(a, c, x, w, eps: Const):
         "A norm."
         f = any_of(a._to_copy(x, dtype=ANY), x)
@@ -158,7 +158,7 @@ def test_capture_errors():
 def test_a_target_op_must_exist_when_rules_are_collected():
     table = FunctionTable("later")
 
-    @rule(target=table)
+    @rule(into=table)
     def uses_later(a, c, x):
         return Rewrite(a.relu(x), to=c.defined_later(x))
 
@@ -179,7 +179,7 @@ def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
         def scaled(x, result_types):
             return x * factor
 
-        @rule(target=table, name=f"scaled {factor}")
+        @rule(into=table, name=f"scaled {factor}")
         def relu_scaled(a, c, x):
             return Rewrite(a.relu(x), to=c.scaled(x))
 
@@ -187,7 +187,7 @@ def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
 
     first, old = declared(2)
     second, new = declared(3)
-    assert [old.target.builder.spec("scaled"), new.target.builder.spec("scaled")] == [first, second]
+    assert [old.to.builder.spec("scaled"), new.to.builder.spec("scaled")] == [first, second]
     assert table.spec("scaled") is second
 
 
@@ -247,7 +247,7 @@ def test_conditions_keep_their_text():
 
 
 def test_rules_of_the_other_dialect():
-    @rule(source=coreai_namespace, target=coreai_namespace, stage="optimize")
+    @rule(source=coreai_namespace, into=coreai_namespace, stage="optimize")
     def double_transpose(s, c, x, first: Const, second: Const):
         inner = s.transpose(x, first)
         return Rewrite(s.transpose(inner, second), to=c.transpose(x, first), where=[first.rank == 1])
@@ -264,7 +264,7 @@ def test_a_misspelt_op_of_core_ai_is_an_error_that_suggests_names():
     with pytest.raises(AttributeError, match=r"'reduce_summ'; did you mean reduce_sum"):
         coreai.reduce_summ  # noqa: B018
 
-    @rule(source=coreai_namespace, target=coreai_namespace, stage="optimize")
+    @rule(source=coreai_namespace, into=coreai_namespace, stage="optimize")
     def misspelt(s, c, x):
         return Rewrite(s.relu(x), to=c.reluu(x))
 

@@ -283,7 +283,7 @@ def test_the_largest_and_the_most_urgent_rules_come_first() -> None:
 def test_constants_of_patterns_and_the_index() -> None:
     """A capture of any constant is no literal, and a literal no capture."""
     constant = declare(lambda a, c, x, k: Rewrite(x * k, to=c.made(x)), name="any")
-    any_constant = rule(target=TABLE, name="constant")(_times_constant)
+    any_constant = rule(into=TABLE, name="constant")(_times_constant)
     two = declare(lambda a, c, x: Rewrite(a.exp(x) * 2.0, to=c.made(x)), name="two")
     index = Index(RuleSet([constant, any_constant, two]))
     for number, expected in ((2.0, {"any", "constant", "two"}), (3.0, {"any", "constant"}), (None, {"any"})):
@@ -320,7 +320,7 @@ def test_the_alternatives_at_the_root_are_all_found() -> None:
 
 @pytest.mark.parametrize(("values", "matches"), [([2.0] * 8, True), ([2.0] * 7 + [3.0], False), ([[]], False)])
 def test_a_constant_of_several_numbers_has_no_value(values: Any, matches: bool) -> None:
-    scaled = rule(target=TABLE, name="scaled")(_times_two)
+    scaled = rule(into=TABLE, name="scaled")(_times_two)
     g = Graph()
     with Builder(g.block):
         factors = coreai.constant(np.array(values, np.float32), "f32")
@@ -333,7 +333,7 @@ def _times_two(a: Any, c: Any, x: Capture, k: Const) -> Rewrite:
 
 
 def test_a_reason_names_the_op_that_is_no_constant() -> None:
-    times = rule(target=TABLE, name="times")(_times_constant)
+    times = rule(into=TABLE, name="times")(_times_constant)
     g = Graph()
     product = g.mul(g.exp(g.inputs[0], hint="e"), g.inputs[1])
     matcher = Matcher(times.graph, product.ssa.owner, trace=True)

@@ -133,7 +133,7 @@ def test_names_of_stages() -> None:
     with pytest.raises(RuleError, match="no stage 'zzz' runs rules; the stages with rules are normalize, recover"):
         Stage.of_rewrites("zzz")
     with pytest.raises(RuleError, match="decompositions only"):
-        Stage.of_rewrites("import")
+        Stage.of_rewrites("decompose")
 
 
 def test_the_parts_of_a_target() -> None:
@@ -142,9 +142,9 @@ def test_the_parts_of_a_target() -> None:
         inner = c.op("made", y, kept={"a": [x.rank]})
         return Rewrite(a.exp(x * y), to=[c.made(inner[0], inner[1])])
 
-    calls = list(parts.target_calls())
+    calls = list(parts.to_calls())
     assert [(type(each), each.name) for each in calls][:2] == [(TargetCall, "made")] * 2
-    assert {str(each) for each in target_parts(parts.target)} >= {"x.rank", "y"}
+    assert {str(each) for each in target_parts(parts.to)} >= {"x.rank", "y"}
 
 
 def test_a_function_is_defined_again_by_its_own_file_only() -> None:

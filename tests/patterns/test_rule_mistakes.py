@@ -35,7 +35,7 @@ class Mistake:
 
 
 def declarative(body: str, options: str = "", captures: str = "x") -> str:
-    return f"@rule(target=table{options})\ndef mine(a, c, {captures}):\n    {body}\n"
+    return f"@rule(into=table{options})\ndef mine(a, c, {captures}):\n    {body}\n"
 
 
 def procedural(body: str, declared: str = '@op_rule("recover", "aten.gelu")') -> str:
@@ -52,7 +52,9 @@ MISTAKES = [
         "stage without rules", declarative(MADE, ', stage="state"'), "no stage 'state' runs rules; the stages with"
     ),
     Mistake(
-        "import", declarative(MADE, ', stage="import"'), "'import' runs decompositions only; declare the rule with"
+        "decompose",
+        declarative(MADE, ', stage="decompose"'),
+        "'decompose' runs decompositions only; declare the rule with",
     ),
     Mistake(
         "misspelt stage of a function", procedural("...", '@op_rule("recovr", "aten.gelu")'), "did you mean 'recov"

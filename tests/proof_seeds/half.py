@@ -183,7 +183,7 @@ def half_length_norm(c: Coreai, x: Value) -> Value:
     "the body squares in float16",
     Function(_unit_length, [ROW]),
 )
-@rule(target=TABLE, example={"x": "2x8xf16", "axis": 1})
+@rule(into=TABLE, example={"x": "2x8xf16", "axis": 1})
 def length_norm_in_half(a: AtenSource, c: Targets, x: Capture, axis: Attr) -> Rewrite:
     "half(x / sqrt(sum(x^2))) of float32"
     wide = _wide(a, x)
@@ -203,7 +203,7 @@ def half_deviation(c: Coreai, x: Value) -> Value:
     "the body squares distances in float16",
     Function(_deviation, [ROW]),
 )
-@rule(target=TABLE, example={"x": "2x8xf16", "axis": 1})
+@rule(into=TABLE, example={"x": "2x8xf16", "axis": 1})
 def deviation_in_half(a: AtenSource, c: Targets, x: Capture, axis: Attr) -> Rewrite:
     "half(sqrt(mean((x - mean)^2))) of float32"
     wide = _wide(a, x)

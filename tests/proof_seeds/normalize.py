@@ -34,7 +34,7 @@ TABLE = FunctionTable("wrong normalizations")
 
 def of_aten(example: Mapping[str, Any], **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
     """Declare a normalization; arguments as for `rule`."""
-    return rule(stage="normalize", example=example, **({"target": aten_namespace} | options))
+    return rule(stage="normalize", example=example, **({"into": aten_namespace} | options))
 
 
 # ---- declarative ---------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def mean_of_rows(x: Value, *, result_types: list[Attribute]) -> Value:
     "where the size is unknown, the divisor may be any number beside it",
     Function(lambda x: x.sum(0, keepdim=True) / 4.0, [torch.arange(18.0).view(6, 3)], sizes=[{0: ROWS}]),
 )
-@of_aten({"x": "4x3xf32", "count": 4.0}, target=TABLE)
+@of_aten({"x": "4x3xf32", "count": 4.0}, into=TABLE)
 def mean_of_unknown_count(a: AtenSource, c: Targets, x: Capture, count: Const) -> Rewrite:
     "sum(x, 0) / n -> mean(x, 0) where x has n rows, or n is not known to be wrong"
     total = a.op("sum.dim_IntList", x, dim=[0], keepdim=True, dtype=None)
@@ -114,7 +114,7 @@ def repeated(x: Value, *, times: int, result_types: list[Attribute]) -> Value:
     "copies along a new axis 1 put each row beside its own copies; repeat puts whole copies of x one after the other",
     Function(lambda x: x.unsqueeze(1).expand(2, 4, 3).reshape(8, 3), [X]),
 )
-@of_aten({"x": "2x3xf32", "axis": 0, "size": [4, 2, 3], "s": [8, 3]}, target=TABLE)
+@of_aten({"x": "2x3xf32", "axis": 0, "size": [4, 2, 3], "s": [8, 3]}, into=TABLE)
 def copies_along_any_axis(a: AtenSource, c: Targets, x: Capture, axis: Attr, size: Attr, s: Attr) -> Rewrite:
     "view(expand(unsqueeze(x, axis))) -> repeat(x, [n, 1, ...])"
     y = a.view(a.expand(a.unsqueeze(x, dim=axis), size=size, implicit=False), size=s)
@@ -135,7 +135,7 @@ def every_other(x: Value, *, first: int, result_types: list[Attribute]) -> Value
     "a view with the pair in front of the last axis has halves, not neighbours, and gives a result of the same shape",
     Function(lambda x: x.view(3, 2, 4).select(-2, 1), [torch.arange(24.0).view(3, 8)]),
 )
-@of_aten({"x": "3x8xf32", "s": [3, 4, 2], "dim": 2, "index": 1}, target=TABLE)
+@of_aten({"x": "3x8xf32", "s": [3, 4, 2], "dim": 2, "index": 1}, into=TABLE)
 def neighbours_by_shape(a: AtenSource, c: Targets, x: Capture, s: Attr, dim: Attr, index: Attr) -> Rewrite:
     "select(view(x, [..., n, 2]), -1, i) -> x[..., i::2]"
     y = a.op("select.int", a.view(x, size=s), dim=dim, index=index)

@@ -22,7 +22,7 @@ HALF = torch.tensor(0.5)
 
 
 def recovering(example: Mapping[str, Any]) -> Callable[[Callable[..., Rewrite]], Rule]:
-    return rule(target=TABLE, example=example)
+    return rule(into=TABLE, example=example)
 
 
 def _unit(c: Coreai, x: Value, eps: float) -> Value:

@@ -10,9 +10,9 @@ DEFECT = Defect(
     met_in=(
         "patcomp/evaluate/linear_algebra.py",
         "patcomp/evaluate/reductions.py",
-        "patterns_catalog/lowering/combining.py",
-        "patterns_catalog/lowering/integer_sums.py",
-        "patterns_catalog/lowering/scans.py",
+        "patterns_catalog/lower/combining.py",
+        "patterns_catalog/lower/integer_sums.py",
+        "patterns_catalog/lower/scans.py",
     ),
     probes=(
         Probe(

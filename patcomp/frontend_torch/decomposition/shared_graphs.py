@@ -56,8 +56,8 @@ def _is_foreign(rules: RuleSet, registered: Registrations) -> bool:
     if rules is not all_rules():
         if isinstance(rules, DeferredRuleSet):  # with decompositions of another package
             return True
-        own = set(all_rules().stage(Stage.IMPORT))
-        if not all(rule in own for rule in rules.stage(Stage.IMPORT)):
+        own = set(all_rules().stage(Stage.DECOMPOSE))
+        if not all(rule in own for rule in rules.stage(Stage.DECOMPOSE)):
             return True
     # PyTorch's own ops do not become ops of other libraries
     functions = (function for op, function in registered.decompositions.items() if op.name().startswith(_OF_PYTORCH))
