@@ -26,7 +26,7 @@ from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,

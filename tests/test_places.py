@@ -57,7 +57,7 @@ OP = {
     op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
        infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 import torch
 
 from patcomp.evaluate.registry import EvaluatedOp, implements
@@ -128,7 +128,7 @@ ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
        infer="like_first", trait=Activation),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 
 @implements("coreai.softsign")
 def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
@@ -167,7 +167,7 @@ VIEW = {
     "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
        "drop size-1 dims", infer="shrink_dims", trait=Reshape),
 """,
-    "patcomp/evaluate/shapes.py": """
+    "patcomp/evaluate/ops/shapes.py": """
 
 @implements("coreai.drop_dims")
 def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:

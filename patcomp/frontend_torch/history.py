@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
-from patcomp.evaluate import Expectation
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.registry import Implementation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
