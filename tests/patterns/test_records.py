@@ -142,7 +142,7 @@ def test_the_parts_of_a_target() -> None:
         inner = c.op("made", y, kept={"a": [x.rank]})
         return Rewrite(a.exp(x * y), to=[c.made(inner[0], inner[1])])
 
-    calls = list(parts.to_calls())
+    calls = list(parts.target_calls())
     assert [(type(each), each.name) for each in calls][:2] == [(TargetCall, "made")] * 2
     assert {str(each) for each in target_parts(parts.to)} >= {"x.rank", "y"}
 
