@@ -1,6 +1,6 @@
 """What an op does with elements, as traits of its class: `op.has_trait(Elementwise)`, for any op of any dialect.
 
-A row of `coreai_table` implies the traits of its op, or names one; `aten_schemas.txt` marks PyTorch's operators. Rules
+A row of `coreai_table` implies the traits of its op, or names one; an ATen op's row in `aten_facts.txt` and PyTorch's tag do. Rules
 and rewrites ask for a trait where they hold for every op that has it, so that they know new ops, too.
 """
 
