@@ -45,6 +45,7 @@ from patcomp.frontend_torch.fx.nodes import (
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.fx.sizes import symbols_in
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.ir.aten_facts import facts_of
 from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
@@ -175,7 +176,7 @@ class Decomposer:
         # most programs have only ops of procedural rules, and need no table of decompositions
         if name not in self._rules.procedural_ops and not is_known(name, self._rules, self._table):
             return True
-        return name not in COMPLEX_ENDS and has_complex(node)
+        return facts_of(name).complex not in ("imported", "stays") and has_complex(node)
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""
@@ -222,26 +223,21 @@ class Decomposer:
         return None if stays else traced, asked
 
 
-_CUTS = {"aten.unbind.int": "", "aten.chunk": "chunks", "aten.unsafe_chunk": "chunks",
-         "aten.tensor_split.sections": "sections"}  # fmt: skip
-"""The ops that cut a tensor, and the argument that says into how many parts; without one, each row is a part."""
-
-
 def _check_parts(node: Node) -> None:
     """Check that an op which cuts a tensor makes about as many parts as the program records.
 
     Raises:
         ValueError: it makes many more, which would take days to trace: the sizes of the program are wrong.
     """
-    name = operator_name(node)
-    if name not in _CUTS:
+    argument = facts_of(operator_name(node)).parts
+    if not argument:
         return
     given = given_arguments(node)
     source, dim = given.get("self"), given.get("dim", 0)
     shape = getattr(source.meta.get("val"), "shape", ()) if isinstance(source, Node) else ()
     if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
         return  # PyTorch says what is wrong
-    parts, recorded = given.get(_CUTS[name], shape[dim]), len(recorded_results(node))
+    parts, recorded = given.get(argument, shape[dim]), len(recorded_results(node))
     if isinstance(parts, int) and parts > max(2 * recorded, 1000):
         raise ValueError(f"the program records {recorded} results, but the op cuts its input into {parts:,} parts")
 
@@ -260,10 +256,6 @@ def traced_by_pytorch(
             functional = torch.func.functionalize(traced, remove="mutations")
             traced = make_fx(functional, decomposition_table=table)(*samples)
     return traced, asked
-
-
-COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
-"""The ops with complex tensors that stay: they convert from and to real and imaginary parts."""
 
 
 def has_complex(node: Node) -> bool:
