@@ -2,6 +2,7 @@
 
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.conditions import condition
 from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
@@ -54,6 +55,7 @@ __all__ = [
     "collect",
     "composites",
     "compute",
+    "condition",
     "decomposition",
     "example",
     "fragment",
