@@ -24,7 +24,7 @@ from patcomp.patterns.op_view import Example, OpView, Rejected, example
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
-from patcomp.patterns.targets import CompositeTable, FunctionTable, composites
+from patcomp.patterns.targets import CompositeTable, build, composites
 
 __all__ = [
     "ANY",
@@ -39,7 +39,6 @@ __all__ = [
     "DeferredRuleSet",
     "Example",
     "Fragment",
-    "FunctionTable",
     "FurtherResults",
     "Index",
     "OpView",
@@ -50,6 +49,7 @@ __all__ = [
     "Stage",
     "Statistics",
     "any_of",
+    "build",
     "call",
     "check",
     "collect",

@@ -97,7 +97,7 @@ def rule(
     Args:
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
-        into: the dialect or table of the second parameter, whose calls the replacement is.
+        into: the dialect or table of composites of the second parameter.
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.errors import RuleError, did_you_mean
+from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
@@ -85,9 +85,10 @@ class Rule:
             RuleError: an op does not exist.
         """
         for call in self.target_calls():
-            if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
-                near = did_you_mean(call.name, call.builder.names())
-                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}{near}")
+            try:
+                call.check()
+            except RuleError as error:
+                raise RuleError(f"rule {self.name} ({self.source}): {error}") from None
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""

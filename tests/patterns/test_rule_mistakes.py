@@ -17,11 +17,17 @@ from tests.patterns.graphs import Graph
 
 HEAD = """
 from patcomp.ir.namespaces import coreai_namespace
-from patcomp.patterns import ANY, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, compute
+from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, any_of, check, compute
 from patcomp.patterns import decomposition, fragment, lowering, op_rule, optimization, rule, tag
 
-table = FunctionTable("mine")
-table.define(lambda *operands, result_types, **attributes: operands[0], "made")
+from tests.patterns.graphs import Target
+
+
+def made(*operands, result_types, **attributes):
+    return operands[0]
+
+
+table = Target("mine", made)
 """
 
 
