@@ -24,7 +24,6 @@ from patcomp.ir.namespaces import DialectInterface, aten_namespace
 from patcomp.ir.region import RegionOp
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.expressions import Expression
-from patcomp.patterns.fragment import Fragment
 from patcomp.patterns.language import PatternNode, SourceNamespace
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import Pattern, captures_of, file_of, place_of
@@ -196,7 +195,7 @@ def op_rule(
     name: str | None = None,
     targets: Sequence[str] = (),
     size: int = 1,
-    pattern: Fragment | None = None,
+    pattern: Pattern | None = None,
     priority: int = 0,
     unspecified: Unspecified | None = None,
     approximation: float | None = None,
@@ -231,11 +230,10 @@ def op_rule(
             _check_approximation(approximation, served)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
-        matched = pattern.pattern if pattern is not None else None
         of_composite = ops[0] if ops and isinstance(ops[0], Composite) else None
         names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
-            function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
+            function, spelled, served, names, examples, unspecified, pattern=pattern, priority=priority, size=size,
             composite=of_composite, targets=tuple(targets), approximation=approximation,
         )  # fmt: skip
 

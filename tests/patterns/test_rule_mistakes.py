@@ -18,7 +18,7 @@ from tests.patterns.graphs import Graph
 HEAD = """
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, any_of, check, compute
-from patcomp.patterns import decomposition, fragment, lowering, op_rule, optimization, rule, tag
+from patcomp.patterns import decomposition, pattern, lowering, op_rule, optimization, rule, tag
 
 from tests.patterns.graphs import Target
 
@@ -104,7 +104,7 @@ MISTAKES = [
     ),
     Mistake(
         "a pattern in lower",
-        "@fragment\ndef one(a, x):\n    return a.exp(x), []\n"
+        "@pattern\ndef one(a, x):\n    return a.exp(x), []\n"
         + procedural("...", '@op_rule("lower", "aten.exp", pattern=one)'),
         "takes no pattern=",
     ),
