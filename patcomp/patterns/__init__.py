@@ -7,6 +7,7 @@ from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
     decomposition,
+    formula,
     lowering,
     normalization,
     op_rule,
@@ -58,6 +59,7 @@ __all__ = [
     "condition",
     "decomposition",
     "example",
+    "formula",
     "is_in",
     "lowering",
     "normalization",
