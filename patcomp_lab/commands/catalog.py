@@ -45,7 +45,7 @@ def list_rules(
         [(rule.name, rule.stage, subject(rule), rule.source, summary(rule)) for rule in rules],
     )
     rewriting = [rule for rule in rules if rule.stage is not Stage.DECOMPOSE]
-    data = sum(rule.is_declarative or rule.is_row for rule in rewriting)
+    data = sum(rule.is_declarative or rule.is_formula for rule in rewriting)
     print(
         f"{rule_count(rules)}; {data} of {len(rewriting)} rules are data: a pattern and a target, or a row of a table"
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns import Attr, Rejected, example, formula
+from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.rows import row
 
 _FLOATS = "2x3xf32"
@@ -57,13 +60,13 @@ def complement(c: Coreai, x: Value) -> Value:
     return c.broadcasting_bitwise_xor(x, c.constant(ones, x.element_type))
 
 
-@lowering(
-    "aten.gelu", examples=[example(_FLOATS), example(_FLOATS, approximate="tanh")],
+@formula(
+    "lower", "aten.gelu", examples=[example(_FLOATS), example(_FLOATS, approximate="tanh")],
     unspecified={"infinities and zeros": "eager's gelu of infinity is NaN, by accident"},
 )  # fmt: skip
-def gelu(op: OpView, c: Coreai) -> Value:
+def gelu(c: Coreai, self: Value, approximate: Any) -> Value:
     "x times the normal distribution function, exact or by tanh"
-    return c.gelu(op["self"], approximate=op.approximate)
+    return c.gelu(self, approximate=approximate)
 
 
 _OF_BOOLS = {
@@ -72,16 +75,21 @@ _OF_BOOLS = {
 }  # fmt: skip
 """Binary ops, and the logic op that means the same of bools, because the runtime has no arithmetic on those."""
 
+
+def _unscaled(alpha: Attr) -> list[Expression]:
+    return [(alpha == 1).says("alpha must be 1, as the normalize stage spells this op")]
+
+
 arithmetic = [
     row(
         op, f"broadcasting_{op.removesuffix('.Tensor')}", *([] if "bitwise" in op else [PAIR]), _INTEGERS,
-        fixed={"alpha": 1} if op == "add.Tensor" else {}, of={"bools": f"broadcasting_{of_bools}"},
+        where=_unscaled if op == "add.Tensor" else None, of={"bools": f"broadcasting_{of_bools}"},
         doc="the broadcasting op of Core AI; of bools the logic op that means the same",
     )
     for op, of_bools in _OF_BOOLS.items()
 ]  # fmt: skip
 sub = row(
-    "sub.Tensor", "broadcasting_sub", PAIR, _INTEGERS, fixed={"alpha": 1}, doc="x - y, broadcasting",
+    "sub.Tensor", "broadcasting_sub", PAIR, _INTEGERS, where=_unscaled, doc="x - y, broadcasting",
     of={"bools": Rejected("this op is not supported for bool tensors; cast them to integers")},
 )  # fmt: skip
 _NO_INTEGERS = Rejected("the operands must be floats here, because the normalize stage casts integers")

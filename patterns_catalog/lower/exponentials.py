@@ -9,7 +9,7 @@ import math
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patterns_catalog.lower.rows import Formula, row
+from patterns_catalog.lower.rows import Build, row
 
 
 def _divided_or_one(c: Coreai, x: Value, y: Value, where: Value) -> Value:
@@ -48,7 +48,7 @@ def _expm1(c: Coreai, x: Value) -> Value:
     return c.broadcasting_where(unchanged, x, product)
 
 
-def _logarithm(base: float) -> Formula:
+def _logarithm(base: float) -> Build:
     def logarithm(c: Coreai, x: Value) -> Value:
         quotient = c.broadcasting_mul(c.log(x), 1.0 / math.log(base))
         whole = c.round_(quotient)
@@ -59,7 +59,7 @@ def _logarithm(base: float) -> Formula:
 
 
 _LOGARITHM = "log(x) / log(base), rounded where that gives exactly x as a power"
-_ROWS: dict[str, tuple[Formula, str, list[str]]] = {
+_ROWS: dict[str, tuple[Build, str, list[str]]] = {
     "log1p": (_log1p, "log(1 + x), to the last digits for small x", ["2x3xf32[-0.9,4]", "2x3xf32[-0.0001,0.0001]"]),
     "expm1": (_expm1, "exp(x) - 1, to the last digits for small x", ["2x9xf32[-3,3]", "2x9xf32[-0.0001,0.0001]"]),
     "exp2": (lambda c, x: c.broadcasting_pow(c.constant(2.0, x.element_type), x), "2 ** x", ["2x3xf32"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patterns_catalog.lower.rows import Formula, row
+from patterns_catalog.lower.rows import Build, row
 
 _EXAMPLES = "2x9xf32[-4,4]", "4xsi32[-3,3]"
 
@@ -26,7 +26,7 @@ def without_fraction(c: Coreai, x: Value) -> Value:
     return c.broadcasting_where(c.broadcasting_equal(whole, 0.0), c.broadcasting_mul(x, 0.0), signed)
 
 
-_ROUNDED: dict[str, tuple[Formula, str]] = {
+_ROUNDED: dict[str, tuple[Build, str]] = {
     "floor": (rounded_down, "the rounded value, less one where that is greater"),
     "ceil": (lambda c, x: _negated(c, rounded_down(c, _negated(c, x))), "-floor(-x), which keeps the sign of a zero"),
     "trunc": (without_fraction, "floor(abs(x)) with the sign of x"),

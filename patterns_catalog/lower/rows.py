@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from patcomp.authoring import Coreai, coreai
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_integer
-from patcomp.ir.value import Value
-from patcomp.patterns import Example, OpView, Rejected, Rule, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Example, Rejected, Rule, example
+from patcomp.patterns import formula as declare
+from patcomp.patterns.formula import Conditions
 from patterns_catalog.lower.casts import convert
 
-Formula = str | Callable[..., Value]
+Build = str | Callable[..., Value]
 """The name of a function of Core AI, or a function of `c` and the tensors."""
 Kind = Literal["bools", "unsigned", "integers"]
 Computed = Literal["as given", "as the result", "in 32 bits"]
@@ -21,15 +24,15 @@ Computed = Literal["as given", "as the result", "in 32 bits"]
 
 def row(
     op: str,
-    formula: Formula,
+    formula: Build,
     *examples: str | Example,
     doc: str,
     computed: Computed = "as given",
-    of: Mapping[Kind, Formula | Rejected] | None = None,
-    fixed: Mapping[str, Any] | None = None,
+    of: Mapping[Kind, Build | Rejected] | None = None,
+    where: Conditions | None = None,
     name: str | None = None,
 ) -> Rule:
-    """The lowering of an op whose arguments are tensors of one element type.
+    """The lowering of an op of tensors of one element type.
 
     Args:
         op: the name of the op without its dialect.
@@ -39,40 +42,41 @@ def row(
         computed: in which element type: that of the tensors; that of the result, into which the tensors are cast; or
             that of the result with at least 32 bits, which is rounded afterwards.
         of: other formulas for tensors of some kinds, or why the op is refused for them.
-        fixed: arguments that have one value here, because normalize spells others as further ops.
+        where: conditions on the arguments that are no tensors, as in a formula.
         name: the rule's name; by default the op's without its overload.
     """
-    others = {str(kind): other for kind, other in (of or {}).items()}
-    formulas = {kind: _callable(other) for kind, other in ({"": formula} | others).items()}
-    given = fixed or {}
+    formulas = {str(kind): _callable(other) for kind, other in ({"": formula} | dict(of or {})).items()}
+    spec = aten_namespace.spec(f"aten.{op}")
+    assert spec is not None
 
-    def rule(view: OpView, c: Coreai) -> Value:
-        for argument, value in given.items():
-            view.expect(view[argument] == value, f"{argument} must be {value}, as the normalize stage spells this op")
-        tensors = [view[argument] for argument in view.arguments if argument not in given]
-        element = view.result.element_type
+    def build(c: Coreai, result: ValueType, *tensors: Value) -> Value:
+        element = result.element_type
         if computed != "as given":
             narrow = computed == "in 32 bits" and BIT_WIDTHS[element_name(element)] < 32
-            tensors = [convert(c, tensor, element_type("f32") if narrow else element) for tensor in tensors]
+            tensors = tuple(convert(c, tensor, element_type("f32") if narrow else element) for tensor in tensors)
         types = [tensor.dtype for tensor in tensors]
-        same = len(set(types)) == 1
-        view.expect(same, f"the operands have different dtypes, {' and '.join(types)}; cast one of them")
+        if len(set(types)) > 1:
+            raise Rejected(f"the operands have different dtypes, {' and '.join(types)}; cast one of them")
         chosen = next(formulas[kind] for kind in _kinds(tensors[0]) if kind in formulas)
         if isinstance(chosen, Rejected):
             raise chosen
         made = chosen(c, *tensors)
         return c.cast(made, element) if computed == "in 32 bits" else made
 
-    rule.__doc__ = doc
-    listed = [item if isinstance(item, Example) else example(item) for item in examples]
-    declared = lowering(f"aten.{op}", name=name or op.partition(".")[0], examples=listed)(rule)
+    build.__doc__ = doc
+    declared = declare(
+        "lower", f"aten.{op}", where=where, name=name or op.partition(".")[0],
+        parameters=["result", *(argument.name for argument in spec.arguments if argument.kind == "value")],
+        written=[other for other in formulas.values() if not isinstance(other, Rejected)],
+        examples=[item if isinstance(item, Example) else example(item) for item in examples],
+    )(build)  # fmt: skip
     table = sys._getframe(1)  # the place of the table, not of this function
     file = table.f_code.co_filename
     source = f"{'/'.join(file.rsplit('/', 2)[-2:])}:{table.f_lineno}"
-    return replace(declared, source=source, file=file, is_row=True)
+    return replace(declared, source=source, file=file)
 
 
-def _callable(formula: Formula | Rejected) -> Callable[..., Value] | Rejected:
+def _callable(formula: Build | Rejected) -> Callable[..., Value] | Rejected:
     """A formula as a function of `c` and the tensors."""
     if not isinstance(formula, str):
         return formula
