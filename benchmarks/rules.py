@@ -11,9 +11,9 @@ from typing import Any
 
 from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
-from patcomp.patterns import Attr, Capture, Const, FunctionTable, Rewrite, Rule, RuleSet, rule
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, RuleSet, rule
 
-TABLE = FunctionTable("made-up rules")
+TABLE = CompositeTable("made-up rules")
 UNARY = ("sigmoid", "tanh", "erf", "exp", "relu", "sin", "cos", "sqrt", "rsqrt", "abs")
 
 

@@ -18,14 +18,14 @@ from patcomp.patterns.declarations import (
 from patcomp.patterns.deferred import Decompositions, DeferredRuleSet
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
-from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, LAST, Attr, Capture, Const, any_of
 from patcomp.patterns.op_view import Example, OpView, Rejected, example
+from patcomp.patterns.pattern import Pattern, pattern
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
-from patcomp.patterns.targets import CompositeTable, FunctionTable, composites
+from patcomp.patterns.targets import CompositeTable, build, composites
 
 __all__ = [
     "ANY",
@@ -39,11 +39,10 @@ __all__ = [
     "Decompositions",
     "DeferredRuleSet",
     "Example",
-    "Fragment",
-    "FunctionTable",
     "FurtherResults",
     "Index",
     "OpView",
+    "Pattern",
     "Rejected",
     "Rewrite",
     "Rule",
@@ -51,6 +50,7 @@ __all__ = [
     "Stage",
     "Statistics",
     "any_of",
+    "build",
     "call",
     "check",
     "collect",
@@ -60,12 +60,12 @@ __all__ = [
     "decomposition",
     "example",
     "formula",
-    "fragment",
     "is_in",
     "lowering",
     "normalization",
     "op_rule",
     "optimization",
+    "pattern",
     "rule",
     "run",
     "tag",

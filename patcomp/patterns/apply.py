@@ -230,7 +230,7 @@ class _Instantiation:
             if id(part) not in self.built:
                 arguments = [self.value(item) for item in part.arguments]
                 keywords = {name: self.value(item) for name, item in part.keywords.items()}
-                self.built[id(part)] = part.builder.build(part.name, arguments, keywords, types)
+                self.built[id(part)] = part.make(arguments, keywords, types)
             return self.built[id(part)]
         if isinstance(part, TargetResult):
             return self.value(part.call)[part.index]

@@ -19,7 +19,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.patterns.expressions import Expression, Named
 
 
@@ -62,6 +62,11 @@ def is_floating(x: Value) -> bool:
 @condition("{x} has integers")
 def is_integral(x: Value) -> bool:
     return is_integer(x.element_type)
+
+
+@condition("{x} has the type {wanted}")
+def has_type(x: Value, wanted: ValueType) -> bool:
+    return x.type == wanted
 
 
 @condition("{x} and {y} have the same element type")

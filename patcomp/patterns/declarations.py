@@ -28,7 +28,6 @@ from patcomp.ir.region import RegionOp
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.formula import Conditions, Formula
-from patcomp.patterns.fragment import Fragment
 from patcomp.patterns.language import PatternNode, SourceNamespace
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import Pattern, captures_of, file_of, place_of
@@ -74,6 +73,7 @@ def rule(
     source: DialectInterface = ...,
     into: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
+    examples: Iterable[Example] = ...,
     priority: int = ...,
     name: str | None = ...,
     targets: Sequence[str] = ...,
@@ -90,6 +90,7 @@ def rule(
     source: DialectInterface = aten_namespace,
     into: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
+    examples: Iterable[Example] = (),
     priority: int = 0,
     name: str | None = None,
     targets: Sequence[str] = (),
@@ -101,8 +102,10 @@ def rule(
     Args:
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
-        into: the dialect or table of the second parameter, whose calls the replacement is.
-        example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
+        into: the dialect or table of composites of the second parameter.
+        example: a type (`"2x8xf32"`), number or attribute value for each capture. The tests are programs that are drawn
+            from the pattern.
+        examples: instead, programs with the pattern's ops in them.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
         targets: the names of the targets to which a rule of the target stage belongs.
@@ -131,13 +134,16 @@ def rule(
             _check_approximation(approximation, served)
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
+            listed = [*examples] if example is None else [*examples, Example((), example)]
+            if examples and not all(item.program for item in listed):
+                raise RuleError("the examples of a pattern are programs; example= gives a value for each capture")
         return Rule(
             spelled,
             served,
             pattern.root_ops,
             pattern,
             to=rewrite.to,
-            examples=(Example((), example),) if example is not None else (),
+            examples=tuple(listed),
             unspecified=unspecified or {},
             approximation=approximation,
             doc=(function.__doc__ or "").strip(),
@@ -200,7 +206,7 @@ def op_rule(
     name: str | None = None,
     targets: Sequence[str] = (),
     size: int = 1,
-    pattern: Fragment | None = None,
+    pattern: Pattern | None = None,
     priority: int = 0,
     unspecified: Unspecified | None = None,
     approximation: float | None = None,
@@ -235,11 +241,10 @@ def op_rule(
             _check_approximation(approximation, served)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
-        matched = pattern.pattern if pattern is not None else None
         of_composite = ops[0] if ops and isinstance(ops[0], Composite) else None
         names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
-            function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
+            function, spelled, served, names, examples, unspecified, pattern=pattern, priority=priority, size=size,
             composite=of_composite, targets=tuple(targets), approximation=approximation,
         )  # fmt: skip
 

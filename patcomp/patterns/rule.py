@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.errors import RuleError, did_you_mean
+from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
@@ -79,8 +79,13 @@ class Rule:
 
     @property
     def example(self) -> Mapping[str, Any] | None:
-        """The example's type, number or attribute for each capture of a declarative rule."""
-        return self.examples[0].kwargs if self.examples else None
+        """The example's type, number or attribute for each capture, if the rule's tests are drawn from its pattern."""
+        return self.examples[0].kwargs if self.examples and self.is_drawn else None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the rule's tests are programs that are drawn from its pattern, and not those of its examples."""
+        return self.is_declarative and not any(item.program for item in self.examples)
 
     def check_targets(self) -> None:
         """Check that every op of the target exists. All tables must be filled before.
@@ -89,9 +94,10 @@ class Rule:
             RuleError: an op does not exist.
         """
         for call in self.target_calls():
-            if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
-                near = did_you_mean(call.name, call.builder.names())
-                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}{near}")
+            try:
+                call.check()
+            except RuleError as error:
+                raise RuleError(f"rule {self.name} ({self.source}): {error}") from None
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.authoring import AtenSource, Targets, coreai
+from patcomp.authoring import AtenSource, Composites, coreai
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, compute, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Const, Rewrite, any_of, build, check, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.assumptions import MASKED_ROWS_ARE_NOT_READ
 from patterns_catalog.recover.attention import attention_of_any_rank, own_heads
@@ -26,8 +25,6 @@ from patterns_catalog.recover.attention_masks import (
     rows_keep_their_weights,
 )
 from patterns_catalog.views import permuted, viewed
-
-_TABLE = FunctionTable("attention")
 
 _FACTORS = ("query factor", "key factor", "column factor", "score factor")
 """Where the scores may be scaled; columns are the permuted keys."""
@@ -88,10 +85,40 @@ def _safe_softmax(a: AtenSource, x: Any) -> Any:
     return a.op("where.self", a.logical_not(some), any_of(a.full_like(softmax, 0, dtype=ANY), 0.0), softmax)
 
 
+# ---- the composite -------------------------------------------------------------------------------
+
+
+def _attention(
+    query: Value, key: Value, value: Value, sinks: Value | None, *,
+    masks: Stages, mask_element: str, written_out: bool, key_order: list[int], scale: float | None,
+) -> Value:  # fmt: skip
+    """The composite of a match.
+
+    Args:
+        query, key, value: its inputs; the key in the order in which the model permutes it.
+        sinks: the score of the sink of each head, with further axes of size 1.
+        masks: the masking of the scores.
+        mask_element: the type in which the scores are masked.
+        written_out: whether rows that are all minus infinity are NaN, and not zero.
+        key_order: the permutation that makes the key the right factor of the scores.
+        scale: the factor of the scores, None for 1 / sqrt(width).
+    """
+    mask = mask_of(masks, element_type(mask_element))
+    heads = query.shape[-3]
+    key, value = own_heads(heads, (key, key_order[-3]), (value, value.rank - 3))
+    key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
+    by_heads = sinks is not None or key.shape[-3] != heads
+    if sinks is not None and heads is not None:
+        sinks = viewed(sinks, [heads])
+    return attention_of_any_rank(
+        coreai, query, key, value, mask, sinks, scale=scale, by_heads=by_heads, written_out=written_out
+    )
+
+
 # ---- the formula ---------------------------------------------------------------------------------
 
 
-@rule(name="attention written out", into=_TABLE, example={
+@rule(name="attention written out", example={
     "query": "8x3x8xf32", "key": "8x5x8xf32", "value": "8x5x8xf32", "key_order": [0, 2, 1],
     "query_factor": 0.5, "key_factor": 0.7, "column_factor": 0.3, "score_factor": 4.0,
     "bias": "3x5xf32", "condition": "3x5xi1", "fill": -math.inf,
@@ -99,7 +126,7 @@ def _safe_softmax(a: AtenSource, x: Any) -> Any:
     "sinks": "8x1x1xf32", "sink_size": [8, 3, 1], "drop_end": -1,
 })  # fmt: skip
 def attention_written_out(
-    a: AtenSource, c: Targets, query: Capture, key: Capture, value: Capture, key_order: Attr,
+    a: AtenSource, c: Composites, query: Capture, key: Capture, value: Capture, key_order: Attr,
     query_factor: Const, key_factor: Const, column_factor: Const, score_factor: Const,
     bias: Capture, condition: Capture, fill: Const, outer_bias: Capture, outer_condition: Capture, outer_fill: Const,
     sinks: Capture, sink_size: Attr, drop_end: Attr,
@@ -135,8 +162,8 @@ def attention_written_out(
     result = _product(a, weights, value)
     return Rewrite(
         result,
-        to=c.attention(
-            query, key, value, sinks,
+        to=build(
+            _attention, query, key, value, sinks,
             masks=compute("the masks", masks_of), mask_element=inner.dtype, key_order=key_order,
             written_out=tag("softmax") != "zero in empty rows", scale=compute("the product of all factors", _scale),
         ),
@@ -214,37 +241,4 @@ def _has_sinks(match: Match, scores: Any, column: Any) -> bool:
         and shape[-3:] == [heads, 1, 1]
         and set(shape[:-3]) <= {1}
         and (match["drop_end"] == -1 or (keys is not None and match["drop_end"] == keys))
-    )
-
-
-# ---- the composite -------------------------------------------------------------------------------
-
-
-@_TABLE.define
-def attention(
-    query: Value, key: Value, value: Value, sinks: Value | None, *,
-    masks: Stages, mask_element: str, written_out: bool, key_order: list[int], scale: float | None,
-    result_types: list[Attribute],
-) -> Value:  # fmt: skip
-    """The composite of a match.
-
-    Args:
-        query, key, value: its inputs; the key in the order in which the model permutes it.
-        sinks: the score of the sink of each head, with further axes of size 1.
-        masks: the masking of the scores.
-        mask_element: the type in which the scores are masked.
-        written_out: whether rows that are all minus infinity are NaN, and not zero.
-        key_order: the permutation that makes the key the right factor of the scores.
-        scale: the factor of the scores, None for 1 / sqrt(width).
-        result_types: the type of the result.
-    """
-    mask = mask_of(masks, element_type(mask_element))
-    heads = query.shape[-3]
-    key, value = own_heads(heads, (key, key_order[-3]), (value, value.rank - 3))
-    key = permuted(key, [*key_order[:-2], key_order[-1], key_order[-2]])
-    by_heads = sinks is not None or key.shape[-3] != heads
-    if sinks is not None and heads is not None:
-        sinks = viewed(sinks, [heads])
-    return attention_of_any_rank(
-        coreai, query, key, value, mask, sinks, scale=scale, by_heads=by_heads, written_out=written_out
     )

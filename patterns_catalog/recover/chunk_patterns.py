@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from patcomp.authoring import AtenSource
-from patcomp.patterns import ANY, Attr, check, fragment
+from patcomp.patterns import ANY, Attr, check, pattern
 from patcomp.patterns.match import Match
 from patterns_catalog.triangles import Triangle, triangle_of
 
 INFINITY = float("inf")
-part = partial(fragment, is_shared=True)
+part = pattern(is_shared=True)
 """Declares a pattern of a part of a construct, whose inner values other parts read as well."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from patcomp.authoring import AtenSource
 from patcomp.ir.composite import Composite
-from patcomp.patterns import ANY, Attr, Capture, Fragment, any_of, check
+from patcomp.patterns import ANY, Attr, Capture, Pattern, any_of, check
 from patterns_catalog.recover.chunk_patterns import INFINITY, Parts, is_last, part, shaped, triangle
 from patterns_catalog.recover.forward_substitution import forward_substitution
 from patterns_catalog.recover.gated_delta import gated_delta_update
@@ -157,10 +157,10 @@ class Family:
     """How one rule computes what a chunk reads (`output`, `update`)."""
 
     update: Composite
-    inverse: Fragment
-    of_all: Mapping[str, Fragment]
+    inverse: Pattern
+    of_all: Mapping[str, Pattern]
     """What is computed for all chunks at once; each selects its own."""
-    of_each: Mapping[str, Fragment] = field(default_factory=dict)
+    of_each: Mapping[str, Pattern] = field(default_factory=dict)
     """What is computed for each chunk, of which `index` is the number."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from patcomp.authoring import AtenSource, Coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Attr, Capture, Const, OpView, any_of, check, example, fragment, op_rule
+from patcomp.patterns import ANY, Attr, Capture, Const, OpView, any_of, check, example, op_rule, pattern
 from patcomp.patterns.match import Match
 from patterns_catalog.recover.gathered_experts import GatheredExperts, Routing
 from patterns_catalog.views import arguments_of, without_views
@@ -31,7 +31,7 @@ def _last(match: Match) -> bool:
     return rank > 0 and bool(axis % rank == rank - 1)
 
 
-@fragment
+@pattern
 def _masked(a: AtenSource, indices: Capture, weights: Capture, expert: Const, axis: Attr) -> Any:
     "sum(weights * (indices == expert), -1)"
     chosen = a.eq(indices, expert)
@@ -44,7 +44,7 @@ def _masked(a: AtenSource, indices: Capture, weights: Capture, expert: Const, ax
     ]
 
 
-@fragment
+@pattern
 def _scattered(a: AtenSource, zeros: Capture, indices: Capture, weights: Capture, axis: Attr) -> Any:
     "zeros.scatter(-1, indices, weights): the weights of all experts"
     return a.op("scatter.src", zeros, dim=axis, index=indices, src=weights), [
@@ -54,7 +54,7 @@ def _scattered(a: AtenSource, zeros: Capture, indices: Capture, weights: Capture
     ]
 
 
-@fragment
+@pattern
 def _one_hot(a: AtenSource, indices: Capture, weights: Capture, count: Attr, axis: Attr) -> Any:
     "sum(one_hot(indices) * weights): the weights of all experts"
     experts = a.op("arange.start_step", 0, count, 1, dtype=ANY)
@@ -71,7 +71,7 @@ def _one_hot(a: AtenSource, indices: Capture, weights: Capture, count: Attr, axi
     ]
 
 
-@fragment
+@pattern
 def _column(a: AtenSource, table: Capture, axis: Attr, start: Attr, end: Attr) -> Any:
     "table[..., e : e + 1]"
     return a.op("slice.Tensor", table, dim=axis, start=start, end=end, step=1), [end == start + 1, start >= 0]
@@ -192,7 +192,7 @@ def _weight_of(factor: Value, output: Value) -> tuple[Routing, int] | None:
     return found if tokens == math.prod(output.static_shape[:-1]) else None
 
 
-@fragment
+@pattern
 def _last_term(a: AtenSource, total: Capture, weight: Capture, output: Capture, first: Capture, second: Capture) -> Any:
     "total + weight * output, and up to two more terms: a residual, a shared expert"
     term = total + weight * output

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import AtenSource, Coreai, Targets, coreai
+from patcomp.authoring import AtenSource, Composites, Coreai, coreai
 from patcomp.ir.aten import define
 from patcomp.ir.composite import composite
 from patcomp.ir.types import Shape
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Capture, FunctionTable, Rejected, Rewrite, any_of, check, composites, rule, tag
+from patcomp.patterns import ANY, Attr, Capture, Rejected, Rewrite, any_of, build, check, composites, compute, rule, tag
 from patcomp.patterns.match import Match
 from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.sizes import positions, size_of
 from patterns_catalog.views import last_two_swapped
-
-_TABLE = FunctionTable("products of experts")
 
 
 @composites.define
@@ -45,38 +43,32 @@ def _gathered(c: Coreai, x: Value, indices: Value, axis: int) -> Value:
 # ---- from products of gathered stacks ----------------------------------------------------------------
 
 
-@_TABLE.define
-def gathered_product(
-    lhs: Value, rhs: Value, lhs_indices: Value | None, rhs_indices: Value | None, *,
-    axis: int | None, chosen: Shape, transposed: bool = False, result_types: Any = None,
-) -> Value:  # fmt: skip
+def _gathered_product(
+    lhs: Value, rhs: Value, lhs_indices: Value | None, rhs_indices: Value | None, axis: int, chosen: Shape
+) -> Value:
     """`gather_mm` whose indices get the shape that the gathered matrices have in the product.
 
     Args:
-        axis: the indexed axis; 0 by default.
+        lhs, rhs: the operands, of which one or both are stacks of matrices.
+        lhs_indices, rhs_indices: which matrices of a stack are taken.
+        axis: the indexed axis.
         chosen: the dimensions of the gathered operand before its matrices.
-        transposed: `lhs` stands for the right operand, transposed, and `rhs` for the left one: x @ w^T is
-            (w @ x^T)^T, which transposes a few activations and not the matrices of all experts.
     """
-    axis = axis or 0
-    if lhs_indices is not None:
-        lhs_indices = _reshaped(lhs_indices, _own_shape(lhs.rank, axis, chosen))
-    if rhs_indices is not None:
-        rhs_indices = _reshaped(rhs_indices, _own_shape(rhs.rank, axis, chosen))
-    if not transposed:
-        return gather_mm(lhs, rhs, lhs_indices, rhs_indices, num_batch_axes=axis)
-    rhs = coreai.transpose(rhs, last_two_swapped(rhs.rank))
-    product = gather_mm(lhs, rhs, lhs_indices, None, num_batch_axes=axis)
+    left, right = _reshaped(lhs_indices, lhs.rank, axis, chosen), _reshaped(rhs_indices, rhs.rank, axis, chosen)
+    return gather_mm(lhs, rhs, left, right, num_batch_axes=axis)  # type: ignore[no-any-return]
+
+
+def _transposed_product(x: Value, stack: Value, indices: Value, axis: int, chosen: Shape) -> Value:
+    """x @ w^T as (w @ x^T)^T, which transposes a few activations and not the matrices of all experts."""
+    columns = coreai.transpose(x, last_two_swapped(x.rank))
+    product = _gathered_product(stack, columns, indices, None, axis, chosen)
     return coreai.transpose(product, last_two_swapped(product.rank))
 
 
-def _own_shape(rank: int, axis: int, chosen: Shape) -> Shape:
-    """The dimensions in `chosen` that come from the indices of a stack of this rank."""
-    return chosen[axis : len(chosen) - (rank - 3 - axis)]
-
-
-def _reshaped(indices: Value, shape: Shape) -> Value:
-    if indices.shape == shape:
+def _reshaped(indices: Value | None, rank: int, axis: int, chosen: Shape) -> Value | None:
+    """The indices of a stack of some rank, with the dimensions in `chosen` that come from them."""
+    shape = chosen[axis : len(chosen) - (rank - 3 - axis)]
+    if indices is None or indices.shape == shape:
         return indices
     sizes = [size for size in shape if size is not None]
     if len(sizes) < len(shape):
@@ -84,8 +76,8 @@ def _reshaped(indices: Value, shape: Shape) -> Value:
     return coreai.reshape(indices, sizes)
 
 
-def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, list[Any]]:
-    """The pattern of stack[indices], and its conditions. Views may change the shape of the indices."""
+def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name: str) -> tuple[Any, Any, list[Any]]:
+    """The pattern of stack[indices], the indexed axis, and conditions. Views may change the shape of the indices."""
     taken = any_of(
         a.op("index.Tensor", stack, indices=[indices]),
         a.index_select(stack, dim=axis, index=indices),
@@ -95,13 +87,16 @@ def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name
     again = a.view(a.view(taken, size=ANY), size=sizes)
     shaped = any_of(taken, a.view(taken, size=sizes), again)
 
+    def indexed_axis(match: Match) -> Any:
+        return match.attribute_of(axis) if match.tags[name] == "given axis" else 0
+
     def keeps_the_stack(match: Match) -> bool:
         before, after, whole = match.value_of(taken), match.value_of(shaped), match.value_of(stack)
         assert before is not None and after is not None and whole is not None  # noqa: PT018
         if before.shape == after.shape:
             return True
         rank = whole.rank
-        at = match.attribute_of(axis) if match.tags[name] == "given axis" else 0
+        at = indexed_axis(match)
         last = rank - 3 - at  # dimensions of the stack between the indexed one and the matrices
         count = len(after.shape) - 2 - last
         return (
@@ -111,13 +106,17 @@ def _chosen(a: AtenSource, stack: Any, indices: Any, axis: Any, sizes: Any, name
             and before.shape[len(before.shape) - 2 - last :] == after.shape[count:]
         )
 
-    return shaped, [
-        indices.dtype.is_in("si64", "si32"),  # masks choose too
-        stack.dtype.is_in("f32", "f16", "bf16"),
-        stack.rank >= 3,
-        (tag(name) == "first axis") | ((axis >= 0) & (axis < stack.rank - 2)),
-        check("views change only the shape of the indices", keeps_the_stack),
-    ]
+    return (
+        shaped,
+        compute("the indexed axis", indexed_axis),
+        [
+            indices.dtype.is_in("si64", "si32"),  # masks choose too
+            stack.dtype.is_in("f32", "f16", "bf16"),
+            stack.rank >= 3,
+            (tag(name) == "first axis") | ((axis >= 0) & (axis < stack.rank - 2)),
+            check("views change only the shape of the indices", keeps_the_stack),
+        ],
+    )
 
 
 def _product(a: AtenSource, left: Any, right: Any) -> Any:
@@ -127,54 +126,53 @@ def _product(a: AtenSource, left: Any, right: Any) -> Any:
 _STACK = {"w": "3x4x5xf32", "i": "3xsi64[0,2]", "axis": 0, "sizes": [3, 4, 5]}
 
 
-@rule(into=_TABLE, name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
-def chosen_right(a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
+@rule(name="gather_mm of right", example=_STACK | {"x": "3x2x4xf32"})
+def chosen_right(a: AtenSource, c: Composites, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
     "x @ w[i], where w is a stack of matrices (experts with transposed weights, such as GPT-OSS)"
-    matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
-    to = c.gathered_product(x, w, None, i, axis=axis, chosen=matrices.shape[:-2])
+    matrices, at, conditions = _chosen(a, w, i, axis, sizes, "right")
+    to = build(_gathered_product, x, w, None, i, at, matrices.shape[:-2])
     return Rewrite(_product(a, x, matrices), to=to, where=[*conditions, x.rank >= 2])
 
 
-@rule(into=_TABLE, name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
-def chosen_left(a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
+@rule(name="gather_mm of left", example=_STACK | {"x": "3x5x1xf32"})
+def chosen_left(a: AtenSource, c: Composites, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr) -> Rewrite:
     "w[i] @ x, where w is a stack of matrices (Mixtral, Qwen-MoE)"
-    matrices, conditions = _chosen(a, w, i, axis, sizes, "left")
-    to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2])
+    matrices, at, conditions = _chosen(a, w, i, axis, sizes, "left")
+    to = build(_gathered_product, w, x, i, None, at, matrices.shape[:-2])
     return Rewrite(_product(a, matrices, x), to=to, where=[*conditions, x.rank >= 2])
 
 
-@rule(into=_TABLE, name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
+@rule(name="gather_mm of transposed right", example=_STACK | {"x": "3x2x5xf32", "dims": [0, 2, 1]})
 def chosen_transposed_right(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr, dims: Attr
+    a: AtenSource, c: Composites, x: Capture, w: Capture, i: Capture, axis: Attr, sizes: Attr, dims: Attr
 ) -> Rewrite:
     "x @ w[i]^T as (w[i] @ x^T)^T"
-    matrices, conditions = _chosen(a, w, i, axis, sizes, "right")
+    matrices, at, conditions = _chosen(a, w, i, axis, sizes, "right")
     swapped = check(
         "only the last two dimensions of w[i] change places",
         lambda match: match.attribute_of(dims) == last_two_swapped(len(match.attribute_of(dims))),
     )
-    to = c.gathered_product(w, x, i, None, axis=axis, chosen=matrices.shape[:-2], transposed=True)
+    to = build(_transposed_product, x, w, i, at, matrices.shape[:-2])
     product = _product(a, x, a.permute(matrices, dims=dims))
     return Rewrite(product, to=to, where=[*conditions, swapped, x.rank >= 2])
 
 
 @rule(
-    into=_TABLE,
     name="gather_mm of both",
     example=_STACK | {"v": "3x2x4xf32", "j": "3xsi64[0,2]", "other": 0, "left_sizes": [3, 2, 4]},
 )
 def chosen_both(
-    a: AtenSource, c: Targets, v: Capture, j: Capture, other: Attr, left_sizes: Attr, w: Capture, i: Capture,
+    a: AtenSource, c: Composites, v: Capture, j: Capture, other: Attr, left_sizes: Attr, w: Capture, i: Capture,
     axis: Attr, sizes: Attr,
 ) -> Rewrite:  # fmt: skip
     "v[j] @ w[i], where both are stacks of matrices"
-    left, conditions = _chosen(a, v, j, other, left_sizes, "left")
-    right, more = _chosen(a, w, i, axis, sizes, "right")
+    left, _, conditions = _chosen(a, v, j, other, left_sizes, "left")
+    right, at, more = _chosen(a, w, i, axis, sizes, "right")
     first_left, first_right = tag("left") == "first axis", tag("right") == "first axis"
     same_axis = (first_left & first_right) | (first_left & (axis == 0)) | (first_right & (other == 0)) | (axis == other)
     return Rewrite(
         _product(a, left, right),
-        to=c.gathered_product(v, w, j, i, axis=axis, chosen=right.shape[:-2]),
+        to=build(_gathered_product, v, w, j, i, at, right.shape[:-2]),
         where=[*conditions, *more, same_axis, left.shape[:-2] == right.shape[:-2]],
     )
 
@@ -192,21 +190,29 @@ def _grouped_mm(a: AtenSource, x: Any, w: Any, ends: Any) -> tuple[Any, list[Any
     return product, [x.rank == 2, w.rank == 3, x.dtype.is_in("f32", "f16", "bf16"), x.dtype == w.dtype]
 
 
-@_TABLE.define
-def grouped_product(x: Value, w: Value, expert_of_row: Value, *, stored: str, result_types: Any = None) -> Value:
+def grouped_product(x: Value, w: Value, expert_of_row: Value, stored: str) -> Value:
     """Row r of `x`, `[rows, k]`, times the matrix `w[expert_of_row[r]]`, or its transpose."""
-    rows = coreai.expand_dims(x, [1])
-    transposed = stored == "transposed"
-    operands = (w, rows, expert_of_row, None) if transposed else (rows, w, None, expert_of_row)
-    product = gathered_product(*operands, axis=0, chosen=expert_of_row.shape, transposed=transposed)
+    rows, chosen = coreai.expand_dims(x, [1]), expert_of_row.shape
+    if stored == "transposed":
+        product = _transposed_product(rows, w, expert_of_row, 0, chosen)
+    else:
+        product = _gathered_product(rows, w, None, expert_of_row, 0, chosen)
     return coreai.shrink_dims(product, [1])
 
 
-@rule(into=_TABLE, name="gather_mm of groups", example={
+@rule(name="gather_mm of groups", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "scores": "2x3xf32", "flat": [6], "count": 3, "bins": 3, "last": 2,
 })  # fmt: skip
 def grouped(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, scores: Capture, flat: Attr, count: Attr, bins: Attr, last: Attr
+    a: AtenSource,
+    c: Composites,
+    x: Capture,
+    w: Capture,
+    scores: Capture,
+    flat: Attr,
+    count: Attr,
+    bins: Attr,
+    last: Attr,
 ) -> Rewrite:
     """x[r] @ w[expert of row r], where the rows are sorted by expert and `ends` says where each group ends
 
@@ -219,7 +225,7 @@ def grouped(
     product, conditions = _grouped_mm(a, x, w, a.escaping(a.cumsum(counts, dim=0, dtype="si32")))
     return Rewrite(
         product,
-        to=c.grouped_product(x, w, experts, stored=tag("stored")),
+        to=build(grouped_product, x, w, experts, tag("stored")),
         where=[
             *conditions,
             experts.rank == 1,
@@ -232,8 +238,7 @@ def grouped(
     )
 
 
-@_TABLE.define
-def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_types: Any = None) -> Value:
+def _product_of_groups(x: Value, w: Value, ends: Value, stored: str) -> Value:
     """Row r of `x` times the matrix of the group that r is in: `w[g]` for `ends[g - 1] <= r < ends[g]`, or its
     transpose. A row after the last group is zero."""
     count = w.shape[0]
@@ -241,15 +246,15 @@ def product_of_groups(x: Value, w: Value, ends: Value, *, stored: str, result_ty
     row = coreai.expand_dims(positions(coreai, size_of(coreai, x, 0)), [1])
     ended = coreai.not_(coreai.broadcasting_greater(coreai.expand_dims(as_index(coreai, ends), [0]), row))
     group = coreai.shrink_dims(coreai.reduce_sum(coreai.cast(ended, "si32"), [1]), [1])
-    product = grouped_product(x, w, coreai.broadcasting_minimum(group, count - 1), stored=stored)
+    product = grouped_product(x, w, coreai.broadcasting_minimum(group, count - 1), stored)
     inside = coreai.expand_dims(coreai.broadcasting_greater(count, group), [1])
     return coreai.broadcasting_where(inside, product, coreai.constant(0.0, x.element_type))
 
 
-@rule(into=_TABLE, name="gather_mm of groups by their ends", example={
+@rule(name="gather_mm of groups by their ends", example={
     "x": "6x4xf32", "w": "3x5x4xf32", "ends": "3xsi32[6,6]",  # equal ends, because ends must not decrease
 })  # fmt: skip
-def grouped_by_ends(a: AtenSource, c: Targets, x: Capture, w: Capture, ends: Capture) -> Rewrite:
+def grouped_by_ends(a: AtenSource, c: Composites, x: Capture, w: Capture, ends: Capture) -> Rewrite:
     """x[r] @ w[g] for ends[g - 1] <= r < ends[g]
 
     The experts of transformers by default, if "gather_mm of groups" does not know the expert of each row, because sizes
@@ -259,7 +264,7 @@ def grouped_by_ends(a: AtenSource, c: Targets, x: Capture, w: Capture, ends: Cap
     product, conditions = _grouped_mm(a, x, w, ends)
     return Rewrite(
         product,
-        to=c.product_of_groups(x, w, ends, stored=tag("stored")),
+        to=build(_product_of_groups, x, w, ends, tag("stored")),
         where=[
             *conditions,
             w.shape[0] > 0,
@@ -270,15 +275,14 @@ def grouped_by_ends(a: AtenSource, c: Targets, x: Capture, w: Capture, ends: Cap
     )
 
 
-@_TABLE.define
-def inverse_permutation(permutation: Value, *, result_types: Any = None) -> Value:
+def _inverse_permutation(permutation: Value) -> Value:
     """The positions that sort a permutation."""
     order = coreai.argsort(coreai.cast(permutation, "si32"), 0, False, True)
     return coreai.cast(order, permutation.element_type)
 
 
-@rule(into=_TABLE, name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
-def inverse(a: AtenSource, c: Targets, x: Capture, size: Attr, descending: Attr) -> Rewrite:
+@rule(name="inverse permutation", example={"x": "6xf32", "size": 6, "descending": False})
+def inverse(a: AtenSource, c: Composites, x: Capture, size: Attr, descending: Attr) -> Rewrite:
     """inverse = empty(n); inverse[p] = arange(n) -> argsort(p), where p is the order of a sort
 
     The inverse brings the rows of experts back into the order of the tokens.
@@ -287,4 +291,6 @@ def inverse(a: AtenSource, c: Targets, x: Capture, size: Attr, descending: Attr)
     empty = a.empty_permuted([size], [0], dtype=ANY)
     positions = a.op("arange.start_step", 0, size, 1, dtype=ANY)
     put = a.op("index_put", empty, indices=[permutation], values=positions, accumulate=False)
-    return Rewrite(put, to=c.inverse_permutation(permutation), where=[x.rank == 1, put.dtype == permutation.dtype])
+    return Rewrite(
+        put, to=build(_inverse_permutation, permutation), where=[x.rank == 1, put.dtype == permutation.dtype]
+    )

@@ -11,7 +11,7 @@ from patcomp.authoring import AtenSource, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, Attr, Capture, OpView, any_of, composites, example, fragment, op_rule
+from patcomp.patterns import ANY, Attr, Capture, OpView, any_of, composites, example, op_rule, pattern
 from patterns_catalog.recover.chunk_patterns import triangle
 
 NOT_FINITE = dict.fromkeys(
@@ -70,7 +70,7 @@ def lower_halves(half: int, size: int) -> np.ndarray:
 # ---- the unrolled loop -----------------------------------------------------------------------------
 
 
-@fragment
+@pattern
 def _solved_row(
     a: AtenSource, before: Capture, index: Attr, rows: Attr, columns: Attr, along: Attr, added: Attr
 ) -> Any:
@@ -98,7 +98,7 @@ def _solved_row(
     ]  # fmt: skip
 
 
-@fragment
+@pattern
 def _below_diagonal(a: AtenSource, x: Capture, lower: Capture, upper: Capture) -> Any:
     "what is below the diagonal of a matrix, and zeros"
     part = any_of(a.where(lower, x, 0.0), a.where(upper, 0.0, x))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from patcomp.authoring import AtenSource
-from patcomp.patterns import ANY, Attr, Capture, Const, any_of, check, fragment
+from patcomp.patterns import ANY, Attr, Capture, Const, any_of, check, pattern
 from patcomp.patterns.match import Match
 from patterns_catalog.recover.gated_delta import L2_EPSILON
 from patterns_catalog.recover.unrolled import element_at
@@ -78,7 +78,7 @@ def _per_value(s: Sizes) -> tuple[int, ...]:
     return (*s[:2], s[3])
 
 
-@fragment
+@pattern
 def step(
     a: AtenSource, state: Capture, decay: Capture, key: Capture, again: Capture, value: Capture, beta: Capture
 ) -> Any:
@@ -102,7 +102,7 @@ def step(
     ]  # fmt: skip
 
 
-@fragment
+@pattern
 def read(a: AtenSource, state: Capture, query: Capture) -> Any:
     "query @ state"
     asked = _Asked(a, state, query)
@@ -112,7 +112,7 @@ def read(a: AtenSource, state: Capture, query: Capture) -> Any:
 # ---- around the steps -------------------------------------------------------------------------------
 
 
-@fragment
+@pattern
 def normalized(a: AtenSource, x: Capture, eps: Const, axis: Attr) -> Any:
     "x * rsqrt(sum(x ** 2, -1) + eps), or a quotient"
     square = a.op("sum.dim_IntList", any_of(x * x, a.pow(x, 2.0)), dim=[axis], keepdim=True, dtype=None)
@@ -125,7 +125,7 @@ def normalized(a: AtenSource, x: Capture, eps: Const, axis: Attr) -> Any:
     ]
 
 
-@fragment
+@pattern
 def scaled(a: AtenSource, x: Capture, factor: Const, divisor: Const) -> Any:
     "x / sqrt(key size)"
 

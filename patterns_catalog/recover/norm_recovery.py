@@ -13,22 +13,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import AtenSource, Targets, coreai
+from patcomp.authoring import AtenSource, Composites, coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, LAST, Attr, Capture, Const, FunctionTable, Rewrite, any_of, call, check, rule, tag
+from patcomp.patterns import ANY, LAST, Attr, Capture, Const, Rewrite, any_of, build, call, check, rule, tag
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
 from patterns_catalog.recover.normalization import (
     affine,
     eps_of_batch,
+    filled,
     group_norm,
     instance_norm,
     layer_norm,
     rms_norm,
 )
 from patterns_catalog.sizes import size_of
-
-_TABLE = FunctionTable("norms")
 
 # ---- parts of the formulas -------------------------------------------------------------------------
 
@@ -83,16 +82,13 @@ def _norm(
 # ---- rms_norm --------------------------------------------------------------------------------------
 
 
-@_TABLE.define
-def affine_rms_norm(x: Value, w: Value | None, *, eps: float, result_types: Any = None) -> Value:
+def _rms_norm(x: Value, w: Value | None, eps: float) -> Value:
     """An `rms_norm`; a missing weight defaults to ones."""
-    if w is None:
-        w = coreai.broadcast_to(coreai.constant(1.0, x.element_type), [size_of(coreai, x, -1)])
-    return rms_norm(x, w, eps=eps, axes=-1)
+    return rms_norm(x, filled(coreai, w, 1.0, [size_of(coreai, x, -1)], x.element_type), eps=eps, axes=-1)
 
 
-@rule(into=_TABLE, name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
-def recovered_rms_norm(a: AtenSource, c: Targets, x: Capture, w: Capture, eps: Const) -> Rewrite:
+@rule(name="rms_norm", example={"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6})
+def recovered_rms_norm(a: AtenSource, c: Composites, x: Capture, w: Capture, eps: Const) -> Rewrite:
     """x / sqrt(mean(x ** 2, -1) + eps) * w
 
     Half precision is cast back before the weight (Llama, Mistral, Qwen, Phi, T5) or after it (Gemma, whose w is
@@ -101,17 +97,14 @@ def recovered_rms_norm(a: AtenSource, c: Targets, x: Capture, w: Capture, eps: C
     """
     normal = _over_root(a, _cast_or(a, x), _mean(a, _square(a, _cast_or(a, x)), [LAST]) + eps)
     own_shape = (tag("weights") == "none") | (w.shape == x.shape[-1:])
-    to = c.affine_rms_norm(x, w, eps=eps.value)
+    to = build(_rms_norm, x, w, eps.value)
     return _norm(a, x, normal, w, None, eps, to=to, where=[x.shape[-1] > 0, own_shape])
 
 
 # ---- layer_norm ------------------------------------------------------------------------------------
 
 
-@_TABLE.define
-def affine_layer_norm(
-    x: Value, w: Value | None, b: Value | None, *, axes: list[int], eps: float, result_types: Any = None
-) -> Value:
+def _layer_norm(x: Value, w: Value | None, b: Value | None, axes: list[int], eps: float) -> Value:
     """A `layer_norm`; a missing weight defaults to ones, a missing bias to zeros."""
     gamma, beta = affine(coreai, w, b, [size_of(coreai, x, axis) for axis in axes], x.element_type)
     return layer_norm(x, gamma, beta, axes=list(axes), eps=eps)
@@ -131,12 +124,11 @@ def _normalizes_last_axes(match: Match) -> bool:
 
 
 @rule(
-    into=_TABLE,
     name="layer_norm written out",
     example={"x": "2x3x8xf32", "w": "8xf32", "b": "8xf32", "eps": 1e-5, "axes": [2]},
 )
 def recovered_layer_norm(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
+    a: AtenSource, c: Composites, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
 ) -> Rewrite:
     """(x - mean) / sqrt(variance + eps) * w + b over the last axes
 
@@ -144,7 +136,7 @@ def recovered_layer_norm(
     """
     return _norm(
         a, x, _standardized(a, x, eps, axes), w, b, eps,
-        to=c.affine_layer_norm(x, w, b, axes=axes, eps=eps.value),
+        to=build(_layer_norm, x, w, b, axes, eps.value),
         where=[check("the axes are the last ones of x, and w and b have their shape", _normalizes_last_axes)],
     )  # fmt: skip
 
@@ -152,8 +144,7 @@ def recovered_layer_norm(
 # ---- instance_norm ---------------------------------------------------------------------------------
 
 
-@_TABLE.define
-def affine_instance_norm(x: Value, w: Value | None, b: Value | None, *, eps: float, result_types: Any = None) -> Value:
+def _instance_norm(x: Value, w: Value | None, b: Value | None, eps: float) -> Value:
     """An `instance_norm`; weight and bias have C elements in any shape and default to ones and zeros."""
     channels = size_of(coreai, x, 1)
     column = [channels, *([1] * (x.rank - 2))]
@@ -176,12 +167,11 @@ def _is_per_channel(match: Match) -> bool:
 
 
 @rule(
-    into=_TABLE,
     name="instance_norm written out", priority=1,
     example={"x": "2x4x5x3xf32", "w": "4x1x1xf32", "b": "1x4x1x1xf32", "eps": 1e-5, "axes": [2, 3]},
 )  # fmt: skip
 def recovered_instance_norm(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
+    a: AtenSource, c: Composites, x: Capture, w: Capture, b: Capture, eps: Const, axes: Attr
 ) -> Rewrite:
     """(x - mean) / sqrt(variance + eps) * w + b over the positions of each channel
 
@@ -190,7 +180,7 @@ def recovered_instance_norm(
     """
     return _norm(
         a, x, _standardized(a, x, eps, axes), w, b, eps,
-        to=c.affine_instance_norm(x, w, b, eps=eps.value),
+        to=build(_instance_norm, x, w, b, eps.value),
         where=[
             x.rank > 2,
             check("the axes are those after the channels", _are_positions),
@@ -206,14 +196,13 @@ def _tiled(a: AtenSource, w: Any) -> AnyOf:
 
 
 @rule(
-    into=_TABLE,
     name="instance_norm as batch_norm",
     example={
         "x": "1x4x5x3xf32", "w": "4xf32", "b": "4xf32", "eps": 1e-5, "flat": [1, 4, 5, 3], "shape": [1, 4, 5, 3],
     },
 )  # fmt: skip
 def instance_norm_of_batch(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Attr, flat: Attr, shape: Attr
+    a: AtenSource, c: Composites, x: Capture, w: Capture, b: Capture, eps: Attr, flat: Attr, shape: Attr
 ) -> Rewrite:
     """batch_norm(view(x, [1, N * C, ...]), repeat(w), repeat(b)) with its own statistics
 
@@ -234,7 +223,7 @@ def instance_norm_of_batch(
 
     return Rewrite(
         result,
-        to=c.affine_instance_norm(x, w, b, eps=call(eps_of_batch, eps)),
+        to=build(_instance_norm, x, w, b, call(eps_of_batch, eps)),
         where=[
             x.is_static,
             x.rank > 2,
@@ -248,10 +237,7 @@ def instance_norm_of_batch(
 # ---- group_norm ------------------------------------------------------------------------------------
 
 
-@_TABLE.define
-def affine_group_norm(
-    x: Value, w: Value | None, b: Value | None, *, groups: int, eps: float, result_types: Any = None
-) -> Value:
+def _group_norm(x: Value, w: Value | None, b: Value | None, groups: int, eps: float) -> Value:
     """A `group_norm`; weight and bias have C elements in any shape and default to ones and zeros."""
     channels = x.static_shape[1]
     weight, bias = (coreai.reshape(v, [channels]) for v in affine(coreai, w, b, [channels], x.element_type))
@@ -272,7 +258,6 @@ def _splits_channels(match: Match) -> bool:
 
 
 @rule(
-    into=_TABLE,
     name="group_norm written out",
     example={
         "x": "2x4x5xf32", "w": "4x1xf32", "b": "1x4x1xf32", "eps": 1e-5, "grouped": [2, 2, 10], "axes": [2],
@@ -280,7 +265,7 @@ def _splits_channels(match: Match) -> bool:
     },
 )  # fmt: skip
 def recovered_group_norm(
-    a: AtenSource, c: Targets, x: Capture, w: Capture, b: Capture, eps: Const, grouped: Attr, axes: Attr, shape: Attr
+    a: AtenSource, c: Composites, x: Capture, w: Capture, b: Capture, eps: Const, grouped: Attr, axes: Attr, shape: Attr
 ) -> Rewrite:
     """view((y - mean) / sqrt(variance + eps), x.shape) * w + b, where y is view(x, [N, groups, ...])
 
@@ -290,7 +275,7 @@ def recovered_group_norm(
     back = a.view(_cast_or(a, normal), size=shape)
     return _norm(
         a, x, normal, w, b, eps, back=back,
-        to=c.affine_group_norm(x, w, b, groups=grouped[1], eps=eps.value),
+        to=build(_group_norm, x, w, b, grouped[1], eps.value),
         where=[
             x.is_static,
             check("the view splits the channels into groups, and the axes are all after them", _splits_channels),

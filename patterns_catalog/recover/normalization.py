@@ -124,10 +124,12 @@ def affine(
     c: Coreai, weight: Value | None, bias: Value | None, size: Sequence[Size], element: Any
 ) -> tuple[Value, Value]:
     """The weight and the bias of a layer; a missing weight defaults to ones, a missing bias to zeros."""
-    return (
-        weight if weight is not None else c.broadcast_to(c.constant(1.0, element), size),
-        bias if bias is not None else c.broadcast_to(c.constant(0.0, element), size),
-    )
+    return filled(c, weight, 1.0, size, element), filled(c, bias, 0.0, size, element)
+
+
+def filled(c: Coreai, given: Value | None, number: float, size: Sequence[Size], element: Any) -> Value:
+    """What is given; where nothing is, a number everywhere."""
+    return given if given is not None else c.broadcast_to(c.constant(number, element), size)
 
 
 _STATISTICS = {

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.authoring import AtenSource, Composites, Coreai, Targets, aten, coreai
+from patcomp.authoring import AtenSource, Composites, Coreai, aten, coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.value import Value
@@ -27,10 +27,10 @@ from patcomp.patterns import (
     LAST,
     Attr,
     Capture,
-    FunctionTable,
     Rejected,
     Rewrite,
     any_of,
+    build,
     check,
     composites,
     rule,
@@ -101,25 +101,18 @@ def powers(half: int, scale: float, base: float) -> np.ndarray:
     return (1.0 / base ** exponents.astype(np.float64)).astype(np.float32) * np.float32(scale)
 
 
-_TABLE = FunctionTable("rotations")
+def _turning(sin: Value, way: str) -> Value:
+    """The sine of a rotation, which is negated for the other way."""
+    return aten.neg(sin.type, sin) if way == "back" else sin
 
 
-@_TABLE.define
-def either_way(
-    x: Value, cos: Value, sin: Value, *, way: str, interleaved: bool = False, result_types: Any = None
-) -> Value:  # fmt: skip
-    """The composite; the other way has the negated sine."""
-    if way == "back":
-        sin = aten.neg(sin.type, sin)
-    return rope(x, cos, sin, scale=1.0, base=10000.0, dims=None, interleaved=interleaved)  # type: ignore[no-any-return]
+def _turned(x: Value, cos: Value, sin: Value, way: str, interleaved: bool = False) -> Value:
+    """The composite, either way round."""
+    return rope(x, cos, _turning(sin, way), scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
 
 
-@_TABLE.define
-def either_way_of_halves(
-    first: Value, second: Value, cos: Value, sin: Value, *, way: str, result_types: Any = None
-) -> Value:  # fmt: skip
-    """The composite of two halves that are joined for it."""
-    return either_way(coreai.concat(first.rank - 1, [first, second]), cos, sin, way=way)
+def _joined(first: Value, second: Value) -> Value:
+    return coreai.concat(first.rank - 1, [first, second])
 
 
 def _rope(total: Any, to: Any, where: list[Any], x: Any) -> Rewrite:
@@ -208,8 +201,8 @@ _HALVES = {"x": "2x4x3x8xf32", "cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32", "midd
 _PAIRS = {"x": "2x4x3x8xf32", "cos": "2x1x3x4xf32", "sin": "2x1x3x4xf32", "end": _END, "flat": [2, 4, 3, 8]}
 
 
-@rule(into=_TABLE, name="rope", example=_HALVES)
-def of_halves(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr) -> Rewrite:
+@rule(name="rope", example=_HALVES)
+def of_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr) -> Rewrite:
     """x * [cos, cos] + [-x2, x1] * [sin, sin] (Llama, Mistral, Qwen, Gemma, OLMo, Mixtral; Phi-3 of whole heads)
 
     The other way with [x2, -x1] (NanoChat). With tables in float32, x and [-x2, x1] of a half type are cast, each on
@@ -220,22 +213,22 @@ def of_halves(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture,
     wide, other = _cast_or(a, x), _cast_or(a, _other_part(_in_halves(a), x1, x2))
     total = wide * twice_in_halves(a, cos) + other * twice_in_halves(a, sin)
     where = [2 * middle == x.shape[-1], to_the_end, _exact(x, again, wide)]
-    return _rope(total, c.either_way(wide, cos, sin, way=tag("way")), where, wide)
+    return _rope(total, build(_turned, wide, cos, sin, tag("way")), where, wide)
 
 
-@rule(into=_TABLE, name="rope with half tables", example=_HALVES)
+@rule(name="rope with half tables", example=_HALVES)
 def of_halves_with_half_tables(
-    a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr
+    a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, middle: Attr, end: Attr
 ) -> Rewrite:
     "[x1 * cos - x2 * sin, x2 * cos + x1 * sin], cos and sin as wide as a half (GPT-OSS); or the other way"
     x1, x2, to_the_end = _cut(a, x, (middle, middle), end, "halves")
     of_half = [2 * middle == x.shape[-1], cos.shape[-1] == middle, sin.shape[-1] == middle]
     total = _sums(_in_halves(a), x1, x2, cos, sin)
-    return _rope(total, c.either_way(x, cos, sin, way=tag("way")), [*of_half, to_the_end], x)
+    return _rope(total, build(_turned, x, cos, sin, tag("way")), [*of_half, to_the_end], x)
 
 
-@rule(into=_TABLE, name="rope of neighbours", example=_PAIRS)
-def of_pairs(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr) -> Rewrite:
+@rule(name="rope of neighbours", example=_PAIRS)
+def of_pairs(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr) -> Rewrite:
     """x * repeat(cos) + flatten([-x[1::2], x[::2]]) * repeat(sin) (Cohere, Helium, Ernie 4.5, GPT-J, GLM)
 
     The other way, and x of a half type, are as in `rope`.
@@ -245,12 +238,12 @@ def of_pairs(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, 
     wide, other = _cast_or(a, x), _cast_or(a, _other_part(_in_pairs(a, flat), even, odd))
     total = wide * twice_in_pairs(a, cos) + other * twice_in_pairs(a, sin)
     where = [*whole, _flattens_to(x, flat), 2 * cos.shape[-1] == x.shape[-1], _exact(x, again, wide)]
-    return _rope(total, c.either_way(wide, cos, sin, way=tag("way"), interleaved=True), where, wide)
+    return _rope(total, build(_turned, wide, cos, sin, tag("way"), interleaved=True), where, wide)
 
 
-@rule(into=_TABLE, name="rope of neighbours with half tables", example=_PAIRS)
+@rule(name="rope of neighbours with half tables", example=_PAIRS)
 def of_pairs_with_half_tables(
-    a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr
+    a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, end: Attr, flat: Attr
 ) -> Rewrite:
     "flatten([x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin]) (lit-gpt, Llama 4); or the other way"
     even, odd, whole = _neighbours(a, x, end)
@@ -258,11 +251,11 @@ def of_pairs_with_half_tables(
     of_half = [_flattens_to(x, flat), *(2 * table.shape[-1] == x.shape[-1] for table in (cos, sin))]
     of_half += [table.rank <= x.rank for table in (cos, sin)]
     total = _sums(_in_pairs(a, flat), even, odd, cos, sin)
-    return _rope(total, c.either_way(x, cos, sin, way=tag("way"), interleaved=True), [*whole, *of_half], x)
+    return _rope(total, build(_turned, x, cos, sin, tag("way"), interleaved=True), [*whole, *of_half], x)
 
 
-@rule(into=_TABLE, name="rope of neighbours to halves", example={k: v for k, v in _PAIRS.items() if k != "flat"})
-def of_pairs_to_halves(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin: Capture, end: Attr) -> Rewrite:
+@rule(name="rope of neighbours to halves", example={k: v for k, v in _PAIRS.items() if k != "flat"})
+def of_pairs_to_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Capture, end: Attr) -> Rewrite:
     """[x[::2] * cos - x[1::2] * sin, x[1::2] * cos + x[::2] * sin] (DeepSeek V3, Youtu); or the other way
 
     The neighbours are moved to halves first: the composite gives pairs as it takes them.
@@ -270,7 +263,7 @@ def of_pairs_to_halves(a: AtenSource, c: Targets, x: Capture, cos: Capture, sin:
     even, odd, whole = _neighbours(a, x, end)
     of_half = [2 * table.shape[-1] == x.shape[-1] for table in (cos, sin)]
     total = _sums(_in_halves(a), even, odd, cos, sin)
-    return _rope(total, c.either_way_of_halves(even, odd, cos, sin, way=tag("way")), [*whole, *of_half], x)
+    return _rope(total, build(_turned, build(_joined, even, odd), cos, sin, tag("way")), [*whole, *of_half], x)
 
 
 @rule(name="rope of some dimensions", example={

@@ -6,12 +6,13 @@ import pytest
 
 from patcomp.errors import RuleError
 from patcomp.ir import coreai
+from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
     ANY,
     Attr,
+    CompositeTable,
     Const,
-    FunctionTable,
     Rewrite,
     RuleSet,
     any_of,
@@ -156,7 +157,7 @@ def test_capture_errors():
 
 
 def test_a_target_op_must_exist_when_rules_are_collected():
-    table = FunctionTable("later")
+    table = CompositeTable("later")
 
     @rule(into=table)
     def uses_later(a, c, x):
@@ -165,19 +166,20 @@ def test_a_target_op_must_exist_when_rules_are_collected():
     rules = RuleSet([uses_later])
     with pytest.raises(RuleError, match="later has no op 'defined_later'"):
         rules.check()
-    table.define(lambda x, result_types: x, "defined_later")
+    table.define(composite("defined_later", inputs=("x",))(lambda c, x: x))
     rules.check()
     with pytest.raises(RuleError, match="already has"):
-        table.define(noted, "defined_later")
+        table.define(composite("defined_later", inputs=("x",))(noted))
 
 
 def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
-    table = FunctionTable("again")
+    table = CompositeTable("again")
 
     def declared(factor):
         @table.define
-        def scaled(x, result_types):
-            return x * factor
+        @composite("scaled", inputs=("x",))
+        def scaled(c, x):
+            return c.broadcasting_mul(x, factor)
 
         @rule(into=table, name=f"scaled {factor}")
         def relu_scaled(a, c, x):
@@ -187,11 +189,11 @@ def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
 
     first, old = declared(2)
     second, new = declared(3)
-    assert [old.to.builder.spec("scaled"), new.to.builder.spec("scaled")] == [first, second]
+    assert [old.to.function, new.to.function] == [first, second]
     assert table.spec("scaled") is second
 
 
-def noted(x, result_types):
+def noted(c, x):
     return x
 
 

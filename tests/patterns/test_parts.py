@@ -1,4 +1,4 @@
-"""The small parts of the pattern language, one at a time: expressions, fragments, types of examples, budgets."""
+"""The small parts of the pattern language, one at a time: expressions, patterns, types of examples, budgets."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from patcomp.patterns.context import Budget
 from patcomp.patterns.driver import EndlessRewritesError
 from patcomp.patterns.example_types import ExampleType, limits_of, parse_type
 from patcomp.patterns.expressions import Assumption, Expression, Tag, Undefined, call, lift
-from patcomp.patterns.fragment import fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import Capture
 from patcomp.patterns.match import Matcher
+from patcomp.patterns.pattern import pattern
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
 
 # ---- expressions ---------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ def test_what_is_local() -> None:
     assert isinstance(lift(1), Expression)
 
 
-# ---- fragments -----------------------------------------------------------------------------------
+# ---- patterns ------------------------------------------------------------------------------------
 
 
-def test_a_fragment_matches_what_it_replaces() -> None:
-    first = fragment(lambda a, x: (a.op("max.dim", x, dim=1, keepdim=ANY)[0], []))
-    narrow = fragment(lambda a, x: (a.exp(x), [x.shape[0] == 2]))
+def test_a_pattern_matches_what_it_replaces() -> None:
+    first = pattern(lambda a, x: (a.op("max.dim", x, dim=1, keepdim=ANY)[0], []))
+    narrow = pattern(lambda a, x: (a.exp(x), [x.shape[0] == 2]))
     g = Graph([MATRIX, tensor((3, 8), "f32")])
     values, places = g.op("max.dim", g.inputs[0], dim=1, types=[MATRIX, MATRIX])
     e, other = g.exp(g.inputs[0]), g.exp(g.inputs[1])
@@ -156,9 +156,9 @@ def test_a_fragment_matches_what_it_replaces() -> None:
     assert narrow.match(e)["x"] == g.inputs[0]
     assert narrow.match(other) is None
     assert narrow.match(g.inputs[0]) is None
-    with pytest.raises(RuleError, match=r"^fragment wrong "):
+    with pytest.raises(RuleError, match=r"^pattern wrong "):
 
-        @fragment
+        @pattern
         def wrong(a, x, y):
             return a.exp(x), []
 

@@ -17,11 +17,17 @@ from tests.patterns.graphs import Graph
 
 HEAD = """
 from patcomp.ir.namespaces import coreai_namespace
-from patcomp.patterns import ANY, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, compute
-from patcomp.patterns import decomposition, fragment, lowering, op_rule, optimization, rule, tag
+from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, any_of, check, compute
+from patcomp.patterns import decomposition, pattern, lowering, op_rule, optimization, rule, tag
 
-table = FunctionTable("mine")
-table.define(lambda *operands, result_types, **attributes: operands[0], "made")
+from tests.patterns.graphs import Target
+
+
+def made(*operands, result_types, **attributes):
+    return operands[0]
+
+
+table = Target("mine", made)
 """
 
 
@@ -98,7 +104,7 @@ MISTAKES = [
     ),
     Mistake(
         "a pattern in lower",
-        "@fragment\ndef one(a, x):\n    return a.exp(x), []\n"
+        "@pattern\ndef one(a, x):\n    return a.exp(x), []\n"
         + procedural("...", '@op_rule("lower", "aten.exp", pattern=one)'),
         "takes no pattern=",
     ),

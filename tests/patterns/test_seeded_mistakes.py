@@ -24,10 +24,10 @@ import torch
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.types import element_type
-from patcomp.patterns import ANY, Attr, FunctionTable, Const, Rewrite, check, compute, decomposition, example
+from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, check, compute, decomposition, example
 from patcomp.patterns import lowering, normalization, op_rule, rule
 
-table = FunctionTable("mine")
+table = CompositeTable("mine")
 """
 
 NORM = """

@@ -9,11 +9,11 @@ import torch
 from patcomp.authoring import AtenSource, AtenTarget, Coreai, Targets
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, FunctionTable, Rewrite, rule
+from patcomp.patterns import Attr, Capture, CompositeTable, Rewrite, rule
 from tests.proof_seeds.normalize import of_aten
 from tests.proof_seeds.seeds import Function, seed
 
-TABLE = FunctionTable("composites in half")
+TABLE = CompositeTable("composites in half")
 LARGE = torch.tensor([[70000.0, 1000.3, 3.0], [5.0, 1e5, 2.0]])
 NEAR = torch.tensor([[-69000.0, -1000.2, 1.0], [2.0, -99000.0, 1.0]])
 ROW = torch.tensor([[300.0, 280.0, 310.0, -300.0]], dtype=torch.float16)

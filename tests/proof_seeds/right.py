@@ -15,8 +15,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import (
     Attr,
     Capture,
+    CompositeTable,
     Const,
-    FunctionTable,
     Rewrite,
     Rule,
     call,
@@ -29,7 +29,7 @@ from patcomp.patterns import (
 from tests.proof_seeds.normalize import of_aten
 from tests.proof_seeds.seeds import of_coreai
 
-TABLE = FunctionTable("right composites")
+TABLE = CompositeTable("right composites")
 ROWS, TWO = {"x": "2x3xf32"}, {"x": "2x3xf32", "y": "2x3xf32"}
 HALVES = {"x": "2x4xf16", "y": "2x4xf16"}
 
