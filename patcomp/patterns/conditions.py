@@ -90,6 +90,11 @@ def divides(number: int, size: int) -> bool:
 # ---- constants ------------------------------------------------------------------------------------------
 
 
+@condition("{x} is a constant")
+def is_constant(x: Value) -> bool:
+    return x.constant is not None
+
+
 @condition("every number of {values} is {number}")
 def are_all(values: Any, number: float) -> bool:
     return bool((values == number).all())

@@ -29,8 +29,12 @@ def linalg_vector_norm(c: Coreai, x: Value, *, ord: int | float, axes: list[int]
     else:
         powers = c.broadcasting_pow(c.abs_(wide), float(ord))
         norm = c.broadcasting_pow(c.reduce_sum(powers, dims), 1.0 / ord)
-    norm = c.cast(norm, x.element_type)
-    return norm if keep_dim else c.shrink_dims(norm, dims)
+    return kept(c, c.cast(norm, x.element_type), dims, keep_dim)
+
+
+def kept(c: Coreai, norm: Value, axes: list[int], keep_dim: bool) -> Value:
+    """A reduced tensor with or without the axes of its reduction."""
+    return norm if keep_dim else c.shrink_dims(norm, axes)
 
 
 @op_rule("recover", "aten.linalg_vector_norm", name="linalg_vector_norm", examples=[
