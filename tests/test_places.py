@@ -126,7 +126,7 @@ torch.testing.assert_close(rewritten.run(x), Model()(x))
 
 ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
-       infer="like_first", trait=Activation),
+       infer="like_first", trait="Activation"),
 """,
     "patcomp/evaluate/elementwise.py": """
 
@@ -165,7 +165,7 @@ assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], le
 
 VIEW = {
     "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
-       "drop size-1 dims", infer="shrink_dims", trait=Reshape),
+       "drop size-1 dims", infer="shrink_dims", trait="Reshape"),
 """,
     "patcomp/evaluate/shapes.py": """
 
