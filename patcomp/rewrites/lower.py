@@ -167,7 +167,8 @@ class _Lowering:
         types = self.types(op)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         rebuilding = Rebuilding(arguments, types)
-        reasons = []
+        reasons: list[str] = []
+        declined: list[str] = []
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
             made = apply(rule, op, builder, self.context, rebuilding=rebuilding)
@@ -178,9 +179,11 @@ class _Lowering:
                 pairs = zip(map(given.get, op.results), types, strict=True)
                 return [None if value is None else _refined(value, type_) for value, type_ in pairs]
             if made.reason:
-                reasons.append(made.reason)
+                (declined if made.declined else reasons).append(made.reason)
         if reasons:
             return self.refuse(op, builder, "; ".join(reasons))
+        if declined:
+            return self.refuse(op, builder, f"no lowering rule is for this call of the op: {'; '.join(declined)}")
         return self.refuse(
             op, builder, "no lowering rule for this op",
             "decompose the op (run_decompositions(patcomp.get_decomp_table())), or register a lowering",
