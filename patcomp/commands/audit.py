@@ -17,8 +17,9 @@ from patcomp.commands.common import (
     sizes_in,
     tell,
 )
-from patcomp.commands.convert import target_of
-from patcomp.commands.models import Anything, ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.convert_options import target_of
+from patcomp.commands.models import Anything, ModelOptions, converted, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.programs import program_of
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from patcomp.targets import Target
 
 
-@takes_models
+@takes_options
 def audit(
     program: Anything,
     target: Annotated[str, typer.Option(help="cpu, gpu, neural_engine, or one of a catalog.")],

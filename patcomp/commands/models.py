@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -140,21 +138,6 @@ def converted_already(options: list[str], name: str, found: Subject) -> UsageErr
 
 
 _FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
-
-
-def takes_models(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `ModelOptions` on the command line, in place of its last parameter, `options`."""
-    declared = inspect.signature(ModelOptions, eval_str=True).parameters.values()
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-
-    @functools.wraps(command)
-    def called(**values: Any) -> None:
-        options = ModelOptions(**{each.name: values.pop(each.name) for each in declared})
-        command(**values, options=options)
-
-    called.__signature__ = signature.replace(parameters=[*own, *declared])  # type: ignore[attr-defined]
-    return called
 
 
 def load_model(model: str, *, trusted: bool = False) -> ExportedProgram:

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from patcomp.commands.common import ANSWER_IS_NO, quiet, tell
-from patcomp.commands.models import Anything, Model, ModelOptions, convert_model, takes_models
+from patcomp.commands.models import Anything, Model, ModelOptions, convert_model
+from patcomp.commands.options import takes_options
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 
@@ -27,7 +28,7 @@ def demo(
         sys.exit(ANSWER_IS_NO)
 
 
-@takes_models
+@takes_options
 def explain(
     model: Anything,
     what: Annotated[str, typer.Argument(help="A value (%mul_3), an FX node (mul_3) or a source line (model.py:12).")],
@@ -48,7 +49,7 @@ def explain(
     tell(explained(program_of(model, "explain", options)[0], RuleSet(()), what))
 
 
-@takes_models
+@takes_options
 def why_not(
     rule: Annotated[str, typer.Argument(help="A rule's name, as `patcomp catalog list` shows it.")],
     model: Model,

@@ -23,7 +23,8 @@ from patcomp.commands.common import (
     tell,
 )
 from patcomp.commands.exporting import Source
-from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.models import ModelOptions, converted, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.packages import asset_in, reader_of
 from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ASSETS = (Subject.ASSET, Subject.BUNDLE)
 
 
-@takes_models
+@takes_options
 def verify(
     model: Annotated[
         str,

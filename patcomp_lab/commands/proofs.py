@@ -10,14 +10,15 @@ import typer
 
 from patcomp.commands.assets import Entrypoint
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, print_json, sizes_in, tell
-from patcomp.commands.convert import target_of
-from patcomp.commands.models import Model, ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.convert_options import target_of
+from patcomp.commands.models import Model, ModelOptions, converted, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
 from patcomp.commands.verification import chosen_sources
 from patcomp.program.proof_of_run import ProofOfRun, StageProof
 
 
-@takes_models
+@takes_options
 def prove(
     model: Model,
     target: Annotated[

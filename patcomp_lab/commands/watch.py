@@ -23,7 +23,8 @@ from patcomp.commands.common import (
     tell,
     write_page,
 )
-from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources, takes_models
+from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.errors import ConversionWarning, PatcompError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _PAUSE = 0.3
 """The seconds between two looks at the files."""
 
 
-@takes_models
+@takes_options
 def watch_rules(
     file: Annotated[Path, typer.Argument(help="A file FILE.py that declares rules.", show_default=False)],
     model: Model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from patcomp_models.checkpoints.folders import CAUSAL, weight_files
 from patcomp_models.checkpoints.left_out import foreseeing, names_in
 from patcomp_models.checkpoints.precision import set_types
 from patcomp_models.checkpoints.quantized.formats import format_of
+from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.checkpoints.quantized.reading import fill
 from patcomp_models.checkpoints.room import check_room
 from patcomp_models.checkpoints.untrusted import bytes_of, object_in, tensors_in
@@ -120,23 +121,8 @@ def loaded(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
                 "allow_missing= and allow_unexpected= out"
             )
-        try:
-            empty = _empty(loader_of(auto), folder, DTYPES[dtype], trust_remote_code)
-        except Exception as error:  # a configuration can make transformers raise anything
-            raise LanguageModelError(
-                f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
-            ) from error
-        files, form = weight_files(folder, config), form.expanding() if expand else form
-        place = files[0].resolve() if files[0].suffix == ".gguf" else folder
-        weights = form.weights(files)
-        front = wrapper_of(weights)
-        weights = {name.removeprefix(front): each for name, each in weights.items()}
-        heads = {*foreseeing(weights)}
-        kept = {name: each for name, each in weights.items() if name not in heads}
-        fill(empty, str(place), form, kept, DTYPES[dtype])
-        form.finish(empty, files)
-        check_weights(empty, rounded=True)
-        return empty
+        form = form.expanding() if expand else form
+        return _in_few_bits(auto, purpose, folder, weight_files(folder, config), form, dtype, trust_remote_code)
     reports: list[str] = []
     files = weight_files(folder, config)
     names = names_in(files, None)
@@ -168,6 +154,32 @@ def loaded(
     say_untied(folder, model)
     model.eval()
     return cast("nn.Module", model)
+
+
+def _in_few_bits(
+    auto: str,
+    purpose: str,
+    folder: Path,
+    files: Sequence[Path],
+    form: Format,
+    dtype: str,
+    trust_remote_code: bool,
+) -> nn.Module:
+    """A model whose weights are stored in few bits, filled from their files."""
+    try:
+        empty = _empty(loader_of(auto), folder, DTYPES[dtype], trust_remote_code)
+    except Exception as error:  # a configuration can make transformers raise anything
+        raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}") from error
+    place = files[0].resolve() if files[0].suffix == ".gguf" else folder
+    weights = form.weights(files)
+    front = wrapper_of(weights)
+    weights = {name.removeprefix(front): each for name, each in weights.items()}
+    heads = {*foreseeing(weights)}
+    kept = {name: each for name, each in weights.items() if name not in heads}
+    fill(empty, str(place), form, kept, DTYPES[dtype])
+    form.finish(empty, files)
+    check_weights(empty, rounded=True)
+    return empty
 
 
 def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:

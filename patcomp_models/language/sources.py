@@ -129,7 +129,7 @@ def model_of(
     whole = model
     model, notes = _text_only(whole)
     for note in _notes_on_weights(source, whole, expand=expand, takes_head=takes_head):
-        warnings.warn(note, ConversionWarning, stacklevel=3)
+        warnings.warn(note, ConversionWarning, stacklevel=4)
         notes = (*notes, note)
     _check_class(model)
     if float32:
@@ -172,7 +172,7 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
     from patcomp_models.language.vision.towers import TOWERS  # which imports decoders
 
     further = "; `patcomp convert-vlm` converts its vision tower, too" if config.model_type in TOWERS else ""
-    warnings.warn(note + further, ConversionWarning, stacklevel=4)
+    warnings.warn(note + further, ConversionWarning, stacklevel=5)
     return part.model, (note,)
 
 
@@ -187,5 +187,5 @@ def _check_class(model: Any) -> None:
         warnings.warn(
             f"the {what} is not tested; compare the bundle with the model on your own prompts",
             ConversionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

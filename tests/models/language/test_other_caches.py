@@ -125,11 +125,11 @@ def test_an_export_that_fails_is_one_message(tmp_path: Path) -> None:
 def test_attention_that_the_caller_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = []
 
-    def export(decoders: Any, *arguments: object) -> None:
+    def export(begun: object, decoders: Any) -> None:
         chosen.append(decoders[0].model.config._attn_implementation)
         raise LanguageModelError("as far as this")
 
-    monkeypatch.setattr("patcomp_models.language.checkpoint_to_bundle._dynamic", export)
+    monkeypatch.setattr("patcomp_models.language.dynamic_bundle._converted", export)
     for kind, own in (("llama", "sdpa"), ("llama", "eager"), ("gemma2", "eager")):
         model = checkpoint(kind)
         model.set_attn_implementation(own)  # type: ignore[operator]
