@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -128,7 +129,7 @@ def compress(
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
         _check_is_no_model(model, device, asset)
-        requests = schemes or [request if chosen.is_budget else chosen.config]
+        requests: Sequence[str | CompressionRequest] = schemes or [request if chosen.is_budget else chosen.config]
         reader_of(found).compress_bundle(
             Path(model), output, requests, check=measured.check, calibrate=measured.calibrate, html=measured.html,
             writer=asset.writer, as_json=json,

@@ -18,9 +18,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with options of the command line in place of each parameter whose type is a dataclass of options."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[type, dict[str, str]]] = {}
+    groups: dict[str, tuple[Any, dict[str, str]]] = {}
     for parameter in signature.parameters.values():
-        if is_dataclass(kind := parameter.annotation):
+        kind: Any = parameter.annotation
+        if is_dataclass(kind):
             flags = _flags(kind)
             groups[parameter.name] = kind, {flag.name: field for field, flag in flags.items()}
             parameters += flags.values()
@@ -38,7 +39,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _flags(options: type) -> dict[str, inspect.Parameter]:
+def _flags(options: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a command for a dataclass of options, by field."""
     found = {}
     for name, parameter in inspect.signature(options, eval_str=True).parameters.items():

@@ -91,7 +91,8 @@ class Request:
     @property
     def word(self) -> str | None:
         """How small the weights are, for `metadata.json`."""
-        parts = [self.source.form and self.source.form.name, self.compression and self.compression.text]
+        form, asked = self.source.form, self.compression
+        parts = [form.name if form is not None else "", asked.text if asked is not None else ""]
         return ", ".join(filter(None, parts)) or None
 
     @property
