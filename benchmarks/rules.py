@@ -11,9 +11,9 @@ from typing import Any
 
 from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
-from patcomp.patterns import Attr, Capture, Const, FunctionTable, Rewrite, Rule, RuleSet, rule
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, RuleSet, rule
 
-TABLE = FunctionTable("made-up rules")
+TABLE = CompositeTable("made-up rules")
 UNARY = ("sigmoid", "tanh", "erf", "exp", "relu", "sin", "cos", "sqrt", "rsqrt", "abs")
 
 
@@ -31,7 +31,7 @@ def activation(number: int, function: str) -> Rule:
         inner = getattr(a, function)(x * (1.5 + number) + offset)
         return Rewrite(x * inner, to=c.made_up(x))
 
-    return rule(name=f"activation {number} of {function}", target=TABLE)(declared)
+    return rule(name=f"activation {number} of {function}", into=TABLE)(declared)
 
 
 def norm(number: int, function: str) -> Rule:
@@ -41,7 +41,7 @@ def norm(number: int, function: str) -> Rule:
         mean = a.op("mean.dim", a.pow(x, 3.0 + number), dim=[axis], keepdim=True, dtype=None)
         return Rewrite(x * a.rsqrt(getattr(a, function)(mean) + eps) * w, to=c.made_up(x), where=[w.rank == 1])
 
-    return rule(name=f"norm {number} of {function}", target=TABLE)(declared)
+    return rule(name=f"norm {number} of {function}", into=TABLE)(declared)
 
 
 def gate(number: int, function: str) -> Rule:
@@ -51,7 +51,7 @@ def gate(number: int, function: str) -> Rule:
         gated = getattr(a, function)(a.view(a.mm(x, w), size) * (0.5 + number))
         return Rewrite(gated * a.view(a.mm(x, v), size), to=c.made_up(x))
 
-    return rule(name=f"gate {number} of {function}", target=TABLE)(declared)
+    return rule(name=f"gate {number} of {function}", into=TABLE)(declared)
 
 
 def residual(number: int, function: str) -> Rule:
@@ -60,7 +60,7 @@ def residual(number: int, function: str) -> Rule:
     def declared(a: AtenSource, c: Targets, x: Capture, y: Capture) -> Rewrite:
         return Rewrite(x + getattr(a, function)(y) * (0.1 + number), to=c.made_up(x))
 
-    return rule(name=f"residual {number} of {function}", target=TABLE)(declared)
+    return rule(name=f"residual {number} of {function}", into=TABLE)(declared)
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 
 from patcomp.authoring import AtenSource
 from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Const, any_of, fragment
+from patcomp.patterns import ANY, Attr, Const, any_of, pattern
 from patterns_catalog.views import arguments_of
 
 
@@ -28,7 +28,7 @@ _LARGEST = 127
 """Positions up to this one are exact in all types of integers."""
 
 
-@fragment
+@pattern
 def _compared(a: AtenSource, size: Attr, diagonal: Const) -> Any:
     "column - row >= diagonal, or <= diagonal: `triu` and `tril`"
     columns, rows = (a.unsqueeze(_positions(a, size), dim=dim) for dim in (-2, -1))
@@ -37,13 +37,13 @@ def _compared(a: AtenSource, size: Attr, diagonal: Const) -> Any:
     return any_of(a.ge(distance, diagonal), a.le(distance, diagonal)), [diagonal.rank == 0, wide]
 
 
-@fragment
+@pattern
 def _all_of(a: AtenSource, size: Attr) -> Any:
     "a mask that is true everywhere"
     return a.full(size=[size, size], fill_value=True, dtype=ANY), []
 
 
-@fragment
+@pattern
 def _identity(a: AtenSource, size: Attr) -> Any:
     "row == column, as numbers"
     same = a.eq(a.unsqueeze(_positions(a, size), dim=-1), _positions(a, size))

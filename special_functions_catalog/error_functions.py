@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import example
-from patterns_catalog.decompositions.promotion import float_function
+from patterns_catalog.decompose.promotion import float_function
 from special_functions_catalog.polynomials import polynomial, ratio
 
 _CENTRAL = 0.46875

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import decomposition, example
-from patterns_catalog.decompositions.promotion import float_function, in_floats
+from patterns_catalog.decompose.promotion import float_function, in_floats
 from special_functions_catalog.polynomials import polynomial, ratio
 
 

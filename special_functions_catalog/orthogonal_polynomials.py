@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns import Rejected, Rule, decomposition, example
-from patterns_catalog.decompositions.promotion import in_floats
+from patterns_catalog.decompose.promotion import in_floats
 
 LARGEST = 64
 """The largest degree of those computed by recurrence; they are NaN beyond, where Hermite's overflow in float32."""

@@ -65,7 +65,7 @@ USES_TORCH = (
     "patcomp/commands/",
     "patcomp_lab/",
     "patcomp_models/",
-    "patterns_catalog/decompositions/",
+    "patterns_catalog/decompose/",
     "special_functions_catalog/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)

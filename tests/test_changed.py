@@ -18,8 +18,8 @@ class Item:
 
 
 COMMAND, ROPE, EXTENTS = map(Item, ("tests/test_cli.py", "tests/catalog/test_rope.py", "tests/ir/test_extents.py"))
-RULE = Item("tests/catalog/test_rules.py", "composites/rope.py:12")
-OTHER_RULE = Item("tests/catalog/test_rules.py", "lowering/rope.py:12")
+RULE = Item("tests/catalog/test_rules.py", "recover/rope.py:12")
+OTHER_RULE = Item("tests/catalog/test_rules.py", "lower/rope.py:12")
 MODEL = Item("tests/networks/test_models.py")
 MODEL.nodeid += "[bert]"
 
@@ -28,7 +28,7 @@ MODEL.nodeid += "[bert]"
     ("file", "wanted"),
     [
         ("tests/test_cli.py", {COMMAND}),
-        ("patterns_catalog/composites/rope.py", {ROPE, RULE}),
+        ("patterns_catalog/recover/rope.py", {ROPE, RULE}),
         ("patcomp/ir/extents.py", {EXTENTS}),
         ("README.md", set()),
     ],

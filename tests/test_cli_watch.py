@@ -31,7 +31,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Capture, Rewrite, rule
 
 
-@rule(target=aten_namespace, example={"x": "2xf32"})
+@rule(into=aten_namespace, example={"x": "2xf32"})
 def double_sine(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "sin(sin(x)) as cos(x), which is wrong and easy to see"
     return Rewrite(a.sin(a.sin(x)), to=c.cos(x), where=[x.rank == 1])

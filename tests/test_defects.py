@@ -14,7 +14,7 @@ from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.emit.native import Native
 from patcomp.emit.probing import arrays_of, outcome_of, probe
 from patcomp.errors import VerifyError
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule
 from patcomp.ir.verify import verify
 from patcomp.patterns.statistics import Statistics

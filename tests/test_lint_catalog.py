@@ -18,18 +18,18 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Rewrite, example, normalization, rule
 
 
-@rule(stage="normalize", target=aten_namespace)
+@rule(stage="normalize", into=aten_namespace)
 def untested(a, c, x):
     return Rewrite(a.sinh(a.cosh(x)), to=x)
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
 def first(a, c, x):
     "sin(tan(x))"
     return Rewrite(a.sin(a.tan(x)), to=c.cos(x))
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
 def second(a, c, x):
     "sin(tan(x)) again"
     return Rewrite(a.sin(a.tan(x)), to=c.cos(c.cos(x)))
@@ -58,13 +58,13 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Rewrite, rule
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
 def to_cosh(a, c, x):
     "sinh(x) -> cosh(x)"
     return Rewrite(a.sinh(x), to=c.cosh(x))
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
 def to_sinh(a, c, x):
     "cosh(x) -> sinh(x)"
     return Rewrite(a.cosh(x), to=c.sinh(x))

@@ -16,7 +16,7 @@ from tests.helpers.packages import PACKAGES
 ROOT = Path(__file__).parents[1]
 
 LOWERING = {
-    "patterns_catalog/lowering/elementwise.py": """
+    "patterns_catalog/lower/elementwise.py": """
 from tests.helpers.packages import PACKAGES
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
@@ -30,7 +30,7 @@ def shift(op: OpView, c: Coreai) -> Value:
 """
 }
 COMPOSITE = {
-    "patterns_catalog/composites/vector_norm.py": """
+    "patterns_catalog/recover/vector_norm.py": """
 from typing import Any
 
 from patcomp.authoring import AtenSource, Composites, Coreai
@@ -57,7 +57,7 @@ OP = {
     op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
        infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 import torch
 
 from patcomp.evaluate.registry import EvaluatedOp, implements
@@ -74,7 +74,7 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Rewrite, rule
 
 
-@rule(name="root of a square", stage="optimize", source=coreai_namespace, target=coreai_namespace,
+@rule(name="root of a square", stage="optimize", source=coreai_namespace, into=coreai_namespace,
       example={"x": "3xf32"})
 def root_of_square(s, c, x):
     "sqrt(x * x) -> abs(x)"
@@ -128,7 +128,7 @@ ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
        infer="like_first", trait=Activation),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 
 @implements("coreai.softsign")
 def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
@@ -167,7 +167,7 @@ VIEW = {
     "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
        "drop size-1 dims", infer="shrink_dims", trait=Reshape),
 """,
-    "patcomp/evaluate/shapes.py": """
+    "patcomp/evaluate/ops/shapes.py": """
 
 @implements("coreai.drop_dims")
 def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
@@ -321,6 +321,71 @@ assert mends("optimize")[-1].name == "large_exponents"
 assert optimize(module, default_rules().stage("optimize"), Options()).fired == {"no exponential": 1}
 """
 
+KIND_OF_BUNDLE = {
+    "patcomp_models/bundles/kinds/doubler.py": """
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import problem
+from patcomp_models.bundles.components import KindOfComponents
+from patcomp_models.bundles.kind import Component
+from patcomp_models.tasks.entries import Entry
+
+
+class _Doubled(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+@dataclass(frozen=True)
+class Doubler(KindOfComponents):
+    length: int = 4
+
+    name: ClassVar[str] = "doubler"
+    holds: ClassVar[str] = "a doubler"
+
+    @classmethod
+    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
+        return config.get("model_type") == "doubler"
+
+    def components(self) -> Sequence[Component]:
+        entry = Entry("main", _Doubled(), {"x": torch.ones(self.length)}, ("y",))
+        return [Component("main", "Doubler.aimodel", lambda: [entry])]
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"doubler": {"length": self.length}}
+
+    def write_files(self, bundle: Path) -> None:
+        (bundle / "note.txt").write_text("2")
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        return [] if (bundle / "note.txt").is_file() else [problem("note.txt is missing")]
+"""
+}
+
+BUNDLE = """
+import json
+from pathlib import Path
+
+import torch
+from patcomp.bundles import check_bundle, convert_bundle
+
+Path("folder").mkdir()
+Path("folder/config.json").write_text(json.dumps({"model_type": "doubler"}))
+convert_bundle("folder", out="bundle", length=3, verify=True)
+assert json.loads(Path("bundle/metadata.json").read_text())["doubler"] == {"length": 3}
+assert not check_bundle("bundle")
+Path("bundle/note.txt").unlink()
+(missing,) = check_bundle("bundle")
+assert "note.txt is missing" in missing.message, missing
+"""
+
 
 def _run(folder: Path, additions: Mapping[str, str], script: str) -> None:
     """Run a script with a copy of the packages in which texts are added to files."""
@@ -363,3 +428,8 @@ def test_rewrites_know_new_ops_by_their_traits(tmp_path: Path) -> None:
 def test_a_defect_of_the_toolchain_is_one_file(tmp_path: Path) -> None:
     assert len(DEFECT) == 1
     _run(tmp_path, DEFECT, DEFECTIVE)
+
+
+def test_a_kind_of_bundle_is_one_file(tmp_path: Path) -> None:
+    assert len(KIND_OF_BUNDLE) == 1
+    _run(tmp_path, KIND_OF_BUNDLE, BUNDLE)

@@ -10,8 +10,8 @@
 |---|---|---|
 | `AtenSource`, `CoreaiSource` | ops of a pattern, every argument mentioned | first parameter of `@rule` |
 | `Composites` | the catalog's composites, described for a later match | second parameter of `@rule` |
-| `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, with `target=` the dialect |
-| `Targets` | the functions of a table, described for a later match | the same, with `target=` a `FunctionTable` |
+| `AtenTarget`, `CoreaiTarget` | ops of a dialect, described for a later match | the same, with `into=` the dialect |
+| `Targets` | the composites of a table, described for a later match | the same, with `into=` a `CompositeTable` |
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 

@@ -34,7 +34,7 @@ def rule_count(entries: Collection[Rule]) -> str:
     """How many rules and decompositions there are, in words."""
     from patcomp.patterns import Stage
 
-    decompositions = sum(entry.stage is Stage.IMPORT for entry in entries)
+    decompositions = sum(entry.stage is Stage.DECOMPOSE for entry in entries)
     counts = [(len(entries) - decompositions, "rule"), (decompositions, "decomposition")]
     return " and ".join(counted(count, thing) for count, thing in counts if count) or "no rules"
 

@@ -3,7 +3,7 @@
     weight = torch.ops.patcomp.blockwise_shift_scale(data, scale, zero_point=zeros, input_dtype=torch.uint4)
     weight = torch.ops.patcomp.lut_to_dense(indices, table, 0)
 
-Here they compute in float32. A conversion keeps what is stored (`patterns_catalog/lowering/compression.py`), in as many
+Here they compute in float32. A conversion keeps what is stored (`patterns_catalog/lower/compression.py`), in as many
 bits as `input_dtype` or the length of the table say. They have the signatures of coreai-opt's operators, and names of
 their own, because a process may import that library, too.
 """

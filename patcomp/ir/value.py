@@ -41,6 +41,11 @@ class ValueType:
         assert isinstance(self.attribute, TensorType)
         return self.attribute.element_type
 
+    @property
+    def dtype(self) -> str:
+        """The name of the element type."""
+        return element_name(self.element_type)
+
     def __eq__(self, other: object) -> bool:
         return self.attribute == (other.attribute if isinstance(other, ValueType) else other)
 

@@ -2,10 +2,12 @@
 
 from patcomp.patterns.aspects import FurtherResults
 from patcomp.patterns.catalog import RuleSet, collect
+from patcomp.patterns.conditions import condition
 from patcomp.patterns.context import Context
 from patcomp.patterns.declarations import (
     Rewrite,
     decomposition,
+    formula,
     lowering,
     normalization,
     op_rule,
@@ -16,14 +18,14 @@ from patcomp.patterns.declarations import (
 from patcomp.patterns.deferred import Decompositions, DeferredRuleSet
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
-from patcomp.patterns.fragment import Fragment, fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import ANY, LAST, Attr, Capture, Const, any_of
 from patcomp.patterns.op_view import Example, OpView, Rejected, example
+from patcomp.patterns.pattern import Pattern, pattern
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Statistics
-from patcomp.patterns.targets import CompositeTable, FunctionTable, composites
+from patcomp.patterns.targets import CompositeTable, build, composites
 
 __all__ = [
     "ANY",
@@ -37,11 +39,10 @@ __all__ = [
     "Decompositions",
     "DeferredRuleSet",
     "Example",
-    "Fragment",
-    "FunctionTable",
     "FurtherResults",
     "Index",
     "OpView",
+    "Pattern",
     "Rejected",
     "Rewrite",
     "Rule",
@@ -49,19 +50,22 @@ __all__ = [
     "Stage",
     "Statistics",
     "any_of",
+    "build",
     "call",
     "check",
     "collect",
     "composites",
     "compute",
+    "condition",
     "decomposition",
     "example",
-    "fragment",
+    "formula",
     "is_in",
     "lowering",
     "normalization",
     "op_rule",
     "optimization",
+    "pattern",
     "rule",
     "run",
     "tag",

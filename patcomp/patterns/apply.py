@@ -16,6 +16,7 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue
 from patcomp.patterns.context import Context
 from patcomp.patterns.expressions import Expression, Undefined
+from patcomp.patterns.formula import Declined
 from patcomp.patterns.language import Attr, PatternNode
 from patcomp.patterns.match import Failure, Match, Matcher
 from patcomp.patterns.op_view import OpView, Rejected
@@ -29,6 +30,8 @@ class Refusal:
 
     reason: str = ""
     """The reason that a function gives; empty if it gives none, or if a pattern does not match."""
+    declined: bool = False
+    """Whether the reason only says that the op is one for another rule."""
     failure: Failure | None = None
     """The point at which the match failed, if it was traced."""
     exhausted: bool = False
@@ -94,13 +97,13 @@ def apply(
     made: Replacement | Refusal = _NO_MATCH
     try:
         if rule.function is not None:
-            made = _call(rule, op, builder, context.namespace, rebuilding)
+            made = _call(rule, op, builder, context, rebuilding)
         else:
             matcher = Matcher(rule.graph, op, fuel=context.fuel, trace=trace, assumed=context.assumed)
             made = _instantiate(rule, op, builder, matcher)
     except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
         # a number that does not fit its type, or an op that the runtime cannot run, is not a defect of the rule
-        made = Refusal(str(refusal))
+        made = Refusal(str(refusal), declined=isinstance(refusal, Declined))
     except DynamicSizeError as error:
         made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")
     except Exception as error:
@@ -118,11 +121,11 @@ def _told(error: Exception, op: Operation) -> str:
 
 
 def _call(
-    rule: Rule, op: Operation, builder: Builder, namespace: Any, rebuilding: Rebuilding | None
+    rule: Rule, op: Operation, builder: Builder, context: Context, rebuilding: Rebuilding | None
 ) -> Replacement | Refusal:
     """The replacement that a rule's function builds."""
     assert rule.function is not None
-    if namespace is None:
+    if context.namespace is None:
         raise RuleError(
             "the rule has a function, so the context of the run needs namespace=, with which the function builds"
         )
@@ -134,10 +137,10 @@ def _call(
         arguments = rebuilding.arguments
     else:
         arguments = op.arguments_by_name()  # type: ignore[attr-defined]
-    view = OpView(op, arguments, rebuilding.types if rebuilding else None)
+    view = OpView(op, arguments, rebuilding.types if rebuilding else None, context.assumed)
     builder.location = lambda: fused(rule.name, view.matched)
     with builder:
-        made = rule.function(view, namespace)
+        made = rule.function(view, context.namespace)
     if made is None:
         return _NO_MATCH
     given = list(made) if isinstance(made, list | tuple) else [made]
@@ -166,13 +169,13 @@ def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) 
     match = matcher.run()
     if match is None:
         if matcher.exhausted or matcher.failure:
-            return Refusal("its pattern does not match", matcher.failure, matcher.exhausted)
+            return Refusal("its pattern does not match", failure=matcher.failure, exhausted=matcher.exhausted)
         return _NO_MATCH
     replaced = match.replaced
     types = [value.type for value in replaced]
     builder.location = lambda: fused(rule.name, match.ops)
     with builder:
-        values = _Instantiation(match).root(rule.target, types)
+        values = _Instantiation(match).root(rule.to, types)
     if len(values) != len(types):
         raise RuleError(f"the target gives {len(values)} values, but {op.name} has {len(types)} results")
     _check_types(values, types, op, exact=True)
@@ -227,7 +230,7 @@ class _Instantiation:
             if id(part) not in self.built:
                 arguments = [self.value(item) for item in part.arguments]
                 keywords = {name: self.value(item) for name, item in part.keywords.items()}
-                self.built[id(part)] = part.builder.build(part.name, arguments, keywords, types)
+                self.built[id(part)] = part.make(arguments, keywords, types)
             return self.built[id(part)]
         if isinstance(part, TargetResult):
             return self.value(part.call)[part.index]

@@ -96,7 +96,7 @@ class RuleSet:
 
     def procedural(self) -> list[Rule]:
         """The rules that have a function, without the decompositions."""
-        return [rule for rule in self if not rule.is_declarative and rule.stage is not Stage.IMPORT]
+        return [rule for rule in self if not rule.is_declarative and rule.stage is not Stage.DECOMPOSE]
 
     def declarative(self) -> list[Rule]:
         """The rules that have a pattern and a target."""
@@ -106,20 +106,25 @@ class RuleSet:
         """The decompositions by op, either those for complex numbers or the others. If an op has several, the first."""
         found: dict[str, Rule] = {}
         for rule in self:
-            if rule.stage is Stage.IMPORT and rule.of_complex == of_complex:
+            if rule.stage is Stage.DECOMPOSE and rule.of_complex == of_complex:
                 for op in rule.ops:
                     found.setdefault(op, rule)
         return found
 
+    def _of_imported(self) -> Iterator[Rule]:
+        """The rules of the stages that take an imported program."""
+        for stage in (Stage.NORMALIZE, Stage.RECOVER, Stage.LOWER):
+            yield from self.stage(stage)
+
     @cached_property
     def procedural_ops(self) -> frozenset[str]:
-        """The names of all ops of the procedural rules."""
-        return frozenset(op for rule in self.procedural() for op in rule.ops)
+        """The names of the ops that procedural rules take of an imported program."""
+        return frozenset(op for rule in self._of_imported() if not rule.is_declarative for op in rule.ops)
 
     @cached_property
     def pattern_ops(self) -> frozenset[str]:
-        """The names of all ops in the patterns of the declarative rules."""
-        nodes = (node for rule in self.declarative() for node in rule.graph.nodes)
+        """The names of the ops in the patterns for an imported program."""
+        nodes = (node for rule in self._of_imported() if rule.is_declarative for node in rule.graph.nodes)
         return frozenset(node.spec.name for node in nodes if isinstance(node, OpNode))
 
     def check(self) -> None:

@@ -6,6 +6,9 @@ def rms_norm(a, c, x, w, eps: Const): ...           # a pattern and a target
 @lowering("aten.addmm", examples=[example("3xf32", "2x4xf32", "4x3xf32", beta=0.5)])
 def addmm(op, c): ...                               # a function of one op, for what depends on shapes or values
 
+@formula("lower", "aten.relu", examples=[example("2x3xf32")])
+def relu(c, self): ...                              # a function of the arguments of one op, without branches
+
 @decomposition("aten.addbmm", examples=[example("3x5xf32", "2x3x4xf32", "2x4x5xf32", beta=0.5)])
 def addbmm(self, batch1, batch2, *, beta=1, alpha=1): ...       # an op that is a sum of others, in PyTorch
 """
@@ -18,13 +21,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, overload
 
-from patcomp.errors import RuleError
+from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.composite import Composite
-from patcomp.ir.namespaces import DialectInterface, aten_namespace
+from patcomp.ir.namespaces import DialectInterface, OpSpec, aten_namespace, composite_spec, coreai_namespace
 from patcomp.ir.region import RegionOp
 from patcomp.patterns.aspects import Unspecified, check_unspecified
 from patcomp.patterns.expressions import Expression
-from patcomp.patterns.fragment import Fragment
+from patcomp.patterns.formula import Conditions, Formula
 from patcomp.patterns.language import PatternNode, SourceNamespace
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import Pattern, captures_of, file_of, place_of
@@ -68,7 +71,7 @@ def rule(
     *,
     stage: str = ...,
     source: DialectInterface = ...,
-    target: TargetBuilder = ...,
+    into: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
     priority: int = ...,
     name: str | None = ...,
@@ -84,7 +87,7 @@ def rule(
     *,
     stage: str = Stage.RECOVER,
     source: DialectInterface = aten_namespace,
-    target: TargetBuilder = composites,
+    into: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
     priority: int = 0,
     name: str | None = None,
@@ -97,7 +100,7 @@ def rule(
     Args:
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
-        target: the dialect or table of the second parameter.
+        into: the dialect or table of composites of the second parameter.
         example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
@@ -118,7 +121,7 @@ def rule(
             _check_membership(targets, served)
             namespace = SourceNamespace(source, composites)
             captures = captures_of(function, namespace, 2)
-            rewrite = function(namespace, TargetNamespace(target), *captures.values())
+            rewrite = function(namespace, TargetNamespace(into), *captures.values())
             if not isinstance(rewrite, Rewrite):
                 raise RuleError(f"the function returned {rewrite!r}, not a Rewrite")
             pattern = Pattern.declared(source, rewrite.source, captures, rewrite.where)
@@ -132,7 +135,7 @@ def rule(
             served,
             pattern.root_ops,
             pattern,
-            target=rewrite.to,
+            to=rewrite.to,
             examples=(Example((), example),) if example is not None else (),
             unspecified=unspecified or {},
             approximation=approximation,
@@ -196,7 +199,7 @@ def op_rule(
     name: str | None = None,
     targets: Sequence[str] = (),
     size: int = 1,
-    pattern: Fragment | None = None,
+    pattern: Pattern | None = None,
     priority: int = 0,
     unspecified: Unspecified | None = None,
     approximation: float | None = None,
@@ -231,11 +234,10 @@ def op_rule(
             _check_approximation(approximation, served)
             if pattern is not None and served is Stage.LOWER:
                 raise RuleError("the lower stage tries a function at each of its ops, so that it takes no pattern=")
-        matched = pattern.pattern if pattern is not None else None
         of_composite = ops[0] if ops and isinstance(ops[0], Composite) else None
         names = (RegionOp.name,) if of_composite is not None and len(ops) == 1 else ops
         return _of_function(
-            function, spelled, served, names, examples, unspecified, pattern=matched, priority=priority, size=size,
+            function, spelled, served, names, examples, unspecified, pattern=pattern, priority=priority, size=size,
             composite=of_composite, targets=tuple(targets), approximation=approximation,
         )  # fmt: skip
 
@@ -267,6 +269,61 @@ def _of_function(
         name, stage, ops, function=function, examples=tuple(examples), unspecified=unspecified or {}, doc=doc,
         source=place, file=file_of(function), **parts,
     )  # fmt: skip
+
+
+def formula(
+    stage: str,
+    *ops: str | Composite,
+    where: Conditions | None = None,
+    ignored: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
+    written: Iterable[Callable[..., Any]] | None = None,
+    **parts: Any,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Declare a rule that replaces one op by a formula of its arguments. The decorated name becomes a `Rule`.
+
+    The function takes the authoring functions of the target, and arguments by their names in the op's schema; `result`
+    and `results` are the types to make. See `patterns.formula`.
+
+    Args:
+        stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
+        ops: as for `op_rule`.
+        where: a function of captures, by the names of arguments, that gives the conditions. The reason of a condition
+            (`condition.says(...)`) tells the user why an op is refused; a condition without one leaves the op to
+            other rules.
+        ignored: the arguments that cannot change the result, each with the reason.
+        parameters: the arguments that the function takes, if its signature does not name them.
+        written: the functions that the rule's author wrote, if `function` only chooses among them.
+        parts: `examples`, `name`, `targets`, `priority`, `unspecified` and `approximation`, as for `op_rule`.
+
+    Raises:
+        RuleError: an argument is not accounted for, a name is no argument, or as for `op_rule`.
+    """
+
+    def declare(function: Callable[..., Any]) -> Rule:
+        with _declaring(parts.get("name") or function.__name__, place_of(function)):
+            specs = [_spec_of(op, stage) for op in ops]
+            made = Formula(function, specs, where, ignored, parameters=parameters, written=written)
+        return op_rule(stage, *ops, **parts)(made)
+
+    return declare
+
+
+def _spec_of(op: str | Composite, stage: str) -> OpSpec:
+    """The description of an op or composite that a formula replaces.
+
+    Raises:
+        RuleError: the source dialect of the stage has no such op.
+    """
+    if isinstance(op, Composite):
+        return composite_spec(op)
+    dialect = coreai_namespace if stage in (Stage.TARGET, Stage.OPTIMIZE) else aten_namespace
+    found = dialect.spec(op)
+    if found is None or found.name != op:
+        raise RuleError(
+            f"{dialect.name} has no op {op!r}{did_you_mean(op.removeprefix(f'{dialect.name}.'), dialect.names())}"
+        )
+    return found
 
 
 lowering = partial(op_rule, Stage.LOWER)
@@ -311,6 +368,6 @@ def decomposition(
 
     def declare(function: Callable[..., Any]) -> Rule:
         spelled = name or f"decompose {'complex ' * of_complex}{function.__name__.strip('_')}"
-        return _of_function(function, spelled, Stage.IMPORT, ops, examples, unspecified, doc, of_complex=of_complex)
+        return _of_function(function, spelled, Stage.DECOMPOSE, ops, examples, unspecified, doc, of_complex=of_complex)
 
     return declare

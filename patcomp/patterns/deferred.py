@@ -1,4 +1,4 @@
-"""Sets of rules whose decompositions are loaded when a program needs one."""
+"""Sets of rules that are loaded when a program needs one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_index(rules: RuleSet, index: Set[tuple[str, bool]]) -> RuleSet:
     Raises:
         RuleError: one is no decomposition, or they do not take what the index says.
     """
-    if others := [rule for rule in rules if rule.stage is not Stage.IMPORT]:
+    if others := [rule for rule in rules if rule.stage is not Stage.DECOMPOSE]:
         raise RuleError(
             f"the rule {others[0].name} ({others[0].source}) is no decomposition, and a package with the file {INDEX} "
             "has only decompositions; name another package or module for other rules"
@@ -108,28 +108,34 @@ class _ByOp(Mapping[str, Rule]):
 
 
 class DeferredRuleSet(RuleSet):
-    """Decompositions and the rules of the other stages, where decompositions are loaded when one is asked for.
+    """Rules that are loaded when they are asked for: decompositions op by op, all others stage by stage.
 
-    Many programs need few of them, and to load them takes as long as to convert 100 nodes.
+    Many programs need few decompositions, and to load them takes as long as to convert 100 nodes. The target stage runs
+    only with a target.
 
     Args:
         parts: the decompositions, those of the first part first; called when one is asked for.
-        rewrites: the rules of the other stages.
+        load: the rules of another stage, the same set on every call.
         whole: makes all rules; by default those of the parts, then the others.
     """
 
     def __init__(
         self,
         parts: Callable[[], Sequence[Decompositions]],
-        rewrites: RuleSet,
+        load: Callable[[Stage], RuleSet],
         whole: Callable[[], RuleSet] | None = None,
     ):
-        self._parts_of, self.rewrites, self._whole = parts, rewrites, whole
+        self._parts_of, self.load, self._whole = parts, load, whole
 
     @cached_property
     def parts(self) -> Sequence[Decompositions]:
         """The decompositions."""
         return self._parts_of()
+
+    @cached_property
+    def rewrites(self) -> RuleSet:
+        """The rules of all other stages, stage by stage."""
+        return RuleSet(rule for stage in Stage if stage is not Stage.DECOMPOSE for rule in self.load(stage))
 
     @cached_property
     def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
@@ -149,11 +155,13 @@ class DeferredRuleSet(RuleSet):
         return self._by_op[of_complex]
 
     @cached_property
-    def _imported(self) -> RuleSet:
-        return self.filter(lambda rule: rule.stage is Stage.IMPORT)
+    def _decompositions(self) -> RuleSet:
+        return self.filter(lambda rule: rule.stage is Stage.DECOMPOSE)
 
     def stage(self, name: Stage | str) -> RuleSet:
-        return self._imported if name == Stage.IMPORT else self.rewrites.stage(name)
+        if name == Stage.DECOMPOSE:
+            return self._decompositions
+        return self.load(Stage(name)) if name in list(Stage) else RuleSet()
 
     def procedural(self) -> list[Rule]:
         return self.rewrites.procedural()

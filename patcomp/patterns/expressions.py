@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
@@ -164,6 +164,15 @@ class Expression(Operators):
     def is_in(self, *values: Any) -> Expression:
         """Whether the value is one of `values`."""
         return Member(self, values)
+
+    def says(self, reason: str, *parts: Any) -> Expression:
+        """The condition with the reason that a user reads where it does not hold.
+
+        Args:
+            reason: a sentence; each `{}` in it is filled with the value of a part.
+            parts: expressions, or values.
+        """
+        return Said(self, reason, parts)
 
 
 class Literal(Expression):
@@ -401,6 +410,66 @@ class FunctionCall(_Compound):
     @property
     def text(self) -> str:
         return f"{self.name}({', '.join(part.text for part in self.parts)})"
+
+
+class Named(FunctionCall):
+    """A condition of a vocabulary (`patterns.conditions`), which reads as a sentence."""
+
+    precedence = 1
+
+    def __init__(self, sentence: str, function: Callable[..., Any], named: Mapping[str, Any]):
+        super().__init__(function.__name__, function, *named.values())
+        self.sentence, self.names = sentence, tuple(named)
+
+    @property
+    def text(self) -> str:
+        return self.sentence.format(**{n: part.text for n, part in zip(self.names, self.parts, strict=True)})
+
+
+class Said(_Compound):
+    """A condition, and the reason that a user reads where it does not hold."""
+
+    def __init__(self, condition: Expression, reason: str, filled: Sequence[Any]):
+        self.condition, self.reason = condition, reason
+        self.parts = (condition, *map(lift, filled))
+        self.precedence = condition.precedence
+
+    def evaluate(self, match: Bindings) -> Any:
+        return self.condition.evaluate(match)
+
+    def refusal(self, match: Bindings) -> str:
+        """The reason, filled with the values of a match."""
+        return self.reason.format(*(part.evaluate(match) for part in self.parts[1:]))
+
+    @property
+    def text(self) -> str:
+        return self.condition.text
+
+    def leaves(self) -> Iterator[Expression]:
+        return self.condition.leaves()
+
+
+class Bound(Expression):
+    """The value that a pattern node matched, as an argument of a condition or a computed attribute."""
+
+    def __init__(self, node: Any):
+        self.node = node
+
+    def evaluate(self, match: Bindings) -> Any:
+        value = match.value_of(self.node)
+        if value is None:
+            raise Undefined(f"{self.node} is not part of the alternative that matched")
+        return value
+
+    @property
+    def text(self) -> str:
+        return str(self.node)
+
+    def leaves(self) -> Iterator[Expression]:
+        return iter(())
+
+    def captured(self) -> Iterator[Any]:
+        yield self.node
 
 
 class Property(Expression):

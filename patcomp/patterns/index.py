@@ -157,7 +157,7 @@ class Index:
         self._accepts: dict[int, list[Rule]] = {}
         self._order: dict[int, tuple[int, int, int]] = {}
         self._numbers = itertools.count(1)
-        for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.IMPORT):
+        for position, rule in enumerate(rule for rule in rules if rule.stage is not Stage.DECOMPOSE):
             self._order[id(rule)] = (-rule.priority, -rule.size, position)
             pattern = rule.pattern
             for test in _roots(self._test(pattern.root, pattern.dialect)) if pattern else ():

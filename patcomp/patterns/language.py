@@ -15,7 +15,7 @@ from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import ArgumentSpec, DialectInterface, OpSpec, composite_spec
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns.expressions import Expression, Operators, Property, Undefined, binary
+from patcomp.patterns.expressions import Bound, Expression, Operators, Property, Undefined, binary
 
 
 class _Any:
@@ -52,6 +52,10 @@ class PatternNode(Operators):
         return source.apply_operator(symbol, operands)
 
     __matmul__ = binary("@")
+
+    def as_expression(self) -> Expression:
+        """The matched value, as an argument of a condition: `broadcasts_to(x, y)`."""
+        return Bound(self)
 
     def __neg__(self) -> OpNode:
         return self._operator("neg", self)

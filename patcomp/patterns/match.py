@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.constants import constant_equals, constant_values
@@ -31,7 +31,9 @@ from patcomp.patterns.language import (
     PatternNode,
     ResultNode,
 )
-from patcomp.patterns.pattern import Pattern
+
+if TYPE_CHECKING:
+    from patcomp.patterns.pattern import Pattern
 
 FUEL = 20_000
 """The number of steps that one attempt may take; 15 ambiguous commutative ops have 2**15 orders."""

@@ -13,7 +13,7 @@ because an overlooked argument makes a compiler silently wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -58,9 +58,13 @@ class OpView:
     """
 
     def __init__(
-        self, operation: Operation, arguments: Mapping[str, Any], result_types: Sequence[Attribute] | None = None
+        self,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        result_types: Sequence[Attribute] | None = None,
+        assumed: Collection[str] = (),
     ):
-        self.operation = operation
+        self.operation, self.assumed = operation, assumed
         self._arguments = dict(arguments)
         self._unread = set(arguments)
         types = result_types if result_types is not None else [result.type for result in operation.results]
@@ -93,6 +97,11 @@ class OpView:
             raise AttributeError(f"{self.op_name} has no argument {name!r}; it has {sorted(self._arguments)}") from None
         self._unread.discard(name)
         return value
+
+    def read_all(self) -> Mapping[str, Any]:
+        """Every argument by name, of a rule whose declaration accounts for all of them."""
+        self._unread.clear()
+        return self._arguments
 
     @property
     def op_name(self) -> str:

@@ -1,4 +1,14 @@
-"""`Pattern`: the ops and the conditions of a match, without the replacement that the rule builds."""
+"""`Pattern`: the ops and the conditions of a match, without the replacement that a rule builds.
+
+    @pattern
+    def scaled(a, x, factor: Const):
+        "x * factor"
+        return x * factor, [factor.rank == 0]
+
+    match = scaled.match(value)     # None, or a Match: match["x"], match["factor"]
+
+A construct that repeats any number of times, such as an unrolled loop, is no pattern, but each of its steps can be one.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +16,12 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 from patcomp.errors import RuleError
-from patcomp.ir.namespaces import DialectInterface
+from patcomp.ir.namespaces import DialectInterface, aten_namespace
+from patcomp.ir.value import Value
+from patcomp.ir.xdsl import OpResult
 from patcomp.patterns.expressions import Expression, Tag, lift
 from patcomp.patterns.language import (
     AnyOf,
@@ -23,6 +35,8 @@ from patcomp.patterns.language import (
     SourceNamespace,
     op_nodes,
 )
+from patcomp.patterns.match import Match, Matcher
+from patcomp.patterns.targets import composites
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +93,13 @@ class Pattern:
             and not any(isinstance(node, OpNode | ResultNode) for node in inner)
             and all(condition.is_local for condition in self.conditions)
         )
+
+    def match(self, value: Value) -> Match | None:
+        """The match that produces a value, or None. The value may have any uses."""
+        if not isinstance(value.ssa, OpResult):
+            return None
+        found = Matcher(self, value.ssa.op).run()
+        return found if found is not None and value.ssa in found.replaced else None
 
     def check_expression(self, expression: Expression, place: str | None = None) -> None:
         """Check that an expression reads only values and attributes of the pattern.
@@ -203,6 +224,49 @@ def captures_of(function: Callable[..., Any], source: SourceNamespace, namespace
             raise RuleError(f"{parameter.name} is annotated {annotation!r}; a capture is Capture, Const or Attr")
         captures[parameter.name] = Attr(parameter.name) if kind is Attr else kind(parameter.name, source)
     return captures
+
+
+@overload
+def pattern(function: Callable[..., Any], /) -> Pattern: ...
+
+
+@overload
+def pattern(*, source: DialectInterface = ..., is_shared: bool = ...) -> Callable[[Callable[..., Any]], Pattern]: ...
+
+
+def pattern(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    source: DialectInterface = aten_namespace,
+    is_shared: bool = False,
+) -> Any:
+    """Declare a pattern: a function of the source namespace and the captures returns the root and the conditions. The
+    decorated name becomes a `Pattern`.
+
+    Args:
+        source: the dialect of the pattern.
+        is_shared: whether inner values may have users outside the match, such as other patterns of one construct; the
+            rule decides what they mean.
+
+    Raises:
+        RuleError: the declaration is wrong.
+    """
+
+    def declare(function: Callable[..., Any]) -> Pattern:
+        namespace = SourceNamespace(source, composites)
+        try:
+            captures = captures_of(function, namespace, 1)
+            root, conditions = function(namespace, *captures.values())
+            declared = Pattern.declared(source, root, captures, conditions)
+        except RuleError as error:
+            raise RuleError(f"pattern {function.__name__} ({place_of(function)}): {error}") from None
+        for node in declared.nodes if is_shared else ():
+            if isinstance(node, OpNode):
+                node.escapes = True
+        return declared
+
+    return declare if function is None else declare(function)
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from patcomp.errors import RuleError, did_you_mean
+from patcomp.errors import RuleError
 from patcomp.ir.composite import Composite
 from patcomp.ir.value import Value
 from patcomp.patterns.aspects import Unspecified
+from patcomp.patterns.formula import Formula
 from patcomp.patterns.op_view import Example, OpView
 from patcomp.patterns.pattern import Pattern
 from patcomp.patterns.stage import Stage
@@ -31,7 +32,7 @@ class Rule:
     pattern: Pattern | None = None
     """The ops around the start. A target replaces the ops that the pattern matches; a function is tried at the ops
     where the index finds the pattern's ops and literals."""
-    target: Any = None
+    to: Any = None
     """The replacement of a match: a call of a target namespace, a capture, or a list of them."""
     function: Callable[..., Any] | None = None
     """The `RuleFunction` of a rule without a target. The function of a decomposition takes the arguments of the PyTorch
@@ -52,12 +53,10 @@ class Rule:
     """Rules of higher priority are tried first, whatever their size."""
     size: int = 1
     """The largest number of ops that the rule matches. The driver tries larger rules first."""
-    is_row: bool = False
-    """Whether the rule is a row of a table, whose function only builds a formula of the op's tensors."""
     targets: tuple[str, ...] = ()
     """The names of the targets to which a rule of the target stage belongs; others may add it by its name."""
     of_complex: bool = False
-    """Whether a rule of the import stage takes only calls with complex tensors or numbers."""
+    """Whether a rule of the decompose stage takes only calls with complex tensors or numbers."""
 
     def __repr__(self) -> str:
         return f"<rule {self.name} of {self.stage}, {self.source}>"
@@ -66,6 +65,11 @@ class Rule:
     def is_declarative(self) -> bool:
         """Whether the rule has a pattern and a target, so that only its conditions are code."""
         return self.function is None
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether the rule has a formula of the op's arguments, and conditions."""
+        return isinstance(self.function, Formula)
 
     @property
     def graph(self) -> Pattern:
@@ -85,10 +89,11 @@ class Rule:
             RuleError: an op does not exist.
         """
         for call in self.target_calls():
-            if call.builder.spec(call.name) is None and not call.builder.candidates(call.name):
-                near = did_you_mean(call.name, call.builder.names())
-                raise RuleError(f"rule {self.name} ({self.source}): {call.builder.name} has no op {call.name!r}{near}")
+            try:
+                call.check()
+            except RuleError as error:
+                raise RuleError(f"rule {self.name} ({self.source}): {error}") from None
 
     def target_calls(self) -> Iterator[TargetCall]:
         """Every call in the target."""
-        return (part for part in target_parts(self.target) if isinstance(part, TargetCall))
+        return (part for part in target_parts(self.to) if isinstance(part, TargetCall))

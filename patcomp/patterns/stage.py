@@ -9,9 +9,10 @@ from patcomp.errors import RuleError
 
 
 class Stage(StrEnum):
-    """A stage that runs rules. Decompositions run on import, all other rules in one of the other stages."""
+    """A stage that runs rules. Each is a folder of the catalog. Decompositions run before the
+    import, all other rules rewrite the IR."""
 
-    IMPORT = "import"
+    DECOMPOSE = "decompose"
     NORMALIZE = "normalize"
     RECOVER = "recover"
     LOWER = "lower"
@@ -25,11 +26,11 @@ class Stage(StrEnum):
         Raises:
             RuleError: no stage of this name runs rules that rewrite the IR.
         """
-        names = [stage.value for stage in cls if stage is not cls.IMPORT]
+        names = [stage.value for stage in cls if stage is not cls.DECOMPOSE]
         if name in names:
             return cls(name)
-        if name == cls.IMPORT:
-            raise RuleError("the stage 'import' runs decompositions only; declare the rule with @decomposition")
+        if name == cls.DECOMPOSE:
+            raise RuleError("the stage 'decompose' runs decompositions only; declare the rule with @decomposition")
         near = get_close_matches(str(name), names, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ";"
         raise RuleError(f"no stage {name!r} runs rules{meant} the stages with rules are {', '.join(names)}")

@@ -51,7 +51,7 @@ def closest_attempt(
         UnknownNameError: there is no such rule.
     """
     rule = rules[name]
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return ops.Attempt(
             f"{name} is a decomposition: the import decomposes {', '.join(rule.ops)}, so the IR never has them"
         )

@@ -37,7 +37,7 @@ def _problem(rule: Rule) -> str:
     if unknown:
         near = get_close_matches(unknown[0], aten.known_names(), n=3)
         return f"PyTorch has no op {unknown[0]}" + (f"; there are {', '.join(near)}" if near else "")
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return ""
     if rule.composite is not None:
         return "" if rule.stage in _OF_CALLS else f"composites are calls in the stages {' and '.join(_OF_CALLS)} only"

@@ -14,6 +14,7 @@ import numpy as np
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
+from patcomp.ir.aten_facts import facts_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.custom import CustomOp
@@ -64,10 +65,6 @@ def lower(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     if lowering.problems:
         raise UnsupportedError("these ops cannot be lowered to Core AI:", lowering.problems)
     return lowering.statistics
-
-
-COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_size.int"})
-"""The only ops with complex tensors that can be lowered; they stand at the inputs and outputs of a program."""
 
 
 class _Lowering:
@@ -170,7 +167,8 @@ class _Lowering:
         types = self.types(op)
         arguments = {name: _map(value, values) for name, value in op.arguments_by_name().items()}
         rebuilding = Rebuilding(arguments, types)
-        reasons = []
+        reasons: list[str] = []
+        declined: list[str] = []
         for rule in self.rules.get(op.name, ()):
             started = time.perf_counter()
             made = apply(rule, op, builder, self.context, rebuilding=rebuilding)
@@ -181,9 +179,11 @@ class _Lowering:
                 pairs = zip(map(given.get, op.results), types, strict=True)
                 return [None if value is None else _refined(value, type_) for value, type_ in pairs]
             if made.reason:
-                reasons.append(made.reason)
+                (declined if made.declined else reasons).append(made.reason)
         if reasons:
             return self.refuse(op, builder, "; ".join(reasons))
+        if declined:
+            return self.refuse(op, builder, f"no lowering rule is for this call of the op: {'; '.join(declined)}")
         return self.refuse(
             op, builder, "no lowering rule for this op",
             "decompose the op (run_decompositions(patcomp.get_decomp_table())), or register a lowering",
@@ -275,7 +275,8 @@ def _is_complex(type_: Attribute) -> bool:
 
 def _complex_problem(op: Operation) -> str:
     """Why an op with complex operands or results cannot be lowered; empty for other ops."""
-    if op.name in COMPLEX_PARTS or not any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+    values = (*op.operands, *op.results)
+    if facts_of(op.name).complex in ("lowered", "stays") or not any(_is_complex(value.type) for value in values):
         return ""
     if isinstance(op, CustomOp):
         return "a registered lowering cannot take or return complex numbers, which Core AI does not compute with"

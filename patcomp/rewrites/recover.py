@@ -88,7 +88,7 @@ def _known_assumptions(rules: RuleSet) -> tuple[str, ...]:
 
 def _known_composites(rules: RuleSet) -> tuple[str, ...]:
     """The names of all composites that the imported catalogs define, and that rules make, sorted."""
-    targets = (call.builder.spec(call.name) for rule in rules.declarative() for call in rule.target_calls())
+    targets = (call.function for rule in rules.declarative() for call in rule.target_calls())
     return tuple(sorted({item.name for item in (*composites, *targets) if isinstance(item, Composite)}))
 
 

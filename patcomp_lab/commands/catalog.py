@@ -44,8 +44,8 @@ def list_rules(
         ["rule", "stage", "matches", "declared at", "does"],
         [(rule.name, rule.stage, subject(rule), rule.source, summary(rule)) for rule in rules],
     )
-    rewriting = [rule for rule in rules if rule.stage is not Stage.IMPORT]
-    data = sum(rule.is_declarative or rule.is_row for rule in rewriting)
+    rewriting = [rule for rule in rules if rule.stage is not Stage.DECOMPOSE]
+    data = sum(rule.is_declarative or rule.is_formula for rule in rewriting)
     print(
         f"{rule_count(rules)}; {data} of {len(rewriting)} rules are data: a pattern and a target, or a row of a table"
     )
@@ -72,7 +72,7 @@ def show_rule(
             given = [*map(repr, item.args), *(f"{key}={value!r}" for key, value in item.kwargs.items())]
             print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
         return
-    print(f"becomes:    {shorten(str(rule.target), 200)}")
+    print(f"becomes:    {shorten(str(rule.to), 200)}")
     for condition in rule.graph.conditions:
         print(f"where:      {shorten(condition.text, 200)}")
     for capture, value in (rule.example or {}).items():

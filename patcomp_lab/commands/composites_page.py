@@ -38,7 +38,7 @@ class _Reader:
     def made_by(self, rule: Rule) -> Iterator[Composite]:
         yield from self.mentioned(rule.function)
         for call in rule.target_calls():
-            yield from self.mentioned(call.builder.spec(call.name))
+            yield from self.mentioned(call.function)
 
     def mentioned(self, item: Any) -> Iterator[Composite]:
         """The item if it is a composite; otherwise the composites in the code of a function or class of the module."""

@@ -70,7 +70,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.patterns import Capture, Rewrite, rule
 
 
-@rule(stage="normalize", target=aten_namespace, example={{"x": "2x3xf32"}})  # TODO: a type for each capture
+@rule(stage="normalize", into=aten_namespace, example={{"x": "2x3xf32"}})  # TODO: a type for each capture
 def {name}(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "-(-x) -> x"  # TODO: the algebra
     return Rewrite(-(-x), to=x)  # TODO: the pattern and its replacement; where=[...] if it has conditions
@@ -86,7 +86,7 @@ from patcomp.patterns import Capture, Rewrite, rule
 @rule(
     stage="optimize",
     source=coreai_namespace,
-    target=coreai_namespace,
+    into=coreai_namespace,
     example={{"x": "2x3xf32"}},  # TODO: a type for each capture
 )
 def {name}(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:

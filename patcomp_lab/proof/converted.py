@@ -11,9 +11,9 @@ import torch
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import EvaluationError, RuleError, StageError
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import call_of, overload_of
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.types import TensorType
 from patcomp.patterns import Rule, Stage
 from patcomp_lab.proof.counterexample import InvalidRewriteError, Runner, WrongRuleError, agrees, failure_text
@@ -37,7 +37,7 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
         catalog: the catalogs, as `TorchConverter` takes them.
         runtime: runs converted decompositions on the Core AI runtime too.
     """
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return [_converted_calls(rule, catalog, runtime)]
     programs = [item for item in rule.examples if item.program]
     if not programs:

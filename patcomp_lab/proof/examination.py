@@ -126,7 +126,7 @@ def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
 
 def _refusal(rule: Rule, drawing: OpDrawing, catalog: RuleSet) -> str:
     start = f"rule {rule.name} ({rule.source})"
-    if rule.stage is Stage.IMPORT:
+    if rule.stage is Stage.DECOMPOSE:
         return f"{start}: PyTorch or the rule refuses its example, {drawing}"
     if (call := called(drawing)) is None:
         return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"
@@ -211,8 +211,8 @@ def _compiled_source(pair: Any, catalog: RuleSet) -> IRModule | None:
 
 
 def _run(module: IRModule, inputs: Mapping[str, Any], run: Runner | None) -> list[Any]:
-    from patcomp.evaluate import evaluate
     from patcomp.evaluate.element_types import to_tensor
+    from patcomp.evaluate.machine import evaluate
     from patcomp_lab.proof.calls import in_types_of
 
     names = [argument.name_hint or "" for argument in module.graph("main").regions[0].block.args]

@@ -50,7 +50,7 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
         has_example = rule.example is not None if rule.is_declarative else bool(rule.examples)
         if not has_example:
             yield Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
-        elif rule.stage is not Stage.IMPORT:
+        elif rule.stage is not Stage.DECOMPOSE:
             try:
                 yield from (_hidden if rule.is_declarative else _hidden_op_rule)(rule, catalog)
             except (StageError, WrongRuleError) as error:
@@ -61,7 +61,7 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
                     yield Finding("cycle", rule.name, f"{rule.source}: {endless}")
         if has_example:
             yield from _unproved(rule, catalog)
-        if rule.stage != "import" and rule.name not in fired and not of_absent_library(rule):
+        if rule.stage is not Stage.DECOMPOSE and rule.name not in fired and not of_absent_library(rule):
             yield Finding("never fires", rule.name, f"no program of {where} fires it")
 
 
@@ -108,7 +108,7 @@ def _endless(error: BaseException | None) -> EndlessRewritesError | None:
 
 def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
     """The programs of a rule's examples; for a declarative rule, one valid program."""
-    if rule.stage is Stage.IMPORT or of_absent_library(rule):
+    if rule.stage is Stage.DECOMPOSE or of_absent_library(rule):
         return  # no program has its ops
     listed = Programs(rule, catalog, _PROGRAMS)
     pairs: Iterator[Any] = (pair for drawing in listed.examples() if (pair := listed.pair_of(drawing)) is not None)

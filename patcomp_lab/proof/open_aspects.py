@@ -42,7 +42,7 @@ def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
     unchecked = not pointwise and (
         (RANKS in found and tensors > 1) or (fixed and not found.isdisjoint({RANKS, "sizes"}))
     )
-    beyond = RANGES in found and drawing.rule.stage is Stage.IMPORT
+    beyond = RANGES in found and drawing.rule.stage is Stage.DECOMPOSE
     return unchecked or beyond or any(is_left_open(drawing.rule.unspecified, aspect) for aspect in found)
 
 

@@ -93,7 +93,7 @@ class Programs:
         """
         if isinstance(drawing, Drawing):
             return rewritten(drawing, self.catalog)
-        return decomposed(drawing) if self.rule.stage is Stage.IMPORT else compiled(drawing, self.catalog)
+        return decomposed(drawing) if self.rule.stage is Stage.DECOMPOSE else compiled(drawing, self.catalog)
 
 
 def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:

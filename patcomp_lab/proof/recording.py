@@ -149,4 +149,4 @@ def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
     used = {name: each for name, each in captures.items() if reached.binds(each)}
     pattern = Pattern(dialect, root, used)
     example = Example((), {name: given[name] for name in used})
-    return replace(rule, pattern=pattern, function=None, examples=(example,), target=root)
+    return replace(rule, pattern=pattern, function=None, examples=(example,), to=root)

@@ -197,7 +197,11 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
     verdict.decided[strength] += 1
     if _has_floats(pair):
         found.of_floats[strength] += 1
-        if strength in ROUNDING and len(found.ulps) < SEARCHED and pair.rule.stage not in (Stage.LOWER, Stage.IMPORT):
+        if (
+            strength in ROUNDING
+            and len(found.ulps) < SEARCHED
+            and pair.rule.stage not in (Stage.LOWER, Stage.DECOMPOSE)
+        ):
             units = units_apart(pair)
             found.ulps += [] if units is None else [units]
 

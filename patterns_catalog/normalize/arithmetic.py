@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from patcomp.authoring import Aten, coreai
@@ -54,7 +53,7 @@ def binary(
         operands = operands_in(aten, op, target, computed, "self", "other")
         return None if operands is None else aten.build(target, op.result, **operands)
 
-    return replace(rule, is_row=True)
+    return rule
 
 
 def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
@@ -99,7 +98,7 @@ def _arithmetic(name: str) -> Rule:
             operands["other"] = _scaled(aten, operands["other"], alpha)
         return as_tensor(aten, aten.build(target, tensor(op.result.shape, computed), **operands), element)
 
-    return replace(rule, is_row=True)
+    return rule
 
 
 def _scaled(aten: Aten, x: Value, factor: Any) -> Value:

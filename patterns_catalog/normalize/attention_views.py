@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import elements, extent, extent_of, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
@@ -16,10 +16,10 @@ from patcomp.patterns import (
     LAST,
     Attr,
     Capture,
-    FunctionTable,
     OpView,
     Rewrite,
     any_of,
+    build,
     check,
     compute,
     example,
@@ -29,8 +29,6 @@ from patcomp.patterns import (
 from patcomp.patterns.match import Match
 from patterns_catalog.sizes import Size
 from patterns_catalog.views import arguments_of, known_sizes, last_two_swapped, permuted, viewed
-
-_TABLE = FunctionTable("attention views")
 
 # ---- batched products ----------------------------------------------------------------------------
 
@@ -153,11 +151,17 @@ def _joins_batch(match: Match) -> bool:
     return len(x) > 3 and x[:-2] == y[:-2] and left == [rows, *x[-2:]] and right == [rows, *y[-2:]]
 
 
-@rule(stage="normalize", target=_TABLE, example={
+def _joined_product(x: Value, y: Value, left: list[Size], right: list[Size]) -> Value:
+    """view(matmul(x, y))"""
+    product = aten.matmul(tensor((*x.shape[:-1], y.shape[-1]), x.element_type), x, y)
+    return viewed(product, [*left[:2], right[2]])
+
+
+@rule(stage="normalize", into=aten_namespace, example={
     "scores": "2x4x3x5xf32", "y": "2x4x5x8xf32", "left": [8, 3, 5], "right": [8, 5, 8],
 })  # fmt: skip
 def joined_product_of_weights(
-    a: AtenSource, c: Targets, scores: Capture, y: Capture, left: Attr, right: Attr
+    a: AtenSource, c: AtenTarget, scores: Capture, y: Capture, left: Attr, right: Attr
 ) -> Rewrite:
     """bmm(view(softmax(x)), view(y)) -> view(matmul(softmax(x), y)), where the views join batch and heads
 
@@ -167,16 +171,9 @@ def joined_product_of_weights(
     weights = any_of(a._to_copy(softmax, dtype=ANY), softmax)
     return Rewrite(
         a.bmm(a.view(weights, size=left), a.view(y, size=right)),
-        to=c.joined_product(weights, y, left=left, right=right),
+        to=build(_joined_product, weights, y, left, right),
         where=[check("the views join the same axes", _joins_batch)],
     )
-
-
-@_TABLE.define
-def joined_product(x: Value, y: Value, *, left: list[Size], right: list[Size], result_types: Any) -> Value:
-    """view(matmul(x, y))"""
-    product = aten.matmul(tensor((*x.shape[:-1], y.shape[-1]), x.element_type), x, y)
-    return viewed(product, [*left[:2], right[2]])
 
 
 # ---- repeated heads ------------------------------------------------------------------------------
@@ -198,7 +195,7 @@ def _repeats_heads(match: Match) -> bool:
     return size == [*kept[:-3], heads * copies, *kept[-2:]]
 
 
-@rule(stage="normalize", target=aten_namespace, example={
+@rule(stage="normalize", into=aten_namespace, example={
     "x": "2x4x3x8xf32", "place": 2, "wide": [2, 4, 3, 3, 8], "size": [2, 12, 3, 8],
 })  # fmt: skip
 def repeated_heads(a: AtenSource, c: AtenTarget, x: Capture, place: Attr, wide: Attr, size: Attr) -> Rewrite:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten
+from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
-from patcomp.ir.value import Value, ValueType
-from patcomp.ir.xdsl import Attribute
+from patcomp.ir.value import Value
 from patcomp.patterns import (
     ANY,
     LAST,
     Attr,
     Capture,
-    FunctionTable,
     OpView,
     Rewrite,
     any_of,
+    build,
     check,
     compute,
     example,
@@ -31,8 +31,6 @@ from patcomp.patterns import (
     tag,
 )
 from patcomp.patterns.match import Match
-
-_TABLE = FunctionTable("repetitions")
 
 
 def twice_in_halves(a: AtenSource, x: Any) -> Any:
@@ -50,72 +48,61 @@ def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:
     """The ops that may follow a repetition and change places with it."""
     return any_of(
         a.cos(x), a.sin(x), a._to_copy(x, dtype=ANY), x * factor, a.unsqueeze(x, dim=place),
-        tag="op", tags=["cos", "sin", "_to_copy", "mul.Tensor", "unsqueeze"],
+        tag="op", tags=["cos", "sin", "_to_copy", "mul", "unsqueeze"],
     )  # fmt: skip
 
 
-def _applied(x: Value, factor: Value | None, op: str, place: int | None, result: ValueType) -> Value:
-    """The op on the value that is repeated."""
-    width = x.shape[-1]
-    arguments: dict[str, Any] = {"self": x}
-    if factor is not None:
-        arguments["other"] = factor
-    if place is not None:
-        arguments["dim"] = place
-    if op == "_to_copy":
-        arguments["dtype"] = result.element_type
-    return aten.build(f"aten.{op}", tensor((*result.shape[:-1], width), result.element_type), **arguments)
+def _of_one_copy(result: Value, x: Value, factor: Value | None) -> Value:
+    """The op that computes a result from two copies of x, of x."""
+    op = result.maker
+    assert isinstance(op, AtenOp)
+    given = op.arguments_by_name()
+    operands = {name: value for name, value in (("self", x), ("other", factor)) if name in given}
+    type_ = tensor((*result.shape[:-1], x.shape[-1]), result.element_type)
+    return aten.build(op.name, type_, **{**given, **operands})  # type: ignore[no-any-return]
 
 
-@_TABLE.define
-def in_halves(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
+def _in_halves(result: Value, x: Value, factor: Value | None) -> Value:
     """`cat([op(x), op(x)], -1)`"""
-    result = ValueType(result_types[0])
-    made = _applied(x, factor, op, place, result)
-    return aten.cat(result, [made, made], dim=-1)
+    made = _of_one_copy(result, x, factor)
+    return aten.cat(result.type, [made, made], dim=-1)
 
 
-@_TABLE.define
-def in_pairs(x: Value, factor: Value | None, *, op: str, place: int | None, result_types: list[Attribute]) -> Value:
+def _in_pairs(result: Value, x: Value, factor: Value | None) -> Value:
     """`repeat_interleave(op(x), 2, -1)`"""
-    result = ValueType(result_types[0])
-    made = _applied(x, factor, op, place, result)
-    return aten.build("aten.repeat_interleave.self_int", result, self=made, repeats=2, dim=made.rank - 1)  # type: ignore[no-any-return]
+    made = _of_one_copy(result, x, factor)
+    return aten.build(  # type: ignore[no-any-return]
+        "aten.repeat_interleave.self_int", result.type, self=made, repeats=2, dim=made.rank - 1
+    )
 
 
 def _safe(x: Any, factor: Any, place: Any) -> list[Any]:
     """The op treats both copies alike: one factor for all, and no axis after the repeated one."""
     return [
-        (tag("op") != "mul.Tensor") | (factor.rank == 0),
+        (tag("op") != "mul") | (factor.rank == 0),
         (tag("op") != "unsqueeze") | (place % (x.rank + 1) != x.rank),
         x.shape[-1] >= 1,
     ]
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="repeat halves last",
+    stage="normalize", into=aten_namespace, name="repeat halves last",
     example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
-def halves_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
+def halves_last(a: AtenSource, c: AtenTarget, x: Capture, factor: Capture, place: Attr) -> Rewrite:
     "op(cat([x, x], -1)) to cat([op(x), op(x)], -1) (Llama, Mistral, Qwen, Gemma, Phi, GPT-NeoX)"
-    return Rewrite(
-        _elementwise(a, twice_in_halves(a, x), factor, place),
-        to=c.in_halves(x, factor, op=tag("op"), place=place),
-        where=_safe(x, factor, place),
-    )
+    result = _elementwise(a, twice_in_halves(a, x), factor, place)
+    return Rewrite(result, to=build(_in_halves, result, x, factor), where=_safe(x, factor, place))
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="repeat pairs last",
+    stage="normalize", into=aten_namespace, name="repeat pairs last",
     example={"x": "2x3x4xf32", "factor": "f32", "place": 1},
 )  # fmt: skip
-def pairs_last(a: AtenSource, c: Targets, x: Capture, factor: Capture, place: Attr) -> Rewrite:
+def pairs_last(a: AtenSource, c: AtenTarget, x: Capture, factor: Capture, place: Attr) -> Rewrite:
     "op(repeat_interleave(x, 2, -1)) to repeat_interleave(op(x), 2, -1) (Cohere, GPT-J)"
-    return Rewrite(
-        _elementwise(a, twice_in_pairs(a, x), factor, place),
-        to=c.in_pairs(x, factor, op=tag("op"), place=place),
-        where=_safe(x, factor, place),
-    )
+    result = _elementwise(a, twice_in_pairs(a, x), factor, place)
+    return Rewrite(result, to=build(_in_pairs, result, x, factor), where=_safe(x, factor, place))
 
 
 def _joins_pairs(match: Match) -> bool:
@@ -126,7 +113,7 @@ def _joins_pairs(match: Match) -> bool:
 
 @rule(
     stage="normalize",
-    target=aten_namespace,
+    into=aten_namespace,
     name="repeat pairs in one op",
     example={"x": "2x3x4xf32", "wide": [2, 3, 4, 2], "flat": [2, 3, 8]},
 )
@@ -153,10 +140,10 @@ def pairs_in_one_op(a: AtenSource, c: AtenTarget, x: Capture, wide: Attr, flat: 
 
 
 @rule(
-    stage="normalize", target=_TABLE, name="slice of repeated halves",
+    stage="normalize", into=aten_namespace, name="slice of repeated halves",
     example={"x": "2x3x4xf32", "middle": 4},
 )  # fmt: skip
-def half_of_halves(a: AtenSource, c: Targets, x: Capture, middle: Attr) -> Rewrite:
+def half_of_halves(a: AtenSource, c: AtenTarget, x: Capture, middle: Attr) -> Rewrite:
     "cat([x, x], -1)[..., :half] is x (GLM, Helium, Ernie)"
     return Rewrite(
         a.slice(twice_in_halves(a, x), dim=LAST, start=0, end=middle, step=1),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-from patcomp.authoring import Aten, AtenSource, Targets, coreai
+from patcomp.authoring import Aten, AtenSource, AtenTarget, coreai
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import Value, ValueType
-from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import Attr, Const, FunctionTable, OpView, Rewrite, example, normalization, rule
+from patcomp.ir.value import Value
+from patcomp.patterns import Attr, Const, OpView, Rewrite, build, example, normalization, rule
 from patterns_catalog.numbers import exact_fill
-
-_TABLE = FunctionTable("scalars")
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
 
@@ -33,45 +31,44 @@ def scalar(op: OpView, aten: Aten) -> Value | None:
         return None  # the lowering says why
 
 
-@_TABLE.define
-def multiplied(x: Value, y: Value, *, result_types: list[Attribute]) -> Value:
+def _multiplied(x: Value, y: Value) -> Value:
     """The product of two constants, as a constant."""
     assert x.constant is not None
     assert y.constant is not None
     return coreai.constant(float(x.constant) * float(y.constant), x.element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 8.0, "y": 3.0})
-def product_of_numbers(a: AtenSource, c: Targets, x: Const, y: Const) -> Rewrite:
+@rule(stage="normalize", into=aten_namespace, example={"x": 8.0, "y": 3.0})
+def product_of_numbers(a: AtenSource, c: AtenTarget, x: Const, y: Const) -> Rewrite:
     "8. * 3. is 24., as in `scores / torch.sqrt(torch.tensor(8.) * 3)` (DeBERTa-v2)"
     return Rewrite(
-        x * y, to=c.multiplied(x, y), where=[x.rank == 0, y.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype == x.dtype]
+        x * y,
+        to=build(_multiplied, x, y),
+        where=[x.rank == 0, y.rank == 0, x.dtype.is_in(*_FLOATS), y.dtype == x.dtype],
     )
 
 
-@_TABLE.define
-def root(x: Value, *, result_types: list[Attribute]) -> Value:
+def _root(x: Value) -> Value:
     """The square root of a constant, as a constant."""
     assert x.constant is not None
     return coreai.constant(math.sqrt(float(x.constant)), x.element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0})
-def root_of_number(a: AtenSource, c: Targets, x: Const) -> Rewrite:
+@rule(stage="normalize", into=aten_namespace, example={"x": 64.0})
+def root_of_number(a: AtenSource, c: AtenTarget, x: Const) -> Rewrite:
     "sqrt(64.) is 8., as in `scores / torch.sqrt(torch.tensor(64.))` (DeBERTa-v2)"
-    return Rewrite(a.sqrt(x), to=c.root(x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])
+    return Rewrite(a.sqrt(x), to=build(_root, x), where=[x.rank == 0, x.dtype.is_in(*_FLOATS), x.value >= 0])
 
 
-@_TABLE.define
-def converted(x: Value, *, result_types: list[Attribute]) -> Value:
+def _converted(x: Value, result: Value) -> Value:
     """A constant in another float type."""
     assert x.constant is not None
-    return coreai.constant(float(x.constant), ValueType(result_types[0]).element_type)
+    return coreai.constant(float(x.constant), result.element_type)
 
 
-@rule(stage="normalize", target=_TABLE, example={"x": 64.0, "dtype": "f16"})
-def cast_of_number(a: AtenSource, c: Targets, x: Const, dtype: Attr) -> Rewrite:
+@rule(stage="normalize", into=aten_namespace, example={"x": 64.0, "dtype": "f16"})
+def cast_of_number(a: AtenSource, c: AtenTarget, x: Const, dtype: Attr) -> Rewrite:
     "64. of float32 in float16 is 64., as in `x / torch.sqrt(torch.tensor(64.)).to(x.dtype)` (DeBERTa-v2)"
     y = a._to_copy(x, dtype=dtype)
     floats = [x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)]
-    return Rewrite(y, to=c.converted(x), where=[x.rank == 0, *floats, y.dtype != x.dtype])
+    return Rewrite(y, to=build(_converted, x, y), where=[x.rank == 0, *floats, y.dtype != x.dtype])

@@ -15,7 +15,7 @@ from patterns_catalog.sizes import wanted_sizes
 
 def _dropping(name: str, example: Mapping[str, Any]) -> Callable[[Callable[..., Rewrite]], Rule]:
     """Declare a rule that leaves out an op."""
-    return rule(stage="normalize", target=aten_namespace, name=f"normalize {name}", example=example)
+    return rule(stage="normalize", into=aten_namespace, name=f"normalize {name}", example=example)
 
 
 @_dropping("drop_copy", {"x": "2x3xf32"})

@@ -24,7 +24,7 @@ from patcomp.patterns import Attr, Capture, Const, Rewrite, Rule, any_of, call, 
 
 def algebra(example: Mapping[str, Any], **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
     """Declare an identity; arguments as for `rule`."""
-    return rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example=example, **options)
+    return rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example=example, **options)
 
 
 # ---- numbers -------------------------------------------------------------------------------------

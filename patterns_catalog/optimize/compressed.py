@@ -6,7 +6,6 @@ It never computes `blockwise_shift_scale`, so that a weight that a program casts
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from patcomp.ir.types import integer_range
 from patcomp.ir.value import Value
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import DenseResourceAttr
-from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
+from patcomp.patterns import ANY, OpView, any_of, example, op_rule, pattern
 
 _MUL, _SUB, _CAST = "coreai.decomposable.broadcasting_mul", "coreai.decomposable.broadcasting_sub", "coreai.cast"
 _FLOATS = ("f16", "f32")
@@ -74,7 +73,7 @@ def _dequantized(c: Coreai, data: Value, scale: Value, zero_point: np.ndarray) -
     )
 
 
-@partial(fragment, source=coreai_namespace)
+@pattern(source=coreai_namespace)
 def _scaled(a: CoreaiSource) -> Any:
     floats = a.cast(ANY, ANY)
     return a.broadcasting_mul(any_of(floats, a.broadcasting_sub(floats, ANY)), ANY), []
@@ -99,7 +98,7 @@ def scaled_weight(op: OpView, c: Coreai) -> Value | None:
     return None
 
 
-@partial(fragment, source=coreai_namespace)
+@pattern(source=coreai_namespace)
 def _floats(a: CoreaiSource) -> Any:
     return a.cast(ANY, ANY), []
 

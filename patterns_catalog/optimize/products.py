@@ -6,7 +6,6 @@ is procedural because it must look ahead: without a following reshape, there wou
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from patcomp.authoring import Coreai, CoreaiSource
@@ -14,14 +13,14 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.traits import Activation
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, OpView, example, fragment, op_rule
+from patcomp.patterns import ANY, OpView, example, op_rule, pattern
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
 _OF_TWO = frozenset({"coreai.decomposable.broadcasting_add", "coreai.decomposable.broadcasting_mul"})
 """The ops behind which a reshape of rows can come, by the rules of `algebra.py`, if the other operand lets it."""
 
 
-@partial(fragment, source=coreai_namespace)
+@pattern(source=coreai_namespace)
 def _product_of_reshape(a: CoreaiSource) -> Any:
     return a.broadcasting_batch_matmul(a.reshape(ANY, ANY), ANY), []
 

@@ -8,7 +8,6 @@ A rewrite leaves fewer transposes, so that rewrites end. A transpose that moves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from patcomp.authoring import Coreai, CoreaiSource
@@ -20,13 +19,13 @@ from patcomp.ir.traits import Broadcasting
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
+from patcomp.patterns import ANY, OpView, any_of, example, op_rule, pattern
 
 _DEPTH = 6
 """The most ops between two transposes."""
 
 
-@partial(fragment, source=coreai_namespace)
+@pattern(source=coreai_namespace)
 def _transpose_of_elementwise(a: CoreaiSource) -> Any:
     specs = filter(None, map(coreai_namespace.spec, ops_with(Broadcasting)))
     return a.transpose(any_of(*(a.op(spec.name, *[ANY] * len(spec.arguments)) for spec in specs)), ANY), []

@@ -12,7 +12,6 @@ between two of them. `bounds.py` computes with them.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from patcomp.ir.traits import Reshape
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, OpView, any_of, example, fragment, op_rule
+from patcomp.patterns import ANY, OpView, any_of, example, op_rule, pattern
 from patterns_catalog.optimize.bounds import (
     ALL,
     bounds_of,
@@ -37,7 +36,7 @@ from patterns_catalog.optimize.bounds import (
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
-_around = partial(fragment, source=coreai_namespace)
+_around = pattern(source=coreai_namespace)
 
 
 def _update(a: CoreaiSource) -> Any:

@@ -17,25 +17,60 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.authoring import AtenSource, Targets, aten
+from patcomp.authoring import AtenSource, Composites, aten
 from patcomp.ir.extents import extents
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import ANY, LAST, Attr, Capture, FunctionTable, Rewrite, any_of, check, rule
+from patcomp.patterns import ANY, LAST, Attr, Capture, Rewrite, any_of, build, check, compute, rule
 from patcomp.patterns.match import Match
 from patterns_catalog.views import permuted, viewed
 
-_TABLE = FunctionTable("attention to latents")
+
+def _scale(match: Match) -> float:
+    """The scale of the scores; by default by the width of the query, which is no longer what the scores are over."""
+    given, width = match["scale"], match["query"].shape[-1]
+    return 1 / math.sqrt(width) if given is None else given
 
 
-@rule(name="attention to latents", target=_TABLE, example={
+def _attention(
+    query: Value, latents: Value, weight: Value, rotated: Value, mask: Value | None, *,
+    sizes: list[int], is_causal: bool, scale: float,
+) -> Value:  # fmt: skip
+    """Attention of a match, (batch, heads, q, value size).
+
+    Args:
+        query: (batch, heads, q, key size + rotary size).
+        latents: (batch, 1, n, latent size).
+        weight: what makes keys and values of latents, (heads x (key size + value size), latent size).
+        rotated: the part of a key with its position, (batch, 1, n, rotary size).
+        mask: of the scores, of numbers or booleans.
+        sizes: key size, value size.
+        is_causal: as in PyTorch's op.
+        scale: of the scores.
+    """
+    key_size, size, width = sizes[0], sum(sizes), query.shape[-1]
+    assert width is not None
+    rows, latent = weight.static_shape
+    by_head = viewed(weight, [rows // size, size, latent])
+    own, position = _part(query, 3, 0, key_size), _part(query, 3, key_size, width)
+    asked, shared = (
+        aten.cat(tensor((*x.shape[:-1], latent + width - key_size), x.element_type), [x, y], dim=3)
+        for x, y in ((_product(own, _part(by_head, 1, 0, key_size)), position), (latents, rotated))
+    )
+    result = aten.scaled_dot_product_attention(
+        tensor((*query.shape[:-1], latent), query.element_type), asked, shared, latents, mask,
+        dropout_p=0.0, is_causal=is_causal, scale=scale, enable_gqa=True,
+    )  # fmt: skip
+    return _product(result, permuted(_part(by_head, 1, key_size, size), [0, 2, 1]))
+
+
+@rule(name="attention to latents", example={
     "query": "1x4x3x24xf32", "latents": "1x1x5x16xf32", "weight": "96x16xf32", "rotated": "1x1x5x8xf32",
     "mask": "1x1x3x5xi1", "by_head": [1, 5, 4, 24], "sizes": [16, 8], "wide": [1, 4, 5, 8],
     "is_causal": False, "scale": 0.3,
 })  # fmt: skip
 def attention_to_latents(
-    a: AtenSource, c: Targets, query: Capture, latents: Capture, weight: Capture, rotated: Capture, mask: Capture,
+    a: AtenSource, c: Composites, query: Capture, latents: Capture, weight: Capture, rotated: Capture, mask: Capture,
     by_head: Attr, sizes: Attr, wide: Attr, is_causal: Attr, scale: Attr,
 ) -> Rewrite:  # fmt: skip
     """attention(q, [Wk l, r], Wv l) -> Wv attention([Wk^T q1, q2], [l, r], l), with one key and one value for all heads
@@ -55,12 +90,15 @@ def attention_to_latents(
     ))  # fmt: skip
     return Rewrite(
         result,
-        to=c.attention(query, latents, weight, rotated, mask, sizes=sizes, is_causal=is_causal, scale=scale),
+        to=build(
+            _attention, query, latents, weight, rotated, mask,
+            sizes=sizes, is_causal=is_causal, scale=compute("the scale", _scale),
+        ),
         where=[
             check("the heads share latents and positions", lambda match: _is_shared(match, made, shared)),
             check("the weight is not unpacked from few bits", lambda match: _is_plain(match["weight"])),
         ],
-    )
+    )  # fmt: skip
 
 
 def _is_plain(weight: Value) -> bool:
@@ -87,40 +125,6 @@ def _is_shared(match: Match, made: Any, shared: Any) -> bool:
         and match[shared].shape == (batch, heads, length, rotary)
         and (query.shape[0], query.shape[-1]) == (batch, match["sizes"][0] + rotary)
     )
-
-
-@_TABLE.define
-def attention(
-    query: Value, latents: Value, weight: Value, rotated: Value, mask: Value | None, *,
-    sizes: list[int], is_causal: bool, scale: float | None, result_types: list[Attribute],
-) -> Value:  # fmt: skip
-    """Attention of a match, (batch, heads, q, value size).
-
-    Args:
-        query: (batch, heads, q, key size + rotary size).
-        latents: (batch, 1, n, latent size).
-        weight: what makes keys and values of latents, (heads x (key size + value size), latent size).
-        rotated: the part of a key with its position, (batch, 1, n, rotary size).
-        mask: of the scores, of numbers or booleans.
-        sizes: key size, value size.
-        is_causal: as in PyTorch's op.
-        scale: of the scores; None for 1 / sqrt(key size + rotary size), which is no longer the width of the query.
-        result_types: the type of the result.
-    """
-    key_size, size, width = sizes[0], sum(sizes), query.shape[-1]
-    assert width is not None
-    rows, latent = weight.static_shape
-    by_head = viewed(weight, [rows // size, size, latent])
-    own, position = _part(query, 3, 0, key_size), _part(query, 3, key_size, width)
-    asked, shared = (
-        aten.cat(tensor((*x.shape[:-1], latent + width - key_size), x.element_type), [x, y], dim=3)
-        for x, y in ((_product(own, _part(by_head, 1, 0, key_size)), position), (latents, rotated))
-    )
-    result = aten.scaled_dot_product_attention(
-        tensor((*query.shape[:-1], latent), query.element_type), asked, shared, latents, mask,
-        dropout_p=0.0, is_causal=is_causal, scale=1 / math.sqrt(width) if scale is None else scale, enable_gqa=True,
-    )  # fmt: skip
-    return _product(result, permuted(_part(by_head, 1, key_size, size), [0, 2, 1]))
 
 
 def _part(x: Value, axis: int, start: int, end: int) -> Value:

@@ -28,7 +28,7 @@ def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
 
 
 def _declared(name: str, **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
-    return rule(stage="target", source=coreai_namespace, target=coreai_namespace, name=name, **options)
+    return rule(stage="target", source=coreai_namespace, into=coreai_namespace, name=name, **options)
 
 
 @_declared(

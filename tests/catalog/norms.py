@@ -17,7 +17,7 @@ from patcomp.evaluate.element_types import to_tensor
 from patcomp.patterns import RuleSet, collect
 from patcomp.program.program import AIProgram
 from patterns_catalog import default_rules
-from patterns_catalog.composites import norm_recovery
+from patterns_catalog.recover import norm_recovery
 from tests.catalog.cases import TOLERANCES
 from tests.catalog.recovering import Calling
 

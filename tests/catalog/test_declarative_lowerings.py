@@ -16,7 +16,7 @@ from patterns_catalog import default_rules
 OVERFLOWS = {"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"}
 
 
-@rule(stage="lower", target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"}, unspecified=OVERFLOWS)
+@rule(stage="lower", into=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"}, unspecified=OVERFLOWS)
 def product_of_exponentials(a: Any, c: Any, x: Any, y: Any) -> Rewrite:
     "exp(x) * exp(y) -> exp(x + y)"
     return Rewrite(a.exp(x) * a.exp(y), to=c.exp(c.broadcasting_add(x, y)), where=[x.dtype == "f32", y.dtype == "f32"])

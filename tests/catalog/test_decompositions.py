@@ -11,7 +11,7 @@ from tests.catalog.exported import check_parts, decomposition_examples
 
 
 def test_every_decomposition_has_an_example_and_a_sentence() -> None:
-    found = all_rules().stage(Stage.IMPORT)
+    found = all_rules().stage(Stage.DECOMPOSE)
     assert [rule.name for rule in found if not (rule.examples and rule.doc)] == []
 
 

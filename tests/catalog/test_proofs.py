@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from patcomp.authoring import CoreaiSource, CoreaiTarget
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import tensor
@@ -30,7 +30,7 @@ def test_every_declarative_rule_is_proved(found: Rule) -> None:
     assert verdict.strength.is_proof, verdict
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace,
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace,
       example={"x": "2x2x2xf32", "p": [1, 2, 0], "q": [1, 2, 0]})  # fmt: skip
 def swapped_order(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const, q: Const) -> Rewrite:
     "transpose(transpose(x, p), q) -> transpose(x, q[p]), which should be p[q]: right where p and q are equal"
@@ -38,7 +38,7 @@ def swapped_order(a: CoreaiSource, c: CoreaiTarget, x: Capture, p: Const, q: Con
     return Rewrite(y, to=c.transpose(x, q.values[p.values], result_type=y.type))
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32"})
 def positive_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "x + 0.0 -> x, which loses the sign of a zero"
     y = x + 0.0
@@ -86,7 +86,7 @@ def test_slices_of_an_open_size_whose_start_may_lie_before_the_first_row_are_not
 # ---- what a verdict says ---------------------------------------------------------------------------
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32"})
 def twice_the_magnitude(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "abs(abs(x)) -> abs(x)"
     y = a.abs(a.abs(x))
@@ -99,7 +99,7 @@ def test_a_rule_whose_symbols_differ_to_the_bit_is_called_equal_over_the_reals()
     assert "equal over the reals" in str(verdict)
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32[0,9]"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32[0,9]"})
 def back_from_integers(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "a cast to integers and back -> round(x - 0.5), which is wrong for whole numbers"
     y = a.cast(a.cast(x, "si32"), "f32")

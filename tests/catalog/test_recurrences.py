@@ -12,7 +12,7 @@ from torch import Tensor
 import patcomp.evaluate.recurrences
 from patcomp.composite_ops import GatedDeltaUpdate
 from patcomp.emit.native import Native
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -23,10 +23,10 @@ from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block
 from patcomp.patterns.statistics import Statistics
 from patcomp.rewrites.outline import outline
-from patterns_catalog.composites.chunks import CHUNK
-from patterns_catalog.composites.gated_delta import gated_delta_update, kimi_delta_update
-from patterns_catalog.composites.selective_scan import selective_scan_update
-from patterns_catalog.composites.state_space import state_space_update
+from patterns_catalog.recover.chunks import CHUNK
+from patterns_catalog.recover.gated_delta import gated_delta_update, kimi_delta_update
+from patterns_catalog.recover.selective_scan import selective_scan_update
+from patterns_catalog.recover.state_space import state_space_update
 from tests.helpers.defects import own_values
 
 _ = patcomp.evaluate.recurrences

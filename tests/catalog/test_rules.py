@@ -20,7 +20,7 @@ from patcomp.errors import UnsupportedError
 from patcomp.patterns import Example, Rule
 from patcomp.rewrites import Compilation
 from patterns_catalog import default_rules
-from patterns_catalog.composites.chunks import NOT_FINITE
+from patterns_catalog.recover.chunks import NOT_FINITE
 from tests.catalog.cases import (
     Case,
     check_each_on_runtime,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from patcomp.ir.builder import Builder
@@ -11,7 +11,7 @@ from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, Operation, UnrealizedConversionCastOp
-from patcomp.patterns import FunctionTable, Rewrite, Rule, rule
+from patcomp.patterns import Rewrite, Rule, rule
 from patcomp.patterns.match import Match, Matcher
 
 MATRIX = tensor((2, 8), "f32")
@@ -31,8 +31,28 @@ def made(*operands: Value, result_types: Any, **attributes: Any) -> Any:
 CALLS: list[dict[str, Any]] = []
 """The attributes of every call of `made`, last one last."""
 
-TABLE = FunctionTable("test")
-TABLE.define(made)
+
+class Target:
+    """A target dialect whose ops are Python functions; each is given `result_types=`."""
+
+    def __init__(self, name: str, *functions: Callable[..., Any]):
+        self.name = name
+        self.functions = {function.__name__: function for function in functions}
+
+    def names(self) -> Iterable[str]:
+        return self.functions
+
+    def spec(self, name: str) -> Any:
+        return self.functions.get(name)
+
+    def candidates(self, name: str) -> list[Any]:
+        return [self.functions[name]] if name in self.functions else []
+
+    def build(self, name: str, arguments: Any, keywords: Any, types: Any) -> Any:
+        return self.functions[name](*arguments, result_types=types, **keywords)
+
+
+TABLE = Target("test", made)
 
 
 class Graph:
@@ -81,4 +101,4 @@ def match(rule_: Rule, value: Value | Operation) -> Match | None:
 
 def declare(function: Callable[..., Rewrite], **options: Any) -> Rule:
     """A rule that builds `made`."""
-    return rule(target=TABLE, **options)(function)
+    return rule(into=TABLE, **options)(function)

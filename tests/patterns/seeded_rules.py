@@ -25,7 +25,7 @@ def root_norm(c, x, *, eps):
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(mean, eps)))
 
 
-@rule(target=table, example={"x": "2x3x8xf32", "eps": 0.5, "axis": 2})
+@rule(into=table, example={"x": "2x3x8xf32", "eps": 0.5, "axis": 2})
 def recovered_root_norm(a, c, x, eps: Const, axis: Attr):
     "x * rsqrt(mean x^2 + eps)"
     mean = a.op("mean.dim", x * x, dim=[axis], keepdim=True, dtype=None)
@@ -35,7 +35,7 @@ def recovered_root_norm(a, c, x, eps: Const, axis: Attr):
 """
 
 LARGER_SUM = """
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x1xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32", "y": "2x1xf32"})
 def larger_sum(a, c, x, y):
     total = a.op("sum.dim_IntList", x, dim=[1], keepdim=True, dtype=None)
     again = c.op("sum.dim_IntList", x, dim=[1], keepdim=True, dtype=None)
@@ -180,7 +180,7 @@ def factor_of(match):
 
 
 @rule(
-    target=table,
+    into=table,
     example={"x": "1x8x3x4xf32", "split": [1, 2, 2, 2, 3, 4], "order": [0, 1, 4, 2, 5, 3], "merged": [1, 2, 6, 8]},
 )
 def shuffle_of_views(a, c, x, split: Attr, order: Attr, merged: Attr):

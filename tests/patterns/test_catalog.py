@@ -79,7 +79,7 @@ def test_an_override_must_be_wished():
             "outline",
             "no stage 'outline' runs rules; the stages with rules are normalize, recover, lower, target, optimize",
         ),
-        ("import", "the stage 'import' runs decompositions only; declare the rule with @decomposition"),
+        ("decompose", "the stage 'decompose' runs decompositions only; declare the rule with @decomposition"),
     ],
 )
 def test_a_stage_that_does_not_run_the_rule_is_refused_when_declared(stage: str, message: str):

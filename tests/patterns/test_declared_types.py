@@ -15,7 +15,7 @@ from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Capture, Rewrite, RuleSet, rule
 
 
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "3xf32"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "3xf32"})
 def three(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
     "relu(x) -> reshape(relu(x), [3])"
     return Rewrite(a.relu(x), to=c.reshape(c.tanh(x), [3]))

@@ -88,11 +88,11 @@ def test_locations_names_and_attributes_of_what_is_made():
 
 
 def test_rewrites_cascade_through_what_they_make():
-    @rule(stage="normalize", target=aten_namespace)
+    @rule(stage="normalize", into=aten_namespace)
     def double_neg(a, c, x):
         return Rewrite(a.neg(-x), to=x)
 
-    @rule(stage="normalize", target=aten_namespace)
+    @rule(stage="normalize", into=aten_namespace)
     def sub_to_add(a, c, x, y):
         return Rewrite(x - y, to=c.add(x, c.neg(y)))
 
@@ -106,7 +106,7 @@ def test_rewrites_cascade_through_what_they_make():
 
 
 def test_a_long_chain_folds_in_one_sweep():
-    @rule(stage="normalize", target=aten_namespace)
+    @rule(stage="normalize", into=aten_namespace)
     def permute_permute(a, c, x):
         return Rewrite(a.permute(a.permute(x, dims=[0, 1]), dims=[0, 1]), to=c.permute(x, dims=[0, 1]))
 
@@ -195,8 +195,8 @@ def _boolean():
 
 
 def test_rules_that_undo_each_other_are_named():
-    there = rule(target=aten_namespace, name="there")(lambda a, c, x, y: Rewrite(x + y, to=c.sub(x, y)))
-    back = rule(target=aten_namespace, name="back")(lambda a, c, x, y: Rewrite(x - y, to=c.add(x, y)))
+    there = rule(into=aten_namespace, name="there")(lambda a, c, x, y: Rewrite(x + y, to=c.sub(x, y)))
+    back = rule(into=aten_namespace, name="back")(lambda a, c, x, y: Rewrite(x - y, to=c.add(x, y)))
     g = Graph()
     g.use(g.add(*g.inputs))
     with pytest.raises(
@@ -207,7 +207,7 @@ def test_rules_that_undo_each_other_are_named():
 
 
 def test_a_rule_that_grows_the_module_for_ever_is_stopped():
-    grow = rule(target=aten_namespace, name="grow")(lambda a, c, x: Rewrite(a.neg(x), to=c.neg(c.neg(x))))
+    grow = rule(into=aten_namespace, name="grow")(lambda a, c, x: Rewrite(a.neg(x), to=c.neg(c.neg(x))))
     g = Graph()
     g.use(g.neg(g.inputs[0]))
     with pytest.raises(StageError, match=r"200 rewrites are too many; .* grow \(100\)"):
@@ -240,7 +240,7 @@ def test_the_search_fuel_is_reported():
 
 
 def test_the_replacement_must_have_the_type():
-    @rule(target=TABLE)
+    @rule(into=TABLE)
     def wrong(a, c, x):
         return Rewrite(a.exp(x), to=x)
 
@@ -256,7 +256,7 @@ def test_the_replacement_must_have_the_type():
 def test_a_target_that_builds_an_invalid_op_is_reported_and_taken_back():
     from patcomp.ir.namespaces import coreai_namespace
 
-    @rule(target=coreai_namespace)
+    @rule(into=coreai_namespace)
     def invalid(a, c, x, y):
         return Rewrite(x + y, to=c.add(c.exp(x), y))
 

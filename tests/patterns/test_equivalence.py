@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from patcomp.authoring import AtenSource, AtenTarget, Composites, CoreaiSource, CoreaiTarget, Targets
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
 from patcomp_lab.proof.counterexample import WrongRuleError
@@ -49,12 +49,12 @@ def eps_outside_the_root(a: AtenSource, c: Composites, x: Any, w: Any, eps: Cons
     return Rewrite(x / (root + eps) * w, to=c.rms_norm(x, w, eps=eps.value, axes=-1), where=[axis == x.rank - 1])
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "factor": 1.0})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32", "factor": 1.0})
 def any_factor(a: AtenSource, c: AtenTarget, x: Any, factor: Const) -> Rewrite:
     return Rewrite(x * a.sigmoid(x * factor), to=c.silu(x))
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
 def swapped_difference(a: AtenSource, c: AtenTarget, x: Any, y: Any) -> Rewrite:
     return Rewrite(x - y, to=c.add(c.neg(x), y))
 
@@ -62,7 +62,7 @@ def swapped_difference(a: AtenSource, c: AtenTarget, x: Any, y: Any) -> Rewrite:
 @rule(
     stage="optimize",
     source=coreai_namespace,
-    target=coreai_namespace,
+    into=coreai_namespace,
     example={"x": "2x3xf32", "y": "2x3xf32"},
 )
 def quotient_for_product(a: CoreaiSource, c: CoreaiTarget, x: Any, y: Any) -> Rewrite:

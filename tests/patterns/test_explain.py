@@ -128,7 +128,7 @@ def test_why_not_of_a_rule_that_fails():
         f"failing_condition: {at} the rule fails: ValueError: not enough"
     )
     assert why_not(failing_function, g.block, Context(namespace=TABLE)) == (
-        f"failing_function: {at} the rule fails: AttributeError: 'FunctionTable' object has no attribute 'relu'\n"
+        f"failing_function: {at} the rule fails: AttributeError: 'Target' object has no attribute 'relu'\n"
         "  %exp = aten.exp is from %exp_0 in layer at model.py:10"
     )
 

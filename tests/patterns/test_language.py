@@ -6,12 +6,13 @@ import pytest
 
 from patcomp.errors import RuleError
 from patcomp.ir import coreai
+from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.patterns import (
     ANY,
     Attr,
+    CompositeTable,
     Const,
-    FunctionTable,
     Rewrite,
     RuleSet,
     any_of,
@@ -27,7 +28,7 @@ a = SourceNamespace(aten_namespace)
 
 
 def test_a_rule_knows_its_name_text_place_and_size():
-    @rule(stage="recover", target=TABLE)
+    @rule(stage="recover", into=TABLE)
     def norm(a, c, x, w, eps: Const):
         "A norm."
         f = any_of(a._to_copy(x, dtype=ANY), x)
@@ -156,30 +157,31 @@ def test_capture_errors():
 
 
 def test_a_target_op_must_exist_when_rules_are_collected():
-    table = FunctionTable("later")
+    table = CompositeTable("later")
 
-    @rule(target=table)
+    @rule(into=table)
     def uses_later(a, c, x):
         return Rewrite(a.relu(x), to=c.defined_later(x))
 
     rules = RuleSet([uses_later])
     with pytest.raises(RuleError, match="later has no op 'defined_later'"):
         rules.check()
-    table.define(lambda x, result_types: x, "defined_later")
+    table.define(composite("defined_later", inputs=("x",))(lambda c, x: x))
     rules.check()
     with pytest.raises(RuleError, match="already has"):
-        table.define(noted, "defined_later")
+        table.define(composite("defined_later", inputs=("x",))(noted))
 
 
 def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
-    table = FunctionTable("again")
+    table = CompositeTable("again")
 
     def declared(factor):
         @table.define
-        def scaled(x, result_types):
-            return x * factor
+        @composite("scaled", inputs=("x",))
+        def scaled(c, x):
+            return c.broadcasting_mul(x, factor)
 
-        @rule(target=table, name=f"scaled {factor}")
+        @rule(into=table, name=f"scaled {factor}")
         def relu_scaled(a, c, x):
             return Rewrite(a.relu(x), to=c.scaled(x))
 
@@ -187,11 +189,11 @@ def test_a_composite_can_be_defined_again_and_rules_keep_theirs():
 
     first, old = declared(2)
     second, new = declared(3)
-    assert [old.target.builder.spec("scaled"), new.target.builder.spec("scaled")] == [first, second]
+    assert [old.to.function, new.to.function] == [first, second]
     assert table.spec("scaled") is second
 
 
-def noted(x, result_types):
+def noted(c, x):
     return x
 
 
@@ -247,7 +249,7 @@ def test_conditions_keep_their_text():
 
 
 def test_rules_of_the_other_dialect():
-    @rule(source=coreai_namespace, target=coreai_namespace, stage="optimize")
+    @rule(source=coreai_namespace, into=coreai_namespace, stage="optimize")
     def double_transpose(s, c, x, first: Const, second: Const):
         inner = s.transpose(x, first)
         return Rewrite(s.transpose(inner, second), to=c.transpose(x, first), where=[first.rank == 1])
@@ -264,7 +266,7 @@ def test_a_misspelt_op_of_core_ai_is_an_error_that_suggests_names():
     with pytest.raises(AttributeError, match=r"'reduce_summ'; did you mean reduce_sum"):
         coreai.reduce_summ  # noqa: B018
 
-    @rule(source=coreai_namespace, target=coreai_namespace, stage="optimize")
+    @rule(source=coreai_namespace, into=coreai_namespace, stage="optimize")
     def misspelt(s, c, x):
         return Rewrite(s.relu(x), to=c.reluu(x))
 

@@ -258,7 +258,7 @@ def test_literals_are_constants_rounded_to_their_element_type(element, value, li
 
 
 def test_axes_of_the_lower_dialect_are_constants():
-    @rule(source=coreai_namespace, target=TABLE)
+    @rule(source=coreai_namespace, into=TABLE)
     def swap(s, c, x):
         return Rewrite(s.transpose(x, [1, 0]), to=c.made(x))
 
@@ -274,7 +274,7 @@ def test_axes_of_the_lower_dialect_are_constants():
         def approximated(s, c, x):
             return Rewrite(s.gelu(x, approximate=kind), to=c.made(x))
 
-        return rule(source=coreai_namespace, target=TABLE)(approximated)
+        return rule(source=coreai_namespace, into=TABLE)(approximated)
 
     assert match(approximation("tanh"), gelu) is not None
     with pytest.raises(RuleError, match=r"approximate is none\|tanh\|sigmoid, not 'tan'"):

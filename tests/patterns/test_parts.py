@@ -1,4 +1,4 @@
-"""The small parts of the pattern language, one at a time: expressions, fragments, types of examples, budgets."""
+"""The small parts of the pattern language, one at a time: expressions, patterns, types of examples, budgets."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from patcomp.patterns.context import Budget
 from patcomp.patterns.driver import EndlessRewritesError
 from patcomp.patterns.example_types import ExampleType, limits_of, parse_type
 from patcomp.patterns.expressions import Assumption, Expression, Tag, Undefined, call, lift
-from patcomp.patterns.fragment import fragment
 from patcomp.patterns.index import Index
 from patcomp.patterns.language import Capture
 from patcomp.patterns.match import Matcher
+from patcomp.patterns.pattern import pattern
 from tests.patterns.graphs import MATRIX, TABLE, Graph, declare, match
 
 # ---- expressions ---------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ def test_what_is_local() -> None:
     assert isinstance(lift(1), Expression)
 
 
-# ---- fragments -----------------------------------------------------------------------------------
+# ---- patterns ------------------------------------------------------------------------------------
 
 
-def test_a_fragment_matches_what_it_replaces() -> None:
-    first = fragment(lambda a, x: (a.op("max.dim", x, dim=1, keepdim=ANY)[0], []))
-    narrow = fragment(lambda a, x: (a.exp(x), [x.shape[0] == 2]))
+def test_a_pattern_matches_what_it_replaces() -> None:
+    first = pattern(lambda a, x: (a.op("max.dim", x, dim=1, keepdim=ANY)[0], []))
+    narrow = pattern(lambda a, x: (a.exp(x), [x.shape[0] == 2]))
     g = Graph([MATRIX, tensor((3, 8), "f32")])
     values, places = g.op("max.dim", g.inputs[0], dim=1, types=[MATRIX, MATRIX])
     e, other = g.exp(g.inputs[0]), g.exp(g.inputs[1])
@@ -156,9 +156,9 @@ def test_a_fragment_matches_what_it_replaces() -> None:
     assert narrow.match(e)["x"] == g.inputs[0]
     assert narrow.match(other) is None
     assert narrow.match(g.inputs[0]) is None
-    with pytest.raises(RuleError, match=r"^fragment wrong "):
+    with pytest.raises(RuleError, match=r"^pattern wrong "):
 
-        @fragment
+        @pattern
         def wrong(a, x, y):
             return a.exp(x), []
 
@@ -283,7 +283,7 @@ def test_the_largest_and_the_most_urgent_rules_come_first() -> None:
 def test_constants_of_patterns_and_the_index() -> None:
     """A capture of any constant is no literal, and a literal no capture."""
     constant = declare(lambda a, c, x, k: Rewrite(x * k, to=c.made(x)), name="any")
-    any_constant = rule(target=TABLE, name="constant")(_times_constant)
+    any_constant = rule(into=TABLE, name="constant")(_times_constant)
     two = declare(lambda a, c, x: Rewrite(a.exp(x) * 2.0, to=c.made(x)), name="two")
     index = Index(RuleSet([constant, any_constant, two]))
     for number, expected in ((2.0, {"any", "constant", "two"}), (3.0, {"any", "constant"}), (None, {"any"})):
@@ -320,7 +320,7 @@ def test_the_alternatives_at_the_root_are_all_found() -> None:
 
 @pytest.mark.parametrize(("values", "matches"), [([2.0] * 8, True), ([2.0] * 7 + [3.0], False), ([[]], False)])
 def test_a_constant_of_several_numbers_has_no_value(values: Any, matches: bool) -> None:
-    scaled = rule(target=TABLE, name="scaled")(_times_two)
+    scaled = rule(into=TABLE, name="scaled")(_times_two)
     g = Graph()
     with Builder(g.block):
         factors = coreai.constant(np.array(values, np.float32), "f32")
@@ -333,7 +333,7 @@ def _times_two(a: Any, c: Any, x: Capture, k: Const) -> Rewrite:
 
 
 def test_a_reason_names_the_op_that_is_no_constant() -> None:
-    times = rule(target=TABLE, name="times")(_times_constant)
+    times = rule(into=TABLE, name="times")(_times_constant)
     g = Graph()
     product = g.mul(g.exp(g.inputs[0], hint="e"), g.inputs[1])
     matcher = Matcher(times.graph, product.ssa.owner, trace=True)

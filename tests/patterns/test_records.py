@@ -10,16 +10,18 @@ import pytest
 
 from patcomp.entry_points import _changed
 from patcomp.errors import Problem, RuleError
-from patcomp.ir import tensor
+from patcomp.ir import aten, tensor
+from patcomp.ir.composite import composite
 from patcomp.ir.locations import Origin, origin_location
-from patcomp.patterns import ANY, Context, Rewrite, RuleSet, any_of, run
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import ANY, Context, Rejected, Rewrite, RuleSet, any_of, rule, run
 from patcomp.patterns.expressions import Tag
 from patcomp.patterns.index import Index
 from patcomp.patterns.installed_catalogs import versions_of
 from patcomp.patterns.pattern import largest, pattern_nodes
 from patcomp.patterns.stage import Stage
 from patcomp.patterns.statistics import Overlap, Record, Statistics
-from patcomp.patterns.targets import FunctionTable, TargetCall, target_parts
+from patcomp.patterns.targets import CompositeTable, OpCall, build, target_parts
 from patcomp.patterns.user_catalogs import module_of
 from tests.patterns.graphs import CALLS, MATRIX, TABLE, Graph, declare, match
 
@@ -133,7 +135,7 @@ def test_names_of_stages() -> None:
     with pytest.raises(RuleError, match="no stage 'zzz' runs rules; the stages with rules are normalize, recover"):
         Stage.of_rewrites("zzz")
     with pytest.raises(RuleError, match="decompositions only"):
-        Stage.of_rewrites("import")
+        Stage.of_rewrites("decompose")
 
 
 def test_the_parts_of_a_target() -> None:
@@ -143,14 +145,15 @@ def test_the_parts_of_a_target() -> None:
         return Rewrite(a.exp(x * y), to=[c.made(inner[0], inner[1])])
 
     calls = list(parts.target_calls())
-    assert [(type(each), each.name) for each in calls][:2] == [(TargetCall, "made")] * 2
-    assert {str(each) for each in target_parts(parts.target)} >= {"x.rank", "y"}
+    assert [(type(each), each.name) for each in calls][:2] == [(OpCall, "test.made")] * 2
+    assert {str(each) for each in target_parts(parts.to)} >= {"x.rank", "y"}
 
 
-def test_a_function_is_defined_again_by_its_own_file_only() -> None:
-    table = FunctionTable("mine")
+def test_a_composite_is_defined_again_by_its_own_file_only() -> None:
+    table = CompositeTable("mine")
 
-    def first(x: Any, result_types: Any) -> Any:
+    @composite("first", inputs=("x",))
+    def first(c: Any, x: Any) -> Any:
         return x
 
     table.define(first)
@@ -158,23 +161,24 @@ def test_a_function_is_defined_again_by_its_own_file_only() -> None:
     other = _from_file("elsewhere.py", "first")
     with pytest.raises(RuleError, match="mine already has 'first'"):
         table.define(other)
-    table.define(other, "second")
     table.define(_from_file("one.py", "third"))
     with pytest.raises(RuleError, match=r"mine already has 'third', defined in one\.py"):
         table.define(_from_file("two.py", "third"))
-    assert list(table.names()) == ["first", "second", "third"]
-    notebook = FunctionTable("notebook")
+    assert list(table.names()) == ["first", "third"]
+    notebook = CompositeTable("notebook")
     for cell in ("cell 1", "cell 2"):
         notebook.define(_from_file(cell, "first", module="__main__"))
-    assert notebook.spec("first").__code__.co_filename == "cell 2"
+    defined = notebook.spec("first")
+    assert defined is not None
+    assert defined.body.__code__.co_filename == "cell 2"
     with pytest.raises(RuleError, match="notebook already has 'first', defined in __main__"):
         notebook.define(other)
 
 
 def _from_file(file: str, name: str, module: str = "a_module") -> Any:
     scope: dict[str, Any] = {"__name__": module}
-    exec(compile(f"def {name}(x, result_types):\n    return x", file, "exec"), scope)
-    return scope[name]
+    exec(compile(f"def {name}(c, x):\n    return x", file, "exec"), scope)
+    return composite(name, inputs=("x",))(scope[name])
 
 
 def test_versions_of_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +193,40 @@ def test_versions_of_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- replacements --------------------------------------------------------------------------------
+
+
+def _scaled(x: Any, y: Any, factor: int, parts: list[Any]) -> Any:
+    """What `build` calls in the tests: the part of x that is chosen by a number that is no tensor."""
+    if factor == 3:
+        raise Rejected("three is too many")
+    BUILT.append((factor, parts))
+    return aten.exp(y.type, x)
+
+
+BUILT: list[Any] = []
+
+
+def test_a_target_is_built_by_a_function() -> None:
+    @rule(into=aten_namespace, name="built")
+    def built(a, c, x):
+        result = a.relu(x)
+        return Rewrite(result, to=c.neg(build(_scaled, x, result, x.shape[0], parts=[x.rank, {"x": x}])))
+
+    g, other = Graph([MATRIX]), Graph([tensor((3, 8), "f32")])
+    g.use(g.relu(g.inputs[0]))
+    other.use(other.relu(other.inputs[0], types=[tensor((3, 8), "f32")]))
+    run(g.block, RuleSet([built]))
+    assert g.names[:2] == ["aten.exp", "aten.neg"]
+    assert [(2, [2, {"x": g.inputs[0]}])] == BUILT
+    assert run(other.block, RuleSet([built])).fired == {}
+    assert [call.function for call in built.target_calls()] == [None, _scaled]
+
+
+def test_what_build_takes() -> None:
+    with pytest.raises(RuleError, match="build takes a Python function and its arguments, got 3"):
+        build(3)
+    with pytest.raises(RuleError, match="build takes a Python function"):
+        build(composite("some", inputs=("x",))(_never))
 
 
 def test_the_parts_of_a_target_are_evaluated() -> None:

@@ -17,11 +17,17 @@ from tests.patterns.graphs import Graph
 
 HEAD = """
 from patcomp.ir.namespaces import coreai_namespace
-from patcomp.patterns import ANY, Attr, Capture, Const, FunctionTable, Rewrite, any_of, check, compute
-from patcomp.patterns import decomposition, fragment, lowering, op_rule, optimization, rule, tag
+from patcomp.patterns import ANY, Attr, Capture, Const, Rewrite, any_of, check, compute
+from patcomp.patterns import decomposition, pattern, lowering, op_rule, optimization, rule, tag
 
-table = FunctionTable("mine")
-table.define(lambda *operands, result_types, **attributes: operands[0], "made")
+from tests.patterns.graphs import Target
+
+
+def made(*operands, result_types, **attributes):
+    return operands[0]
+
+
+table = Target("mine", made)
 """
 
 
@@ -35,7 +41,7 @@ class Mistake:
 
 
 def declarative(body: str, options: str = "", captures: str = "x") -> str:
-    return f"@rule(target=table{options})\ndef mine(a, c, {captures}):\n    {body}\n"
+    return f"@rule(into=table{options})\ndef mine(a, c, {captures}):\n    {body}\n"
 
 
 def procedural(body: str, declared: str = '@op_rule("recover", "aten.gelu")') -> str:
@@ -52,7 +58,9 @@ MISTAKES = [
         "stage without rules", declarative(MADE, ', stage="state"'), "no stage 'state' runs rules; the stages with"
     ),
     Mistake(
-        "import", declarative(MADE, ', stage="import"'), "'import' runs decompositions only; declare the rule with"
+        "decompose",
+        declarative(MADE, ', stage="decompose"'),
+        "'decompose' runs decompositions only; declare the rule with",
     ),
     Mistake(
         "misspelt stage of a function", procedural("...", '@op_rule("recovr", "aten.gelu")'), "did you mean 'recov"
@@ -96,7 +104,7 @@ MISTAKES = [
     ),
     Mistake(
         "a pattern in lower",
-        "@fragment\ndef one(a, x):\n    return a.exp(x), []\n"
+        "@pattern\ndef one(a, x):\n    return a.exp(x), []\n"
         + procedural("...", '@op_rule("lower", "aten.exp", pattern=one)'),
         "takes no pattern=",
     ),

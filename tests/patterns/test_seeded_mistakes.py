@@ -24,10 +24,10 @@ import torch
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.types import element_type
-from patcomp.patterns import ANY, Attr, FunctionTable, Const, Rewrite, check, compute, decomposition, example
+from patcomp.patterns import ANY, Attr, CompositeTable, Const, Rewrite, check, compute, decomposition, example
 from patcomp.patterns import lowering, normalization, op_rule, rule
 
-table = FunctionTable("mine")
+table = CompositeTable("mine")
 """
 
 NORM = """
@@ -38,7 +38,7 @@ def unit_norm(c, x, w, *, eps):
     return c.broadcasting_mul(c.broadcasting_divide(x, c.broadcasting_add(size, eps)), w)
 
 
-@rule(target=table, example={"x": "2x3x8xf32", "w": "8xf32", "eps": 0.5, "axis": 2})
+@rule(into=table, example={"x": "2x3x8xf32", "w": "8xf32", "eps": 0.5, "axis": 2})
 def recovered_unit_norm(a, c, x, w, eps: Const, axis: Attr):
     "x / (mean |x| + eps) * w"
     size = a.op("mean.dim", a.abs(x), dim=[axis], keepdim=True, dtype=None)
@@ -87,13 +87,13 @@ def my_sub(op, c):
 """
 
 DIFFERENCE = """
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
 def difference(a, c, x, y):
     return Rewrite(x - y, to=c.add(x, c.neg(y)))
 """
 
 LOGARITHM = """
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32[0.5,4]", "two": 2.0})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32[0.5,4]", "two": 2.0})
 def logarithm(a, c, x, two: Const):
     return Rewrite(a.log(x) * two, to=c.add(c.log(x), c.log(x)), where=[two.value == 2.0])
 """
@@ -107,7 +107,7 @@ def my_addmm(op, c):
 """
 
 FACTOR = """
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x5xf32", "y": "2x5xf32"})
 def factor(a, c, x, y):
     floats = [value.dtype.is_in("f16", "bf16", "f32") for value in (x, y)]
     return Rewrite(a.add(a.exp(x), y, alpha=2), to=c.sub(c.exp(x), c.mul(y, -2.0)), where=floats)
@@ -141,7 +141,7 @@ def my_relu(op, c):
 """
 
 EXPONENTIALS = """
-@rule(stage="target", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"},
+@rule(stage="target", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32", "y": "2x3xf32"},
       unspecified={"large numbers": "an infinity times zero was NaN", "infinities and zeros": "so it was there"})
 def exponentials(a, c, x, y):
     return Rewrite(a.broadcasting_mul(a.exp(x), a.exp(y)), to=c.exp(c.broadcasting_add(x, y)))
@@ -230,7 +230,7 @@ def test_the_corrected_rule_passes(
 # ---- rules that are not wrong, and rules that are never tried ------------------------------------
 
 DOUBLED = """
-@rule(stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "2x3xf32"})
+@rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "2x3xf32"})
 def times_one_gone(a, c, x):
     "x * 1 -> x"
     return Rewrite(x * 1.0, to=x, where=[x.dtype == "f32"])

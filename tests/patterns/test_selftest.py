@@ -33,14 +33,14 @@ ROPE = {"x": "2x8xf32", "half": 4, "dim": 1, "end": 8, "cos": "2x8xf32", "sin": 
 rope = declare(_rope, name="rope", example=ROPE)
 
 
-@rule(target=TABLE, example={"x": "2x8xf32", "order": [1, 0]})
+@rule(into=TABLE, example={"x": "2x8xf32", "order": [1, 0]})
 def loose(a, c, x, order: Attr):
     mean = a.op("mean.dim", a.permute(x, dims=order), dim=[ANY], keepdim=ANY, dtype=ANY)
     return Rewrite(a.native_layer_norm(mean, ANY, None, ANY, ANY)[0], to=c.made(x))
 
 
 @rule(
-    target=TABLE,
+    into=TABLE,
     source=coreai_namespace,
     stage="optimize",
     example={"x": "2x8xf32", "y": "2x8xf32", "axes": [1, 0]},
@@ -68,7 +68,7 @@ def test_what_is_checked():
 
 
 def test_many_variants_are_sampled_with_every_single_choice():
-    @rule(target=TABLE, example={"x": "4xf32", "y": "4xf32"})
+    @rule(into=TABLE, example={"x": "4xf32", "y": "4xf32"})
     def wide(a, c, x, y):
         node = x
         for _ in range(9):

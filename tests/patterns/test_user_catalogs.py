@@ -77,13 +77,13 @@ def my_softsign(c: Coreai, x: Value, *, offset: float) -> Value:
     return c.broadcasting_divide(x, c.broadcasting_add(c.abs(x), offset))
 
 
-@rule(name="my softsign", target=TABLE, example={"x": "2x5xf32", "offset": 1.0})
+@rule(name="my softsign", into=TABLE, example={"x": "2x5xf32", "offset": 1.0})
 def recovered(a: AtenSource, c: Targets, x: Any, offset: Const) -> Rewrite:
     "x / (|x| + offset)"
     return Rewrite(x / (a.abs(x) + offset), to=c.my_softsign(x, offset=offset.value))
 
 
-@rule(name="difference of a negative", stage="normalize", target=aten_namespace, example={"x": "3xf32", "y": "3xf32"})
+@rule(name="difference of a negative", stage="normalize", into=aten_namespace, example={"x": "3xf32", "y": "3xf32"})
 def declarative_normalization(a: AtenSource, c: AtenTarget, x: Any, y: Any) -> Rewrite:
     return Rewrite(x - (-y), to=c.add(x, y, alpha=1))
 
@@ -104,9 +104,7 @@ def my_lowering(op: OpView, c: Coreai) -> Value:
     return c.broadcasting_mul(c.broadcasting_sub(grown, shrunk), 0.5)
 
 
-@rule(
-    name="root of a square", stage="optimize", source=coreai_namespace, target=coreai_namespace, example={"x": "3xf32"}
-)
+@rule(name="root of a square", stage="optimize", source=coreai_namespace, into=coreai_namespace, example={"x": "3xf32"})
 def declarative_optimization(a: CoreaiSource, c: CoreaiTarget, x: Any) -> Rewrite:
     return Rewrite(a.sqrt(x * x), to=c.abs(x))
 
@@ -297,7 +295,7 @@ def test_an_unknown_rule_cannot_be_left_out() -> None:
 
 
 def test_overlaps_are_reported() -> None:
-    @rule(name="other softsign", target=TABLE, example={"x": "2x5xf32"})
+    @rule(name="other softsign", into=TABLE, example={"x": "2x5xf32"})
     def other(a, c, x):
         return Rewrite(x / (a.abs(x) + 1.0), to=c.my_softsign(x, offset=1.0))
 

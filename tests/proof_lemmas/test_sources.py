@@ -16,7 +16,7 @@ from patterns_catalog import default_rules
 
 
 def times(number: float, example: str) -> Rule:
-    @rule(stage="normalize", target=aten_namespace, example={"x": example}, name=f"times {number} of {example}")
+    @rule(stage="normalize", into=aten_namespace, example={"x": example}, name=f"times {number} of {example}")
     def found(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
         "x * number -> number * x"
         return Rewrite(a.mul(x, number), to=c.mul(x, number))
@@ -42,7 +42,7 @@ def test_the_element_type_of_a_constant(number: float, example: str, element: st
     assert element_name(constant.results[0].type.element_type) == element  # type: ignore[attr-defined]
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x3xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
 def copied(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "copy(anything, x) -> x"
     y = a.op("copy", ANY, x)

@@ -9,11 +9,11 @@ import torch
 from patcomp.authoring import AtenSource, AtenTarget, Coreai, Targets
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, FunctionTable, Rewrite, rule
+from patcomp.patterns import Attr, Capture, CompositeTable, Rewrite, rule
 from tests.proof_seeds.normalize import of_aten
 from tests.proof_seeds.seeds import Function, seed
 
-TABLE = FunctionTable("composites in half")
+TABLE = CompositeTable("composites in half")
 LARGE = torch.tensor([[70000.0, 1000.3, 3.0], [5.0, 1e5, 2.0]])
 NEAR = torch.tensor([[-69000.0, -1000.2, 1.0], [2.0, -99000.0, 1.0]])
 ROW = torch.tensor([[300.0, 280.0, 310.0, -300.0]], dtype=torch.float16)
@@ -183,7 +183,7 @@ def half_length_norm(c: Coreai, x: Value) -> Value:
     "the body squares in float16",
     Function(_unit_length, [ROW]),
 )
-@rule(target=TABLE, example={"x": "2x8xf16", "axis": 1})
+@rule(into=TABLE, example={"x": "2x8xf16", "axis": 1})
 def length_norm_in_half(a: AtenSource, c: Targets, x: Capture, axis: Attr) -> Rewrite:
     "half(x / sqrt(sum(x^2))) of float32"
     wide = _wide(a, x)
@@ -203,7 +203,7 @@ def half_deviation(c: Coreai, x: Value) -> Value:
     "the body squares distances in float16",
     Function(_deviation, [ROW]),
 )
-@rule(target=TABLE, example={"x": "2x8xf16", "axis": 1})
+@rule(into=TABLE, example={"x": "2x8xf16", "axis": 1})
 def deviation_in_half(a: AtenSource, c: Targets, x: Capture, axis: Attr) -> Rewrite:
     "half(sqrt(mean((x - mean)^2))) of float32"
     wide = _wide(a, x)

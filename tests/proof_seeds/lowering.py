@@ -11,7 +11,7 @@ from patcomp.authoring import Coreai, OpView
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import example, lowering
-from patterns_catalog.lowering.reductions import axes_of, reduce
+from patterns_catalog.lower.reductions import axes_of, reduce
 from patterns_catalog.slices import slice_axis
 from tests.proof_seeds.seeds import Call, Function, seed
 

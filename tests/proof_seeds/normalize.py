@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 
-from patcomp.authoring import Aten, AtenSource, AtenTarget, Targets, aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import (
     Attr,
     Capture,
     Const,
-    FunctionTable,
     OpView,
     Rewrite,
     Rule,
+    build,
     call,
     example,
     normalization,
@@ -29,12 +28,11 @@ from tests.proof_seeds.seeds import Call, Function, seed
 
 ROWS = torch.export.Dim("rows", min=3, max=64)
 X = torch.arange(1.0, 7.0).view(2, 3)
-TABLE = FunctionTable("wrong normalizations")
 
 
 def of_aten(example: Mapping[str, Any], **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
     """Declare a normalization; arguments as for `rule`."""
-    return rule(stage="normalize", example=example, **({"target": aten_namespace} | options))
+    return rule(stage="normalize", example=example, **({"into": aten_namespace} | options))
 
 
 # ---- declarative ---------------------------------------------------------------------------------
@@ -52,21 +50,21 @@ def mean_by_last_size(a: AtenSource, c: AtenTarget, x: Capture, axis: Attr) -> R
     return Rewrite(mean, to=c.div(total, x.shape[-1]), where=[x.dtype == "f32"])
 
 
-@TABLE.define
-def mean_of_rows(x: Value, *, result_types: list[Attribute]) -> Value:
-    return aten.mean.dim(result_types[0], x, dim=[0], keepdim=True)
+def _mean_of_rows(x: Value, mean: Value) -> Value:
+    return aten.mean.dim(mean.type, x, dim=[0], keepdim=True)
 
 
 @seed(
     "where the size is unknown, the divisor may be any number beside it",
     Function(lambda x: x.sum(0, keepdim=True) / 4.0, [torch.arange(18.0).view(6, 3)], sizes=[{0: ROWS}]),
 )
-@of_aten({"x": "4x3xf32", "count": 4.0}, target=TABLE)
-def mean_of_unknown_count(a: AtenSource, c: Targets, x: Capture, count: Const) -> Rewrite:
+@of_aten({"x": "4x3xf32", "count": 4.0})
+def mean_of_unknown_count(a: AtenSource, c: AtenTarget, x: Capture, count: Const) -> Rewrite:
     "sum(x, 0) / n -> mean(x, 0) where x has n rows, or n is not known to be wrong"
     total = a.op("sum.dim_IntList", x, dim=[0], keepdim=True, dtype=None)
     fits = ~x.is_static | (x.shape[0] == count.value)
-    return Rewrite(total / count, to=c.mean_of_rows(x), where=[count.rank == 0, x.dtype == "f32", fits])
+    mean = total / count
+    return Rewrite(mean, to=build(_mean_of_rows, x, mean), where=[count.rank == 0, x.dtype == "f32", fits])
 
 
 @seed(
@@ -105,20 +103,20 @@ def at_least_as_not_less(a: AtenSource, c: AtenTarget, x: Capture, y: Capture) -
     return Rewrite(a.ge(x, y), to=c.logical_not(c.lt(x, y)), where=[x.type == y.type])
 
 
-@TABLE.define
-def repeated(x: Value, *, times: int, result_types: list[Attribute]) -> Value:
-    return aten.repeat(result_types[0], x, repeats=[times, *([1] * (x.rank - 1))])
+def _repeated(x: Value, copies: Value, times: int) -> Value:
+    return aten.repeat(copies.type, x, repeats=[times, *([1] * (x.rank - 1))])
 
 
 @seed(
     "copies along a new axis 1 put each row beside its own copies; repeat puts whole copies of x one after the other",
     Function(lambda x: x.unsqueeze(1).expand(2, 4, 3).reshape(8, 3), [X]),
 )
-@of_aten({"x": "2x3xf32", "axis": 0, "size": [4, 2, 3], "s": [8, 3]}, target=TABLE)
-def copies_along_any_axis(a: AtenSource, c: Targets, x: Capture, axis: Attr, size: Attr, s: Attr) -> Rewrite:
+@of_aten({"x": "2x3xf32", "axis": 0, "size": [4, 2, 3], "s": [8, 3]})
+def copies_along_any_axis(a: AtenSource, c: AtenTarget, x: Capture, axis: Attr, size: Attr, s: Attr) -> Rewrite:
     "view(expand(unsqueeze(x, axis))) -> repeat(x, [n, 1, ...])"
     y = a.view(a.expand(a.unsqueeze(x, dim=axis), size=size, implicit=False), size=s)
-    return Rewrite(y, to=c.repeated(x, times=y.shape[0] // x.shape[0]), where=[x.is_static, y.shape[1:] == x.shape[1:]])
+    times = y.shape[0] // x.shape[0]
+    return Rewrite(y, to=build(_repeated, x, y, times), where=[x.is_static, y.shape[1:] == x.shape[1:]])
 
 
 def _has_pairs(shape: Shape, split: list[int], axis: int) -> bool:
@@ -126,21 +124,20 @@ def _has_pairs(shape: Shape, split: list[int], axis: int) -> bool:
     return list(shape[:-1]) == split[:-2] and axis % len(split) >= len(split) - 2 and split[axis] == 2
 
 
-@TABLE.define
-def every_other(x: Value, *, first: int, result_types: list[Attribute]) -> Value:
-    return aten.slice.Tensor(result_types[0], x, dim=x.rank - 1, start=first, end=2**63 - 1, step=2)
+def _every_other(x: Value, part: Value, first: int) -> Value:
+    return aten.slice.Tensor(part.type, x, dim=x.rank - 1, start=first, end=2**63 - 1, step=2)
 
 
 @seed(
     "a view with the pair in front of the last axis has halves, not neighbours, and gives a result of the same shape",
     Function(lambda x: x.view(3, 2, 4).select(-2, 1), [torch.arange(24.0).view(3, 8)]),
 )
-@of_aten({"x": "3x8xf32", "s": [3, 4, 2], "dim": 2, "index": 1}, target=TABLE)
-def neighbours_by_shape(a: AtenSource, c: Targets, x: Capture, s: Attr, dim: Attr, index: Attr) -> Rewrite:
+@of_aten({"x": "3x8xf32", "s": [3, 4, 2], "dim": 2, "index": 1})
+def neighbours_by_shape(a: AtenSource, c: AtenTarget, x: Capture, s: Attr, dim: Attr, index: Attr) -> Rewrite:
     "select(view(x, [..., n, 2]), -1, i) -> x[..., i::2]"
     y = a.op("select.int", a.view(x, size=s), dim=dim, index=index)
     pairs = call(_has_pairs, x.shape, s, dim)
-    return Rewrite(y, to=c.every_other(x, first=index), where=[x.is_static, pairs, index >= 0])
+    return Rewrite(y, to=build(_every_other, x, y, index), where=[x.is_static, pairs, index >= 0])
 
 
 @seed(

@@ -12,17 +12,17 @@ import torch
 from patcomp.authoring import AtenSource, Coreai, Targets
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, Const, FunctionTable, Rewrite, Rule, rule
+from patcomp.patterns import Attr, Capture, CompositeTable, Const, Rewrite, Rule, rule
 from tests.proof_seeds.seeds import Call, Function, seed
 
-TABLE = FunctionTable("wrong composites")
+TABLE = CompositeTable("wrong composites")
 X = torch.arange(1.0, 25.0).view(2, 3, 4) / 8
 W, B = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0.5, -1.0, 2.0, 0.0])
 HALF = torch.tensor(0.5)
 
 
 def recovering(example: Mapping[str, Any]) -> Callable[[Callable[..., Rewrite]], Rule]:
-    return rule(target=TABLE, example=example)
+    return rule(into=TABLE, example=example)
 
 
 def _unit(c: Coreai, x: Value, eps: float) -> Value:

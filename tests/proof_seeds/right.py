@@ -15,8 +15,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import (
     Attr,
     Capture,
+    CompositeTable,
     Const,
-    FunctionTable,
     Rewrite,
     Rule,
     call,
@@ -29,7 +29,7 @@ from patcomp.patterns import (
 from tests.proof_seeds.normalize import of_aten
 from tests.proof_seeds.seeds import of_coreai
 
-TABLE = FunctionTable("right composites")
+TABLE = CompositeTable("right composites")
 ROWS, TWO = {"x": "2x3xf32"}, {"x": "2x3xf32", "y": "2x3xf32"}
 HALVES = {"x": "2x4xf16", "y": "2x4xf16"}
 
@@ -118,7 +118,7 @@ def wide_rms(c: Coreai, x: Value, *, eps: float) -> Value:
     return c.cast(c.broadcasting_mul(wide, c.rsqrt(c.broadcasting_add(mean, eps))), x.element_type)
 
 
-@rule(target=TABLE, example={"x": "2x8xf16", "eps": 0.001, "axis": 1})
+@rule(into=TABLE, example={"x": "2x8xf16", "eps": 0.001, "axis": 1})
 def norm_of_wide_squares(a: AtenSource, c: Targets, x: Capture, eps: Const, axis: Attr) -> Rewrite:
     "half(x * rsqrt(mean(x^2) + eps)) of float32"
     wide = _wide(a, x)

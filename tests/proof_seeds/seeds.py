@@ -11,7 +11,7 @@ import torch
 
 from patcomp import TorchConverter
 from patcomp.errors import UnsupportedError
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
@@ -79,7 +79,7 @@ def seed(wrong: str, witness: Witness, *, right_on_example: bool = True) -> Call
 
 def of_coreai(stage: str, example: Mapping[str, Any], **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
     """Declare a rule of Core AI ops; arguments as for `rule`."""
-    return declare_rule(stage=stage, source=coreai_namespace, target=coreai_namespace, example=example, **options)
+    return declare_rule(stage=stage, source=coreai_namespace, into=coreai_namespace, example=example, **options)
 
 
 def differ(rule: Rule, expected: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> bool:
@@ -182,7 +182,7 @@ class Function:
             calls.append(rule.name)
             return rule.function(*args, **kwargs)  # type: ignore[misc]
 
-        used = replace(rule, function=wraps(rule.function)(decompose)) if rule.stage is Stage.IMPORT else rule  # type: ignore[arg-type]
+        used = replace(rule, function=wraps(rule.function)(decompose)) if rule.stage is Stage.DECOMPOSE else rule  # type: ignore[arg-type]
         for catalog in ([RuleSet([used])], []):
             converted = TorchConverter(catalog=catalog).add_exported_program(exported).to_coreai()
             given = converted.run(dict(zip(converted.input_names(), self.inputs, strict=True)))

@@ -15,7 +15,7 @@ CATALOG = default_rules()
 
 
 def _declared(bound: float | None, stage: str = "target") -> Rule:
-    @rule(stage=stage, source=coreai_namespace, target=coreai_namespace, example={"x": "2x64xf32"}, approximation=bound)
+    @rule(stage=stage, source=coreai_namespace, into=coreai_namespace, example={"x": "2x64xf32"}, approximation=bound)
     def hard_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
         "sigmoid(x) -> clamp(x / 6 + 1/2, 0, 1), which is up to 0.07 away"
         line = c.broadcasting_add(c.broadcasting_mul(x, 1 / 6), 0.5)

@@ -20,7 +20,7 @@ CATALOG = default_rules()
 EXAMPLE = {"x": "2x8xf32", "y": "2x8xf32", "z": "2x8xf32"}
 
 
-@rule(stage="normalize", target=aten_namespace, example=EXAMPLE)
+@rule(stage="normalize", into=aten_namespace, example=EXAMPLE)
 def sum_in_another_order(a: AtenSource, c: AtenTarget, x: Capture, y: Capture, z: Capture) -> Rewrite:
     "(x + y) - z -> x + (y - z)"
     return Rewrite((x + y) - z, to=c.add(x, c.sub(y, z)))
@@ -30,7 +30,7 @@ def _mean(a: Any, x: Any) -> Any:
     return a.op("mean.dim", x, dim=[1], keepdim=True, dtype=None)
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x8xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x8xf32"})
 def variance_of_squares(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "mean((x - mean(x)) ** 2) -> mean(x * x) - mean(x) * mean(x)"
     apart = x - _mean(a, x)
@@ -38,7 +38,7 @@ def variance_of_squares(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     return Rewrite(_mean(a, apart * apart), to=c.sub(_mean(c, c.mul(x, x)), c.mul(mean, mean)))
 
 
-@rule(stage="normalize", target=aten_namespace, example={"x": "2x8xf32"})
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x8xf32"})
 def variance_of_distances(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     "mean(x * x) - mean(x) * mean(x) -> mean((x - mean(x)) ** 2)"
     mean = _mean(a, x)

@@ -7,7 +7,7 @@ from patcomp.defects.defect import Defect, Probe
 DEFECT = Defect(
     name="cancelled_sums",
     says="The toolchain makes x of (x + 1) - 1, and loses the rounding of the sum.",
-    met_in=("patterns_catalog/lowering/exponentials.py",),
+    met_in=("patterns_catalog/lower/exponentials.py",),
     probes=(
         Probe(
             program="""

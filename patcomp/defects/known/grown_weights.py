@@ -71,6 +71,6 @@ DEFECT = Defect(
     name="grown_weights",
     says="The toolchain computes casts of constants when it saves, so that small weights take many bytes.",
     warn=grown_weights,
-    met_in=("patterns_catalog/lowering/compression.py", "patterns_catalog/optimize/compressed.py"),
+    met_in=("patterns_catalog/lower/compression.py", "patterns_catalog/optimize/compressed.py"),
     probes="the numbers are right, and only the size of the asset tells",
 )

@@ -7,7 +7,7 @@ from patcomp.defects.defect import Defect, Probe
 DEFECT = Defect(
     name="repetitions_of_zero",
     says="The toolchain does not compile a `tile` of zero repetitions.",
-    met_in=("patcomp/ir/infer/shapes.py", "patterns_catalog/lowering/updates.py"),
+    met_in=("patcomp/ir/infer/shapes.py", "patterns_catalog/lower/updates.py"),
     probes=(
         Probe(
             program="""

@@ -33,7 +33,7 @@ from patcomp.patterns import Attr, Capture, CompositeTable, Const, Example, Rule
 from patcomp.patterns.example_types import parse_type
 from patcomp.patterns.language import OpNode, PatternNode, SourceNamespace
 from patcomp.patterns.pattern import Pattern
-from patcomp.patterns.targets import TargetCall
+from patcomp.patterns.targets import OpCall
 
 InputTypes = Mapping[str, str | torch.Tensor]
 """The type or an example tensor of each input."""
@@ -183,7 +183,7 @@ def _rule(
         nodes.append(namespace.op(op.name, *arguments))
     recognition = Recognition(source, made.name, {name: captures[name] for name in source.inputs}, bound)
     keywords = {name: recognition.attribute(name) for name in source.attributes}
-    target = TargetCall(
+    target = OpCall(
         table, made.name, [captures[name] for name in source.inputs],
         {**keywords, "matched": compute("the matched ops", lambda match: match),
          "captured": list(source.inputs)},

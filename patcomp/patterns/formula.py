@@ -1,0 +1,164 @@
+"""`Formula`: the replacement of one op as a function of the op's arguments, under conditions.
+
+    @formula("lower", "aten.cumsum", examples=[example("2x3xf32", 1)],
+             where=lambda self, dim: [self.rank > 0], ignored={"dtype": "the result type has it"})
+    def cumsum(c: Coreai, self: Value, dim: int, result: ValueType) -> Value: ...
+
+A parameter is an argument by its name in the op's schema, or `result` or `results`, the `ValueType`s to make. Every
+argument is a parameter of the function or of the conditions, or is ignored with a reason; the declaration is an error
+otherwise. A parameter with a default may be absent from some of the ops. A name that is a keyword of Python has an
+underscore after it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from patcomp.errors import RuleError, did_you_mean
+from patcomp.ir.namespaces import OpSpec
+from patcomp.patterns.expressions import Expression, Said, Undefined
+from patcomp.patterns.language import Attr, Capture
+from patcomp.patterns.op_view import OpView, Rejected
+
+Conditions = Callable[..., Sequence[Expression]]
+"""A function of captures with the names of arguments: a `Capture` for a tensor or a result, an `Attr` for all else."""
+
+_TYPES = ("result", "results")
+
+
+class Declined(Rejected):
+    """A condition without a reason for users does not hold: another rule is for this op."""
+
+
+class _Tensor(Capture):
+    """A tensor argument; as an argument of a condition, its `Value`, or None where it is left out."""
+
+    def as_expression(self) -> Expression:
+        return Attr(self.name)
+
+
+class _Arguments:
+    """What expressions read of an op: its arguments and the types of its results, by name."""
+
+    tags: Mapping[str, Any] = {}
+
+    def __init__(self, values: Mapping[str, Any], assumed: Collection[str]):
+        self.values, self.assumed = values, assumed
+
+    def value_of(self, node: Any) -> Any:
+        return self.values[node.name]
+
+    attribute_of = value_of
+
+
+class Formula:
+    """The function of a rule that is a formula, called with the op's view as any rule's function.
+
+    Args:
+        function: builds the replacement from the authoring functions and the arguments.
+        specs: the ops.
+        where: gives the conditions; it is called once, here.
+        ignored: the arguments that cannot change the result, each with the reason.
+        parameters: the names of the function's parameters after the first, if its signature does not have them.
+        written: the functions that the author of the rule wrote, if `function` only chooses among them.
+
+    Raises:
+        RuleError: an argument is not accounted for, or a name is no argument of the ops.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        specs: Sequence[OpSpec],
+        where: Conditions | None = None,
+        ignored: Mapping[str, str] | None = None,
+        *,
+        parameters: Sequence[str] | None = None,
+        written: Iterable[Callable[..., Any]] | None = None,
+    ):
+        update_wrapper(self, function)
+        self.function = function
+        self.written = (function,) if written is None else tuple(written)
+        self.ignored = dict(ignored or {})
+        known = {argument.name: argument for spec in specs for argument in spec.arguments if argument.kind != _TYPE}
+        named = dict.fromkeys(parameters, inspect.Parameter.empty) if parameters else _defaults(function, 1)
+        self.parameters = {_plain(name, known): default for name, default in named.items()}
+        read = {_plain(name, known): name for name in (_defaults(where, 0) if where is not None else {})}
+        mentioned = {*self.parameters, *read, *self.ignored}
+        if unknown := sorted(mentioned - known.keys() - {*_TYPES}):
+            near = did_you_mean(unknown[0], known)
+            raise RuleError(f"{unknown[0]} is no argument of {' or '.join(spec.name for spec in specs)}{near}")
+        if empty := [name for name, reason in self.ignored.items() if not reason]:
+            raise RuleError(f"{empty[0]} is ignored without a reason")
+        for spec in specs:
+            own = {argument.name for argument in spec.arguments if argument.kind != _TYPE}
+            for name in {*self.parameters, *read} - own - {*_TYPES}:
+                if self.parameters.get(name, inspect.Parameter.empty) is inspect.Parameter.empty:
+                    raise RuleError(f"{spec.name} has no argument {name}, which needs a default here")
+            if missing := [argument.name for argument in spec.arguments if argument.name in own - mentioned]:
+                raise RuleError(
+                    f"{spec.name} has the argument {missing[0]}, which is no parameter of the formula or its "
+                    f"conditions; ignored= takes an argument that cannot change the result, with the reason"
+                )
+        self._absent = {
+            name: None if default is inspect.Parameter.empty else default for name, default in self.parameters.items()
+        }
+        kinds = {name: _Tensor if argument.kind == "value" else Attr for name, argument in known.items()}
+        captures = {name: kinds.get(name, Capture)(name) for name in read}
+        self.conditions = _listed(where(**{read[name]: capture for name, capture in captures.items()}) if where else ())
+
+    def __call__(self, view: OpView, c: Any) -> Any:
+        """The replacement of an op.
+
+        Raises:
+            Rejected: a condition does not hold.
+        """
+        arguments: dict[str, Any] = {**self._absent, **view.read_all(), "results": view.results}
+        arguments["result"] = view.results[0] if view.results else None
+        if self.conditions:
+            given = _Arguments(arguments, view.assumed)
+            for condition in self.conditions:
+                _check(condition, given)
+        return self.function(c, *(arguments[name] for name in self.parameters))
+
+
+_TYPE = "element type"
+"""The kind of an argument that the type of the result holds."""
+
+
+def _defaults(function: Callable[..., Any], leading: int) -> dict[str, Any]:
+    """The default of each parameter after the leading ones; `Parameter.empty` where there is none."""
+    parameters = [*inspect.signature(function).parameters.values()][leading:]
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+def _plain(name: str, known: Collection[str]) -> str:
+    """The name of the argument that a parameter stands for."""
+    return name if name in known or name in _TYPES else name.removesuffix("_")
+
+
+def _listed(conditions: Any) -> tuple[Expression, ...]:
+    given = tuple(conditions) if isinstance(conditions, list | tuple) else (conditions,)
+    if wrong := [condition for condition in given if not isinstance(condition, Expression)]:
+        raise RuleError(f"where= gives {wrong[0]!r}, which is not a condition on the arguments")
+    return given
+
+
+def _check(condition: Expression, given: _Arguments) -> None:
+    """Refuse an op unless a condition holds, by the condition's reason if it has one.
+
+    Raises:
+        Rejected: the condition does not hold.
+        Declined: it does not hold, and has no reason for users.
+    """
+    try:
+        holds, why = bool(condition.evaluate(given)), "does not hold"
+    except Undefined as undefined:
+        holds, why = False, f"has no value: {undefined}"
+    if not holds:
+        if isinstance(condition, Said):
+            raise Rejected(condition.refusal(given))
+        raise Declined(f"`{condition.text}` {why}")

@@ -1,0 +1,224 @@
+"""Normalisation layers as composites, and the rules for the ATen ops that export keeps whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from patcomp.authoring import Coreai
+from patcomp.ir.composite import composite
+from patcomp.ir.value import Value
+from patcomp.patterns import FurtherResults, OpView, composites, example, op_rule
+from patterns_catalog.sizes import Size, size_of, sizes_of, typed
+
+_SMALLEST = 2.0**-126
+"""The smallest float32 of full precision. It changes no variance but 0."""
+
+_LONG = 2**14
+"""So many elements are not added in one sum: the runtime's CPU adds them one by one in float32, and loses digits."""
+
+
+def _is_long(sizes: Sequence[int | None]) -> bool:
+    return None not in sizes and prod(size for size in sizes if size is not None) > _LONG
+
+
+def _mean(c: Coreai, x: Value, axes: list[int]) -> Value:
+    """The mean over axes, which stay; of many elements, the mean over one axis after the other."""
+    if not _is_long([x.shape[axis] for axis in axes]):
+        return c.reduce_mean(x, axes)
+    for axis in reversed(axes):
+        x = c.reduce_mean(x, [axis])
+    return x
+
+
+def _centered(c: Coreai, x: Value, axes: list[int]) -> tuple[Value, Value]:
+    """x - mean and the mean of its square; the axes stay, with size 1."""
+    centered = c.broadcasting_sub(x, _mean(c, x, axes))
+    return centered, _mean(c, c.broadcasting_mul(centered, centered), axes)
+
+
+def eps_of_batch(eps: float) -> float:
+    """The eps of a norm by the statistics of its batch, as PyTorch's kernels take 0: equal numbers give 0, not NaN."""
+    return eps or _SMALLEST
+
+
+def compute_type(x: Value) -> str:
+    """Normalisations of half precision are computed in float32, as PyTorch does."""
+    return "f32" if x.dtype in ("f16", "bf16") else x.dtype
+
+
+@composites.define
+@composite("layer_norm", inputs=("input", "gamma", "beta"), attributes=("axes", "eps"))
+def layer_norm(c: Coreai, x: Value, gamma: Value, beta: Value, *, axes: list[int], eps: float) -> Value:
+    "(x - mean) * rsqrt(var + eps) * gamma + beta over the trailing axes (Ba et al. 2016, arXiv:1607.06450)"
+    wide = c.cast(x, compute_type(x))
+    centered, variance = _centered(c, wide, axes)
+    normal = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, eps)))
+    scaled = c.broadcasting_mul(normal, c.cast(gamma, wide.element_type))
+    return c.cast(c.broadcasting_add(scaled, c.cast(beta, wide.element_type)), x.element_type)
+
+
+@composites.define
+@composite("group_norm", inputs=("input", "weight", "bias"), attributes=("num_groups", "num_channels", "eps"))
+def group_norm(
+    c: Coreai, x: Value, weight: Value, bias: Value, *, num_groups: int, num_channels: int, eps: float
+) -> Value:
+    "layer_norm over the channels of each group and all positions (Wu and He 2018, arXiv:1803.08494)"
+    shape = sizes_of(c, x)
+    images = x.shape[2:] if x.rank > 3 and _is_long(x.shape[2:]) else ()
+    grouped = [num_groups, -1, *images[-2:]] if images else [num_groups, num_channels // num_groups, -1]
+    wide = c.reshape(c.cast(x, compute_type(x)), [shape[0], *grouped])
+    centered, variance = _centered(c, wide, list(range(2, len(grouped) + 1)))
+    normal = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, eps)))
+    normal = c.reshape(normal, shape)
+    per_channel = [num_channels, *([1] * (len(shape) - 2))]
+    scaled = c.broadcasting_mul(normal, c.cast(c.reshape(weight, per_channel), normal.element_type))
+    shifted = c.broadcasting_add(scaled, c.cast(c.reshape(bias, per_channel), normal.element_type))
+    return c.cast(shifted, x.element_type)
+
+
+@composites.define
+@composite("instance_norm", inputs=("input", "gamma", "beta"), attributes=("eps",))
+def instance_norm(c: Coreai, x: Value, gamma: Value, beta: Value, *, eps: float) -> Value:
+    "layer_norm over the positions of each channel, gamma and beta of shape [C, 1, ...] (arXiv:1607.08022)"
+    wide = c.cast(x, compute_type(x))
+    centered, variance = _centered(c, wide, list(range(2, x.rank)))
+    normal = c.broadcasting_mul(centered, c.rsqrt(c.broadcasting_add(variance, eps)))
+    scaled = c.broadcasting_mul(normal, c.cast(gamma, wide.element_type))
+    return c.cast(c.broadcasting_add(scaled, c.cast(beta, wide.element_type)), x.element_type)
+
+
+@composites.define
+@composite("batch_norm", inputs=("input", "gamma", "beta", "mean", "variance"), attributes=("eps",))
+def batch_norm(c: Coreai, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, *, eps: float) -> Value:
+    "(x - mean) / sqrt(variance + eps) * gamma + beta for each channel (Ioffe and Szegedy 2015, arXiv:1502.03167)"
+    wide = c.cast(x, compute_type(x))
+    element = wide.element_type
+
+    def per_channel(value: Value) -> Value:
+        return c.reshape(c.cast(value, element), [1, size_of(c, value, 0), *([1] * (x.rank - 2))])
+
+    deviation = c.sqrt(per_channel(c.broadcasting_add(c.cast(variance, element), eps)))
+    normal = c.broadcasting_divide(c.broadcasting_sub(wide, per_channel(mean)), deviation)
+    scaled = c.broadcasting_mul(normal, per_channel(gamma))
+    return c.cast(c.broadcasting_add(scaled, per_channel(beta)), x.element_type)
+
+
+@composites.define
+@composite("rms_norm", inputs=("input", "scale"), attributes=("axes", "eps"))
+def rms_norm(c: Coreai, x: Value, scale: Value, *, axes: int, eps: float) -> Value:
+    "x * rsqrt(mean(x ** 2) + eps) * scale over the last axis (Zhang and Sennrich 2019, arXiv:1910.07467)"
+    wide = c.cast(x, compute_type(x))
+    square = c.reduce_mean(c.broadcasting_mul(wide, wide), [axes % x.rank])
+    normal = c.broadcasting_mul(wide, c.rsqrt(c.broadcasting_add(square, eps)))
+    if scale.element_type == wide.element_type:  # a float32 scale of half precision rounds once, at the end
+        return c.cast(c.broadcasting_mul(normal, scale), x.element_type)
+    return c.broadcasting_mul(c.cast(normal, scale.element_type), scale)
+
+
+# ---- from the ATen ops that export preserves -------------------------------------------------------
+
+
+def affine(
+    c: Coreai, weight: Value | None, bias: Value | None, size: Sequence[Size], element: Any
+) -> tuple[Value, Value]:
+    """The weight and the bias of a layer; a missing weight defaults to ones, a missing bias to zeros."""
+    return filled(c, weight, 1.0, size, element), filled(c, bias, 0.0, size, element)
+
+
+def filled(c: Coreai, given: Value | None, number: float, size: Sequence[Size], element: Any) -> Value:
+    """What is given; where nothing is, a number everywhere."""
+    return given if given is not None else c.broadcast_to(c.constant(number, element), size)
+
+
+_STATISTICS = {
+    "infinities and zeros": FurtherResults("eager's running mean of infinity is NaN or not, by where it stands")
+}
+FOLDED = {"infinities and zeros": "eager folds statistics and weights into one factor, which may be NaN"}
+
+
+@op_rule("recover", "aten.native_layer_norm", name="layer_norm", unspecified=_STATISTICS, examples=[
+    example("2x3x4xf32", [4], "4xf32", "4xf32", 1e-5), example("2x3x4xf32", [3, 4], None, None, 1e-3),
+])  # fmt: skip
+def native_layer_norm(op: OpView, c: Coreai) -> list[Value | None] | None:
+    "(x - mean) / sqrt(var + eps) * weight + bias over the last axes; a missing weight is ones, a missing bias zeros"
+    x, size = op.input, list(op.normalized_shape)
+    axes = list(range(x.rank - len(size), x.rank))
+    weight, bias = affine(c, op.weight, op.bias, size, x.element_type)
+    result = layer_norm(x, weight, bias, axes=axes, eps=op.eps)
+    return [typed(c, result, op.result.shape), *_statistics(c, op, x, axes)]
+
+
+@op_rule("recover", "aten.native_group_norm", name="group_norm", unspecified=_STATISTICS, examples=[
+    example("2x6x4x5xf32", "6xf32", "6xf32", 2, 6, 20, 3, 1e-5), example("2x4x5xf32", None, None, 2, 4, 5, 2, 1e-5),
+])  # fmt: skip
+def native_group_norm(op: OpView, c: Coreai) -> list[Value | None]:
+    "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each group of channels"
+    op.ignore("N", "HxW", because="the input's shape has them")
+    x = op.input
+    op.expect(x.rank > 1 and x.shape[1] in (op.C, None), f"group_norm: the second dimension of the input is not {op.C}")
+    weight, bias = affine(c, op.weight, op.bias, [op.C], x.element_type)
+    result = group_norm(x, weight, bias, num_groups=op.group, num_channels=op.C, eps=op.eps)
+    groups = c.reshape(x, [size_of(c, x, 0), op.group, -1]) if op.used(1) or op.used(2) else x
+    return [typed(c, result, op.result.shape), *_statistics(c, op, groups, [2])]
+
+
+@op_rule("recover", "aten._native_batch_norm_legit_no_training", name="batch_norm", unspecified=FOLDED, examples=[
+    example("2x3x4x5xf32", "3xf32", "3xf32", "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
+    example("2x3xf32", None, None, "3xf32", "3xf32[0.5,2]", 0.1, 1e-5),
+])  # fmt: skip
+def native_batch_norm(op: OpView, c: Coreai) -> list[Value | None]:
+    "(x - mean) / sqrt(var + eps) * weight + bias with the running statistics of each channel"
+    saved = [index for index in (1, 2) if op.used(index) and 0 not in op.results[index].shape]
+    op.expect(not saved, "batch_norm: the saved statistics are used; export the model in eval mode")
+    op.ignore("momentum", because="it only concerns training")
+    x, mean = op.input, op.running_mean
+    vectors = [value for value in (op.weight, op.bias, mean, op.running_var) if value is not None]
+    op.expect(x.rank > 1, "batch_norm: the input has no channels")
+    op.expect(all(value.rank == 1 for value in vectors), "batch_norm: weights and statistics must be vectors")
+    size = sizes_of(c, mean)
+    weight, bias = affine(c, op.weight, op.bias, size, mean.element_type)
+    result = batch_norm(x, weight, bias, mean, op.running_var, eps=op.eps)
+    return [result, *_no_statistics(c, op)]
+
+
+@op_rule("recover", "aten.instance_norm", name="instance_norm", examples=[
+    example("2x4x5x3xf32", "4xf32", "4xf32", None, None, True, 0.1, 1e-5, False),
+    example("2x4x5xf32", None, None, None, None, True, 0.1, 1e-3, False),
+])  # fmt: skip
+def aten_instance_norm(op: OpView, c: Coreai) -> Value:
+    "(x - mean) / sqrt(var + eps) * weight + bias, the statistics of each channel of each instance"
+    x = op.input
+    op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
+    op.expect(
+        op.use_input_stats and op.running_mean is None and op.running_var is None,
+        "instance_norm uses running statistics, which the composite does not have",
+    )
+    op.expect(x.rank > 2, "instance_norm needs at least one dimension after the channels")
+    channels = x.shape[1]
+    op.expect(channels is not None, "instance_norm needs a static number of channels")
+    weight, bias = affine(c, op.weight, op.bias, [channels], x.element_type)
+    column = [channels, *([1] * (x.rank - 2))]
+    return instance_norm(x, c.reshape(weight, column), c.reshape(bias, column), eps=eps_of_batch(op.eps))
+
+
+def _no_statistics(c: Coreai, op: OpView) -> list[Value | None]:
+    """The saved statistics of a batch norm outside training: empty vectors, where a program reads them."""
+    return [
+        c.broadcast_to(c.constant(0, type_.element_type), list(type_.static_shape)) if op.used(index) else None
+        for index, type_ in enumerate(op.results[1:], start=1)
+    ]
+
+
+def _statistics(c: Coreai, op: OpView, x: Value, axes: list[int]) -> list[Value | None]:
+    """The second and third result of a norm: mean and 1 / sqrt(var + eps) of the normalised values."""
+    if not op.used(1) and not op.used(2):
+        return [None, None]
+    wide = c.cast(x, compute_type(x))
+    _, variance = _centered(c, wide, axes)
+    statistics = c.reduce_mean(wide, axes), c.rsqrt(c.broadcasting_add(variance, op.eps))
+    shapes = [[-1 if size is None else size for size in result.shape] for result in op.results[1:]]
+    if x.rank != len(shapes[0]):  # the groups of `group_norm`, whose batch alone may be dynamic
+        statistics = c.reshape(statistics[0], shapes[0]), c.reshape(statistics[1], shapes[1])
+    return [c.cast(value, result.element_type) for value, result in zip(statistics, op.results[1:], strict=True)]
