@@ -3,7 +3,8 @@
 Types that commands need not import are texts here, because the commands start without PyTorch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from types import NoneType
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from patcomp.emit.asset import Writer
-    from patcomp_models.language.sources import Step
+
+Progress = Callable[[str], AbstractContextManager[Any]]
+"""A context manager around a step, by what the step does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +68,7 @@ class BundleOptions:
     allow_unexpected: Annotated[str | Sequence[str], ALLOW_UNEXPECTED] = ()
     compress: Annotated[str | Path | Mapping[str, Any] | None, COMPRESS] = None
     progress: Annotated[
-        "Step | None",
+        Progress | None,
         Option(
             "Called with what is done next, for a context manager around it: `rich.console.Console().status`.",
             "If its value is a function, it is called with the bytes that are written of the asset, and all of them.",

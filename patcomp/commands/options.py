@@ -21,7 +21,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[Any, dict[str, str]]] = {}
     for parameter in signature.parameters.values():
         kind: Any = parameter.annotation
-        if is_dataclass(kind):
+        if isinstance(kind, type) and is_dataclass(kind):
             flags = _flags(kind)
             groups[parameter.name] = kind, {flag.name: field for field, flag in flags.items()}
             parameters += flags.values()

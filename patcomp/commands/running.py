@@ -166,7 +166,7 @@ _Described = dict[str, list[dict[str, Any]]]
 def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
     """Convert a model and run one of its functions."""
     from patcomp.emit.asset import as_array
-    from patcomp.evaluate.calling import call_arguments, named_arguments
+    from patcomp.evaluate.inputs import call_arguments, named_arguments
 
     with working(f"converting {model}"):
         sources = load_sources(model, "run", options)

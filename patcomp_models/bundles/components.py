@@ -28,7 +28,7 @@ from patcomp_models.checkpoints.exporting import sizes_kept_by_the_caller
 from patcomp_models.checkpoints.json_files import compilation
 from patcomp_models.checkpoints.untrusted import reading
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import Step
+from patcomp_models.options import Progress
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.folder_to_program import exported
 
@@ -62,7 +62,7 @@ class KindOfComponents(Kind):
     def convert(self, chosen: Conversion) -> None:
         target = chosen.target or self.device()
         request = None if chosen.compress is None else CompressionRequest.of(chosen.compress, target)
-        step: Step = chosen.progress or (lambda what: nullcontext())
+        step: Progress = chosen.progress or (lambda what: nullcontext())
         with reading(self.folder):
             components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
@@ -91,7 +91,7 @@ def _write(
     target: Any,
     request: CompressionRequest | None,
     verify: bool,
-    step: Step,
+    step: Progress,
     writer: Writer | None,
 ) -> None:
     """Convert, verify, compress and write a component."""

@@ -15,7 +15,7 @@ from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.gguf.folder import is_gguf
 from patcomp_models.checkpoints.untrusted import check_folder, object_in, reading
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import Step
+from patcomp_models.options import Progress
 from patcomp_models.tasks.table import task_of
 
 
@@ -29,7 +29,7 @@ def convert_bundle(
     compress: str | Path | Mapping[str, Any] | None = None,
     verify: bool = True,
     name: str | None = None,
-    progress: Step | None = None,
+    progress: Progress | None = None,
     writer: Writer | None = None,
     **options: Any,
 ) -> Path:

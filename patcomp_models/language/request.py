@@ -17,9 +17,9 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import prompt_of, tokens_of
 from patcomp_models.language.entry_points import EntryPoints
 from patcomp_models.language.multi_token import HEAD
-from patcomp_models.language.sources import Source, Step, source_of
+from patcomp_models.language.sources import Source, source_of
 from patcomp_models.language.writing import chosen_tokenizer
-from patcomp_models.options import BundleOptions, LanguageOptions
+from patcomp_models.options import BundleOptions, LanguageOptions, Progress
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Request:
         return _points(self.options)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> Progress:
         """A context manager around each step."""
         return step_of(self.options)
 
@@ -121,7 +121,7 @@ def takes_head(options: LanguageOptions) -> bool:
     return isinstance(options.draft, str) and options.draft == HEAD
 
 
-def step_of(options: BundleOptions) -> Step:
+def step_of(options: BundleOptions) -> Progress:
     """A context manager around each step: the user's, or one that does nothing."""
     return options.progress or (lambda what: nullcontext())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,7 @@ from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES, check_converted
 from patcomp_models.language.text_part import text_part, whole_class
-
-Step = Callable[[str], AbstractContextManager[Any]]
-"""A context manager around a step, by what the step does."""
+from patcomp_models.options import Progress
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Source:
     """Its end removes the folder, if that was made for a file."""
 
 
-def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: bool) -> Source:
+def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_code: bool) -> Source:
     """A checkpoint by its folder or id, a GGUF file, or a model; nothing is loaded.
 
     Raises:

@@ -19,7 +19,6 @@ from patcomp_models.errors import BundleError
 from patcomp_models.language import convert_language_model, convert_vision_language_model
 from patcomp_models.language.bundle_check import language_problems
 from patcomp_models.language.contract import LANGUAGE, VISION
-from patcomp_models.language.sources import Step
 from patcomp_models.options import BundleOptions, LanguageOptions, VisionOptions
 
 _OF_ALL = ("folder_or_model", "target", "out", "dtype", "name", "compress", "check", "progress", "writer")
@@ -43,7 +42,7 @@ class _OfLanguage(Kind):
 
     @classmethod
     def options(cls) -> Mapping[str, Any]:
-        types = get_type_hints(cls.arguments, localns={"nn": nn, "Writer": Writer, "Step": Step})
+        types = get_type_hints(cls.arguments, localns={"nn": nn, "Writer": Writer})
         return {name: types[name] for name in declared(cls.arguments) if name not in _OF_ALL}
 
     @classmethod

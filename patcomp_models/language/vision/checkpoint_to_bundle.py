@@ -50,7 +50,6 @@ from patcomp_models.language.dynamic_form import Function, dynamic_program, expo
 from patcomp_models.language.multi_token import HEAD, load_head
 from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
 from patcomp_models.language.rotary import check_one_set
-from patcomp_models.language.sources import Step
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
@@ -59,7 +58,7 @@ from patcomp_models.language.vision.settings import TILES, ImageSettings, proces
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
-from patcomp_models.options import VisionOptions
+from patcomp_models.options import Progress, VisionOptions
 
 _AUTO = "AutoModelForImageTextToText"
 _PURPOSE = "as a model of images and text"
@@ -279,7 +278,7 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
 
 
 def _programs(
-    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Step
+    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Progress
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
     name = type(tower.model).__name__
