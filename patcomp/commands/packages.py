@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patcomp.commands.exporting import Source
     from patcomp.commands.models import ModelOptions
 
-GROUP = "patcomp.commands"
+_GROUP = "patcomp.commands"
 """The entry point group of packaging metadata in which a package names its commands."""
 
 
@@ -77,7 +77,7 @@ def packages() -> tuple[Commands, ...]:
         PatcompError: a package cannot be loaded, or names something else.
     """
     found = []
-    for point in entry_points_of(GROUP):
+    for point in entry_points_of(_GROUP):
         try:
             commands = point.load()
         except Exception as error:  # the code of a package can raise anything

@@ -25,13 +25,13 @@ from patcomp.ir.value import replace_op
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
-Choice = Callable[[Weight], Scheme | None]
+_Choice = Callable[[Weight], Scheme | None]
 
 
 def compress_module(
     module: IRModule,
     config: CompressionConfig,
-    choose: Choice | None = None,
+    choose: _Choice | None = None,
     rounded: Mapping[str, Stored] = MappingProxyType({}),
     by_examples: Collection[str] = (),
     signal: OutputSignal | None = None,

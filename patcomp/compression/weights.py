@@ -15,7 +15,7 @@ from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import element_name, static_shape, storage_bytes
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
-ELEMENTS = ("f32", "f16", "bf16")
+_ELEMENTS = ("f32", "f16", "bf16")
 KINDS = ("matmul", "conv", "gather", "gather_mm")
 """The kinds of readers, by which a config may choose."""
 
@@ -25,7 +25,7 @@ _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 
 @dataclass(frozen=True)
-class Reader:
+class _Reader:
     """An op that reads a weight: its kind, of `KINDS`, and the layout in which it reads."""
 
     kind: str
@@ -45,7 +45,7 @@ class Weight:
 
     key: str
     constants: tuple[Operation, ...]
-    readers: tuple[Reader, ...]
+    readers: tuple[_Reader, ...]
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def _matrices(module: IRModule) -> dict[str, list[Operation]]:
         value = op.properties["value"] if is_constant(op) else None
         if not isinstance(value, DenseResourceAttr) or not isinstance(value.type, TensorType):
             continue
-        if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
+        if element_name(value.type.element_type) in _ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
     return found
 
@@ -151,7 +151,7 @@ class Readers:
         experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
-    def readers(self, use: Use) -> tuple[Reader, ...]:
+    def readers(self, use: Use) -> tuple[_Reader, ...]:
         """What reads a weight by a use, through transposes and calls; nothing if an op is none of `KINDS`."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := axes_before(op)) is not None:
@@ -162,16 +162,16 @@ class Readers:
         if op.name == "coreai.invoke" and callee(op) not in self.experts:  # an externalized module with its weights
             return self.common(self.graphs[callee(op)].regions[0].block.args[use.index].uses)
         if op.name in PRODUCTS and use.index in (0, 1):
-            return (Reader("matmul", _matrix(rank, use.index), op),)
+            return (_Reader("matmul", _matrix(rank, use.index), op),)
         if op.name in _CONVOLUTIONS and use.index == 1:
-            return (Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)
+            return (_Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)
         if op.name in _LOOKUPS and use.index == 0:
-            return (Reader("gather", Layout((0,), rank - 1), op),)
+            return (_Reader("gather", Layout((0,), rank - 1), op),)
         if op.name == "coreai.invoke" and use.index in (0, 1) and rank > 2:
-            return (Reader("gather_mm", _matrix(rank, use.index), op),)
+            return (_Reader("gather_mm", _matrix(rank, use.index), op),)
         return ()
 
-    def common(self, uses: Iterable[Use]) -> tuple[Reader, ...]:
+    def common(self, uses: Iterable[Use]) -> tuple[_Reader, ...]:
         """What reads a weight by several uses; nothing if an op is none of `KINDS`."""
         found = [self.readers(use) for use in uses]
         return tuple(reader for each in found for reader in each) if all(found) else ()

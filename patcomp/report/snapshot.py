@@ -25,7 +25,7 @@ from patcomp.ir.xdsl import (
 )
 from patcomp.report.facts import facts_of, kind_of, operand_names
 
-UNKNOWN_PLACE = 0
+_UNKNOWN_PLACE = 0
 """The number of the place of an op without a location."""
 
 
@@ -35,7 +35,7 @@ class Tables:
     def __init__(self, places: bool = True) -> None:
         self._named = places
         self._texts: dict[str, int] = {}
-        self._places: dict[tuple[Any, ...], int] = {(): UNKNOWN_PLACE}
+        self._places: dict[tuple[Any, ...], int] = {(): _UNKNOWN_PLACE}
         self._known: dict[int, tuple[LocationAttr, int]] = {}
         self._kinds: dict[str, str] = {}
 

@@ -145,7 +145,7 @@ def _entry(name: str, row: Row, aliases: list[str]) -> list[str]:
     lines += [f"* {text}" for text in _broadcasting(row)]
     lines += [f"* other names: {', '.join(f'`c.{alias}`' for alias in aliases)}"] if aliases else []
     if call := example_of(name, row):
-        types = result_of(call)
+        types = _result_of(call)
         return [*lines, f"* example: `{call}` has {f'the type {types}' if types else 'no result'}"]
     return [*lines, "* no example: the op describes a module, and no rule builds it"]
 
@@ -210,7 +210,7 @@ def example_of(name: str, row: Row) -> str:
     return f"c.{name}({', '.join(arguments)})" if usual and all(arguments) and row.pure else ""
 
 
-def result_of(call: str) -> str:
+def _result_of(call: str) -> str:
     """The types of a call's results, empty if it has none; the call is built in a graph of its own."""
     module, block = IRModule(), Block()
     values: Mapping[str, Any] = {

@@ -59,7 +59,7 @@ def watch_rules(
         raise UsageError(f"there is no file {file}; `patcomp rule new NAME` writes one")
     if html is not None:
         check_page(html)
-    watch = Watch(file, model, options, rule or (), html)
+    watch = _Watch(file, model, options, rule or (), html)
     if once:
         tell(watch.answer())
         return
@@ -102,7 +102,7 @@ def changes(files: Sequence[Path], pause: Callable[[], object]) -> Iterator[None
 
 
 @dataclass
-class Watch:
+class _Watch:
     """The rules of a file on a model."""
 
     file: Path

@@ -29,7 +29,7 @@ from patcomp_lab.proof.op_calls import OpDrawing
 from patcomp_lab.proof.open_aspects import is_result_open
 from patcomp_lab.proof.pairs import Input, Pair, made_of
 
-DRAWS = 6
+_DRAWS = 6
 """On how many draws of whole numbers a pair is compared, of numbers that may be equal, and of different ones."""
 
 
@@ -59,7 +59,7 @@ def equal_on_whole_numbers(pair: Pair) -> bool:
     Where some numbers of an input are equal, integer results may differ if PyTorch leaves open which one comes first.
     """
     for wide in (True, False) if isinstance(pair, Decomposed) else (False,):
-        drawn = [_equal_in_draw(pair, seed, distinct, wide) for distinct in (False, True) for seed in range(DRAWS)]
+        drawn = [_equal_in_draw(pair, seed, distinct, wide) for distinct in (False, True) for seed in range(_DRAWS)]
         if known := [answer for answer in drawn if answer is not None]:
             return all(known)
     return False  # PyTorch refuses them
@@ -141,7 +141,7 @@ class Bound:
     @property
     def is_proof(self) -> bool:
         """Whether the exceptions are few."""
-        return self.exceptions <= self.numbers * FEW
+        return self.exceptions <= self.numbers * _FEW
 
     def __str__(self) -> str:
         how = f"within {self.units:.1f} units in the last place" if self.units else "to the bit"
@@ -153,7 +153,7 @@ class Bound:
 FAR = 64
 """From this distance on, results are not those of the same function."""
 
-FEW = 0.05
+_FEW = 0.05
 """Which part of the numbers may be exceptions."""
 
 

@@ -23,7 +23,7 @@ from patcomp_lab.proof.words import words_of
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
-FLOATS = ("f32", "f16", "bf16")
+_FLOATS = ("f32", "f16", "bf16")
 AXES = ("dim", "dims", "axis", "axes", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
 _LISTED = 16
@@ -152,7 +152,7 @@ def with_sizes(example: Mapping[str, Any], instead: Mapping[int, int]) -> dict[s
     def resize(size: int) -> int:
         return instead.get(size, size)
 
-    return {name: value if name in AXES else resized(value, resize) for name, value in example.items()}
+    return {name: value if name in AXES else _resized(value, resize) for name, value in example.items()}
 
 
 # ---- sizes ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 1 < value <= LARGEST_SIZE
 
 
-def resized(value: Any, resize: Callable[[int], int]) -> Any:
+def _resized(value: Any, resize: Callable[[int], int]) -> Any:
     """A type, a size or a list of sizes with every size mapped."""
     if type_ := ExampleType.parsed(value):
         type_ = replace(type_, sizes=tuple(_resize(size, resize) for size in type_.sizes))
@@ -191,7 +191,7 @@ def resized(value: Any, resize: Callable[[int], int]) -> Any:
             type_ = replace(type_, limits=("0", str(_resize(int(type_.limits[1]) + 1, resize) - 1)))
         return str(type_)
     if isinstance(value, list):
-        return [resized(item, resize) for item in value]
+        return [_resized(item, resize) for item in value]
     return _resize(value, resize)
 
 
@@ -205,7 +205,7 @@ def _resize(value: Any, resize: Callable[[int], int]) -> Any:
 def of_element(text: str, element: str) -> str:
     """A type of floats with another element type."""
     type_ = ExampleType.parsed(text)
-    return str(replace(type_, element=element)) if type_ and type_.element in FLOATS else text
+    return str(replace(type_, element=element)) if type_ and type_.element in _FLOATS else text
 
 
 def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], Any]:

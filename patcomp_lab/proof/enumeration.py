@@ -41,7 +41,7 @@ _OPENED = 6
 EQUAL_RANKS = (3, 4)
 """The ranks of tensors whose sizes are all equal."""
 
-OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
+_OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
     "open sizes",
     "open sizes of a variation",
     "two parts",

@@ -28,7 +28,7 @@ _ROUNDING = 30
 
 
 @dataclass(frozen=True)
-class Difference:
+class _Difference:
     """A difference of a pair."""
 
     error: WrongRuleError
@@ -36,17 +36,17 @@ class Difference:
     """Whether it is so small that rounding may make it, so that symbols decide."""
 
 
-def differences(pair: Pair) -> Iterator[Difference]:
+def differences(pair: Pair) -> Iterator[_Difference]:
     """The inputs on which a pair differs."""
     for fill in fills_of(pair):
-        if (error := difference(pair, fill(0), fill.aspect)) is None:
+        if (error := _difference(pair, fill(0), fill.aspect)) is None:
             continue
         if fill.aspect == NARROW or not _may_be_rounding(pair, error, fill.aspect):
-            yield Difference(error, False)
+            yield _Difference(error, False)
         elif _rounds_better(pair, fill(0), error):
             continue
-        elif fill.aspect != LARGE and any(difference(pair, fill(seed), fill.aspect) for seed in (101, 202)):
-            yield Difference(error, True)
+        elif fill.aspect != LARGE and any(_difference(pair, fill(seed), fill.aspect) for seed in (101, 202)):
+            yield _Difference(error, True)
 
 
 def _may_be_rounding(pair: Pair, error: WrongRuleError, aspect: str) -> bool:
@@ -79,7 +79,7 @@ def _rounds_better(pair: Pair, inputs: Mapping[str, Any], error: WrongRuleError)
     return bool(made <= own)
 
 
-def difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> WrongRuleError | None:
+def _difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> WrongRuleError | None:
     """The error if the results of a pair differ on the inputs; None also if the source does not take them.
 
     Args:

@@ -17,7 +17,7 @@ from patcomp_lab.proof.worlds import Kind, World
 
 _ = orders, pools  # imported for the meanings that it registers
 
-WORLDS = 2
+_WORLDS = 2
 """In how many worlds each program is run."""
 
 RUNS = 3
@@ -84,7 +84,7 @@ def outcome(pair: Pair) -> Outcome:
 def _lemmas_if_equal(pair: Pair, level: _Level) -> frozenset[str] | None:
     """A minimal set of allowed lemmas under which the symbols are equal; None if the symbols differ."""
     used: set[str] = set()
-    runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
+    runs = [*((pair.runs[0], number) for number in range(_WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
     for run, number in runs:
         if not _is_same(pair, run, level.world(number, used)):
             return None

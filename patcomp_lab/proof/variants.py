@@ -34,7 +34,7 @@ from patcomp.patterns.language import (
 from patcomp.patterns.match import commutes
 from patcomp.patterns.pattern import children, pattern_nodes
 
-VARIANTS = 256
+_VARIANTS = 256
 """About how many variants of one rule are built at most."""
 
 
@@ -60,7 +60,7 @@ class Sample:
 
 
 def variants(rule: Rule) -> list[Variant]:
-    """Every alternative and operand order of a rule's source. If there are more than `VARIANTS`, every single choice
+    """Every alternative and operand order of a rule's source. If there are more than `_VARIANTS`, every single choice
     and a fixed selection of their combinations."""
     alternatives = [node for node in rule.graph.nodes if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
@@ -73,7 +73,7 @@ def variants(rule: Rule) -> list[Variant]:
             swapped = [node for node, swap in zip(pairs, swaps, strict=True) if swap]
             key = (tuple((name, pick) for name, (_, pick) in taken.items()), tuple(map(id, swapped)))
             found.setdefault(key, (list(taken.values()), swapped))
-    kept = list(found.values())[:: -(-len(found) // VARIANTS)]
+    kept = list(found.values())[:: -(-len(found) // _VARIANTS)]
     numbers = {id(node): number for number, node in enumerate(alternatives, 1)}
     names = {id(node): node_name(rule, node) for node in {id(n): n for _, nodes in kept for n in nodes}.values()}
     return [
@@ -88,14 +88,14 @@ def variants(rule: Rule) -> list[Variant]:
 
 def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
     """All combinations of choices of the given sizes, or a fixed selection if there are too many."""
-    if math.prod(sizes) <= VARIANTS:
+    if math.prod(sizes) <= _VARIANTS:
         yield from itertools.product(*map(range, sizes))
         return
     for position, size in enumerate(sizes):
         for pick in range(size):
             yield (*(0 for _ in sizes[:position]), pick, *(0 for _ in sizes[position + 1 :]))
     choose = random.Random(0)
-    for _ in range(VARIANTS // 8):
+    for _ in range(_VARIANTS // 8):
         yield tuple(choose.randrange(size) for size in sizes)
 
 

@@ -35,7 +35,7 @@ def foreseeing(names: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where a weight of a head is."""
 
     layer: int | None
@@ -51,10 +51,10 @@ class Place:
 _PLACE = re.compile(r"^(?:.*\.)?(?:layers\.(\d+)|mtp)\.(?!layers\.)")
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> _Place | None:
     """Where a weight of a head is; None if the form of the name is not known."""
     match = _PLACE.match(name)
-    return None if match is None else Place(int(match[1]) if match[1] else None, name[match.end() :])
+    return None if match is None else _Place(int(match[1]) if match[1] else None, name[match.end() :])
 
 
 def first_head(names: Iterable[str]) -> list[str]:

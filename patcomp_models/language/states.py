@@ -45,7 +45,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where a layer's part of a state is."""
 
     state: str
@@ -58,13 +58,13 @@ class Place:
 class LayerStates:
     """The states of one layer of a cache."""
 
-    keys: Place | None = None
-    values: Place | None = None
+    keys: _Place | None = None
+    values: _Place | None = None
     window: int = 0
     """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
-    fixed: dict[tuple[str, int], Place] = field(default_factory=dict)
+    fixed: dict[tuple[str, int], _Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
-    index: Place | None = None
+    index: _Place | None = None
     """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
@@ -120,7 +120,7 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
     """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
     found: dict[tuple[object, ...], list[State]] = {}
 
-    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
+    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[_Place]:
         """A new row in the state of such a form, or in both of keys and values."""
         form = names, shape, element
         if form not in found:
@@ -128,7 +128,7 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
             suffix = "" if number == 1 else str(number)
             found[form] = [State(name + suffix, 0, shape, element, grows) for name in names]
         found[form] = [replace(state, rows=state.rows + 1) for state in found[form]]
-        return [Place(state.name, state.rows - 1) for state in found[form]]
+        return [_Place(state.name, state.rows - 1) for state in found[form]]
 
     plans = []
     for number, layer in enumerate(layers):

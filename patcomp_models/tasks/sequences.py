@@ -23,7 +23,7 @@ from patcomp_models.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VA
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
 
-CROSS = ("crossKeys", "crossValues")
+_CROSS = ("crossKeys", "crossValues")
 _NEW, _TOTAL = 4, 8
 """The new tokens, and all tokens, of the example."""
 
@@ -99,12 +99,12 @@ def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], lon
     length = {3: Dim("length", min=2, max=2**20)} if open_read else {}
     layers, _, heads, _, width = keys.shape
     empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEYS, VALUES)]
-    names = (TOKENS, POSITIONS, *CROSS, KEYS, VALUES)
+    names = (TOKENS, POSITIONS, *_CROSS, KEYS, VALUES)
     inputs = (torch.arange(_NEW)[None], torch.arange(_TOTAL)[None], keys, values, *empty)
     dynamic = ({1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
-        Entry("encode", encode, {name: read}, CROSS, {name: open_read}),
+        Entry("encode", encode, {name: read}, _CROSS, {name: open_read}),
         Entry("decode", decode, written, (LOGITS,), open_sizes, (KEYS, VALUES)),
     ]
 

@@ -11,7 +11,7 @@ from patcomp_models.tasks.entries import Entry, whole
 from patcomp_models.tasks.pictures import detection, video
 from patcomp_models.tasks.towers import two_towers
 
-OWN = "{}"
+_OWN = "{}"
 """Each model is loaded by its own class."""
 
 
@@ -102,11 +102,11 @@ TASKS = (
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole),
     Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
-    Task("image to text", OWN, ("VisionEncoderDecoderModel",), _image_to_text),
+    Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
     Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
     Task(
         "time series prediction",
-        OWN,
+        _OWN,
         (
             "TimesFmModelForPrediction",
             "TimesFm2_5ModelForPrediction",
@@ -122,11 +122,11 @@ TASKS = (
     Task("time series prediction", "chronos.{}", ("Chronos2Model",), _time_series),
     Task(
         "time series classification",
-        OWN,
+        _OWN,
         ("PatchTSTForClassification", "PatchTSMixerForTimeSeriesClassification"),
         _time_series,
     ),
-    Task("time series regression", OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
+    Task("time series regression", _OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
     Task("audio codec", "AutoModel", ("EncodecModel", "DacModel"), _codec),
     Task("feature extraction", "AutoModel", ("Model",), whole),
 )

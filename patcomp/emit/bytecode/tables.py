@@ -18,7 +18,7 @@ _MOST_NAME = 4096
 
 
 @dataclass(slots=True)
-class Tables:
+class _Tables:
     """The tables of a file. Records and properties are cursors on what is not decoded yet."""
 
     producer: str
@@ -31,7 +31,7 @@ class Tables:
     ops: Cursor
 
 
-def read_tables(data: memoryview) -> Tables:
+def read_tables(data: memoryview) -> _Tables:
     """The tables of a file.
 
     Raises:
@@ -58,7 +58,7 @@ def read_tables(data: memoryview) -> Tables:
     attributes, types = _records(sections[RECORD_SIZES], sections[RECORDS])
     weights = _weights(sections.get(RESOURCE_SIZES), sections.get(RESOURCES), texts)
     properties = _properties(sections.get(PROPERTIES))
-    return Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OPS])
+    return _Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OPS])
 
 
 def _texts(cursor: Cursor) -> list[str]:

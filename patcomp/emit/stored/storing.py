@@ -36,7 +36,7 @@ from patcomp.ir.xdsl import Region as IRRegion
 PRODUCER = "MLIR22.0.0git"
 """What coreai-core writes as the producer of the bytecode; `metadata.json` names patcomp."""
 
-ADVICE = 'save it with coreai-core, writer="coreai" (--writer coreai on the command line)'
+_ADVICE = 'save it with coreai-core, writer="coreai" (--writer coreai on the command line)'
 
 _TARGET = re.compile(r'triple = "([^"\\]*)", soc = "([^"\\]*)", delegateOptions = \{\}')
 
@@ -101,7 +101,7 @@ class _Storing:
                 operands, results = ([value.type for value in side] for side in (made.operands, made.results))
                 made.regions = [decomposition(made.name, operands, results, location)]
         except UnsupportedInAssetError as error:
-            self.problems.append(problem_at(op, str(error), ADVICE))
+            self.problems.append(problem_at(op, str(error), _ADVICE))
             made.results = [Value(("unknown",)) for _ in op.results]
         values.update(zip(op.results, made.results, strict=True))
         return made

@@ -30,20 +30,20 @@ from patcomp_lab.proof.worlds import Kind
 Numbers = Sequence[Mapping[int, Any]]
 """The numbers of the values of a program, for each draw of inputs."""
 
-WORLDS = 2
+_WORLDS = 2
 """In how many worlds two parts are run."""
 
 WORLDS_OF_FEW = 6
 """In how many worlds parts are run that give few elements, or have booleans of few elements: each comparison should be
 true and false."""
 
-FEW = 16
+_FEW = 16
 """The most elements that are few."""
 
 DEPTHS = (0, 1, 3)
 """How many ops before the values that are known to be equal both parts are extended by, one after the other."""
 
-LARGEST = 400
+_LARGEST = 400
 """The most ops of a part. A part grows if values in it are not found to be equal."""
 
 
@@ -81,7 +81,7 @@ class Finding:
 
 
 @dataclass
-class Part:
+class _Part:
     """The ops that compute a value from leaves.
 
     Attributes:
@@ -93,12 +93,12 @@ class Part:
     leaves: set[int] = field(default_factory=set)
 
 
-def part_of(program: Program, values: Iterable[int], cut: set[int]) -> Part | None:
+def part_of(program: Program, values: Iterable[int], cut: set[int]) -> _Part | None:
     """The ops that compute some values from values of the classes of a cut; None if there are too many.
 
     The values themselves are computed, whatever their class.
     """
-    made, needed, waiting = Part(), set(), list(values)
+    made, needed, waiting = _Part(), set(), list(values)
     roots = set(waiting)
     while waiting:
         value = waiting.pop()
@@ -109,7 +109,7 @@ def part_of(program: Program, values: Iterable[int], cut: set[int]) -> Part | No
         elif node not in needed:
             needed.add(node)
             waiting += [operand for operand in node.operands if operand not in needed]
-            if len(needed) > LARGEST:
+            if len(needed) > _LARGEST:
                 return None
     made.nodes = sorted(needed, key=lambda node: node.order)
     return made
@@ -139,12 +139,12 @@ def compared(before: Program, old: int, after: Program, new: int, numbers: Numbe
     return found
 
 
-def _extended(before: Program, leaves: set[int], cut: set[int], depth: int) -> Part | None:
+def _extended(before: Program, leaves: set[int], cut: set[int], depth: int) -> _Part | None:
     """The ops of the program before that compute leaves from values some ops before them."""
-    made = Part(leaves=set(leaves))
+    made = _Part(leaves=set(leaves))
     for _ in range(depth):
         part = part_of(before, [before.members[each] for each in made.leaves if each in before.members], cut)
-        if part is None or len(made.nodes) + len(part.nodes) > LARGEST:
+        if part is None or len(made.nodes) + len(part.nodes) > _LARGEST:
             return None
         made.nodes = sorted({*made.nodes, *part.nodes}, key=lambda node: node.order)
         made.leaves = part.leaves | {each for each in made.leaves if each not in before.members}
@@ -157,9 +157,9 @@ class _Comparison:
     old: int
     after: Program
     new: int
-    old_part: Part
-    new_part: Part
-    deeper: Part
+    old_part: _Part
+    new_part: _Part
+    deeper: _Part
     numbers: Numbers
 
     def finding(self) -> Finding:
@@ -188,7 +188,7 @@ class _Comparison:
         parts = (self.before, self.old_part), (self.after, self.new_part), (self.before, self.deeper)
         types = [program.flat.types[value] for program, part in parts for node in part.nodes for value in node.results]
         booleans = [type_ for type_ in (*types, *map(self._type, self.deeper.leaves)) if _element(type_) == "i1"]
-        return any(_count(type_) <= FEW for type_ in (self.after.flat.types[self.new], *booleans))
+        return any(_count(type_) <= _FEW for type_ in (self.after.flat.types[self.new], *booleans))
 
     def _has(self, element: str) -> bool:
         """Whether a value of the parts has an element type."""
@@ -209,7 +209,7 @@ class _Comparison:
     def _lemmas(self, level: Level, allowed: tuple[str, ...], drawn: bool) -> frozenset[str] | None:
         """The lemmas that equal symbols need; None if the symbols differ."""
         used: set[str] = set()
-        for number in range(WORLDS_OF_FEW if self._has_few() else WORLDS):
+        for number in range(WORLDS_OF_FEW if self._has_few() else _WORLDS):
             meanings = OPAQUE if level.opaque else LOOKED_INTO
             world = RunWorld(
                 level.kind, number, allowed=allowed, lemmas=used, lifts_constants=level.lifted, meanings=meanings,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
 CLASS, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
-CROSS, STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
+_CROSS, _STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
 _NUMBERS = ("num_mel_bins", "reduction_factor", "speaker_embedding_dim", "prenet_layers", "prenet_units",
             "max_speech_positions", "sample_rate", "samples_per_frame")  # fmt: skip
 _TOKENS, _FRAMES, _PAST = 12, 24, 4
@@ -72,9 +72,9 @@ class SpeechT5(Form):
         for name, interface in interfaces.items():
             if name in functions:
                 found += interface.problems(name, functions[name])
-        if "step" in functions and set(functions["step"].states) != set(STATES):
+        if "step" in functions and set(functions["step"].states) != set(_STATES):
             listed = ", ".join(functions["step"].states) or "none"
-            found.append(problem(f"the states of step are {listed}; they must be {', '.join(STATES)}"))
+            found.append(problem(f"the states of step are {listed}; they must be {', '.join(_STATES)}"))
         vocoder, wrong = functions_of(bundle / metadata["assets"]["vocoder"], ("main",))
         found += wrong
         if "main" in vocoder:
@@ -130,9 +130,9 @@ class SpeechT5(Form):
         encode, step = Encode(model), Step(model)
         ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % config.vocab_size
         with torch.no_grad():
-            cross = dict(zip(CROSS, encode(ids), strict=True))
-        layers, _, heads, _, width = cross[CROSS[0]].shape
-        states = {name: drawn(layers, 1, heads, 2 * _PAST, width) for name in STATES}
+            cross = dict(zip(_CROSS, encode(ids), strict=True))
+        layers, _, heads, _, width = cross[_CROSS[0]].shape
+        states = {name: drawn(layers, 1, heads, 2 * _PAST, width) for name in _STATES}
         units = (config.speech_decoder_prenet_layers, 1, config.speech_decoder_prenet_units)
         inputs = {
             "frame": drawn(1, 1, config.num_mel_bins), "dropout": (drawn(*units) > 0).to(dtype),
@@ -142,15 +142,15 @@ class SpeechT5(Form):
         most = config.max_speech_positions
         tokens = {3: Dim("tokens", min=2, max=config.max_text_positions)}
         open_sizes: dict[str, dict[int, Any]] = {
-            "position_ids": {1: Dim("total", min=1, max=most)}, **dict.fromkeys(CROSS, tokens),
+            "position_ids": {1: Dim("total", min=1, max=most)}, **dict.fromkeys(_CROSS, tokens),
             "keyCache": {3: Dim("key_capacity", min=1, max=2 * most)},
             "valueCache": {3: Dim("value_capacity", min=1, max=2 * most)},
         }  # fmt: skip
         text = {1: Dim("length", min=2, max=config.max_text_positions)}
         frames = {1: Dim.DYNAMIC(min=_FRAMES // 4, max=2**16)}
         return [
-            Entry("encode", encode, {"input_ids": ids}, CROSS, {"input_ids": text}),
-            Entry("step", step, inputs, ("spectrum", "stop"), open_sizes, STATES, keeps_sizes=True),
+            Entry("encode", encode, {"input_ids": ids}, _CROSS, {"input_ids": text}),
+            Entry("step", step, inputs, ("spectrum", "stop"), open_sizes, _STATES, keeps_sizes=True),
             Entry("postnet", Postnet(model), {"spectrogram": drawn(1, _FRAMES, config.num_mel_bins)},
                   ("postnet_spectrogram",), {"spectrogram": frames}),
         ]  # fmt: skip
@@ -173,7 +173,7 @@ class SpeechT5(Form):
 def _interfaces(config: Mapping[str, Any]) -> dict[str, Interface]:
     """The functions of the asset `main`."""
     bins, frames = config["num_mel_bins"], config["reduction_factor"]
-    cross: Values = dict.fromkeys(CROSS, (("*", 1, "*", None, "*"), FLOATS))
+    cross: Values = dict.fromkeys(_CROSS, (("*", 1, "*", None, "*"), FLOATS))
     spectrum: Values = {"spectrum": ((1, frames, bins), FLOATS), "stop": ((1, frames), FLOATS)}
     step: Values = {
         "frame": ((1, 1, bins), FLOATS),

@@ -24,7 +24,7 @@ from patcomp.emit.stored.decompositions.body import (
 from patcomp.emit.stored.types import stored_element
 from patcomp.ir.types import is_float
 
-Decomposed = Sequence[Value]
+_Decomposed = Sequence[Value]
 F32 = stored_element("f32")
 _ROUND_AND_CLAMP_IN_FLOATS = ("sint8_v1", "uint8_v1")
 
@@ -46,7 +46,7 @@ def _per_channel(body: Body, value: Value, axis: Value, parameters: Sequence[Val
 
 
 @decomposes("quantize_v2")
-def quantize(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> Decomposed:
+def quantize(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> _Decomposed:
     """clamp(round((input - offset2) / scale) + offset1), computed in f32."""
     value, scale, offset1, offset2, axis = operands
     dims, target = dims_of(value), element(offset1)
@@ -67,7 +67,7 @@ def quantize(body: Body, operands: Sequence[Value], results: Sequence[Entry]) ->
 
 
 @decomposes("dequantize_v2")
-def dequantize(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> Decomposed:
+def dequantize(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> _Decomposed:
     """(input - offset1) * scale, computed in f32, + offset2."""
     value, scale, offset1, offset2, axis = operands
     dims = dims_of(value)
@@ -113,7 +113,7 @@ def _extremes(body: Body, value: Value, axes: Value) -> tuple[Value, Value]:
 
 
 @decomposes("asymmetric_quantization_statistics_v1")
-def asymmetric_statistics(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> Decomposed:
+def asymmetric_statistics(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> _Decomposed:
     """The scale and the zero point with which a range holds the smallest and the largest element, and 0."""
     value, bounds, axis = operands
     low, high = _limits(body, bounds)
@@ -141,7 +141,7 @@ def asymmetric_statistics(body: Body, operands: Sequence[Value], results: Sequen
 
 
 @decomposes("symmetric_quantization_statistics_v1")
-def symmetric_statistics(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> Decomposed:
+def symmetric_statistics(body: Body, operands: Sequence[Value], results: Sequence[Entry]) -> _Decomposed:
     """The scale with which a range holds the element of the largest magnitude."""
     value, bounds, axis = operands
     low, high = _limits(body, bounds)
