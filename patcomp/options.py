@@ -13,9 +13,9 @@ from typing import Any, ForwardRef, Literal, ParamSpec, TypeVar, get_args
 
 from patcomp.errors import did_you_mean
 
-Keywords = ParamSpec("Keywords")
-Options = TypeVar("Options")
-Result = TypeVar("Result")
+_Keywords = ParamSpec("_Keywords")
+_Options = TypeVar("_Options")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,21 @@ def declared(options: Callable[..., Any]) -> Mapping[str, Declared]:
     return MappingProxyType(found)
 
 
-def takes(options: Callable[Keywords, Options]) -> Callable[[Callable[[Options], Result]], Callable[Keywords, Result]]:
+def takes(
+    options: Callable[_Keywords, _Options],
+) -> Callable[[Callable[[_Options], _Result]], Callable[_Keywords, _Result]]:
     """Decorator: a function of a dataclass of options takes its fields as arguments.
 
     An editor and mypy see the fields in the function's signature, and `help` shows what they say of themselves.
     """
 
-    def decorated(function: Callable[[Options], Result]) -> Callable[Keywords, Result]:
+    def decorated(function: Callable[[_Options], _Result]) -> Callable[_Keywords, _Result]:
         fields = declared(options)
         returned = inspect.signature(function).return_annotation
         signature = inspect.Signature([each.parameter for each in fields.values()], return_annotation=returned)
 
         @wraps(function)
-        def called(*args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
+        def called(*args: _Keywords.args, **keywords: _Keywords.kwargs) -> _Result:
             for name in keywords:
                 if name not in fields:
                     raise TypeError(f"{function.__name__} has no argument {name!r}{did_you_mean(name, fields)}")

@@ -25,7 +25,7 @@ AssetOrBundle = Annotated[
 Entrypoint = Annotated[
     str | None, typer.Option(help="The name of the function; by default main, or the only one.", show_default=False)
 ]
-Sizes = Annotated[
+RandomSizes = Annotated[
     list[str] | None,
     typer.Option(
         help="The size of a dynamic dimension of random inputs and empty states, x:0=4; otherwise 2, or the smallest."

@@ -102,7 +102,7 @@ AllowUnexpected = Annotated[
     typer.Option(help="Ignore this weight of the folder, by name or pattern; may be given several times."),
 ]
 
-Writer = Annotated[
+WriterOption = Annotated[
     Literal["python", "coreai"] | None,
     typer.Option(
         "--writer",
@@ -151,7 +151,7 @@ Random = Annotated[
 ]
 
 
-def sizes_in(texts: Sequence[str] | None) -> dict[str, int]:
+def fixed_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     """The sizes that `--fix` gives to dimensions, by name.
 
     Raises:
@@ -202,7 +202,7 @@ def tell(text: object, *, flush: bool = False) -> None:
     print(printable(str(text)), flush=flush)
 
 
-def quiet() -> None:
+def hide_export_warnings() -> None:
     """Hide warnings that PyTorch's export raises about itself."""
     import warnings
 

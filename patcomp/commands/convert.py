@@ -46,7 +46,7 @@ from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram, TorchConverter
-    from patcomp.commands.exporting import Source
+    from patcomp.commands.exporting import ModelSource
     from patcomp.evaluate.verification import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
@@ -148,7 +148,7 @@ def _convert_to_asset(
 
 
 def _program(
-    sources: Sequence[Source],
+    sources: Sequence[ModelSource],
     wanted: ProgramOptions,
     target: Target | None,
     outputs: OutputOptions,
@@ -167,7 +167,7 @@ def _program(
     return made(keep=kept, dump_ir=outputs.dump_stages, verbose=shown.verbose), kept
 
 
-def _converter(sources: Sequence[Source], wanted: ProgramOptions, options: ModelOptions) -> TorchConverter:
+def _converter(sources: Sequence[ModelSource], wanted: ProgramOptions, options: ModelOptions) -> TorchConverter:
     """A converter with the functions of a model."""
     from patcomp import TorchConverter
 

@@ -18,10 +18,10 @@ from patcomp.commands.common import (
     Random,
     RandomNumbers,
     UsageError,
-    Writer,
+    WriterOption,
     check_page,
+    fixed_sizes,
     load_catalogs,
-    sizes_in,
 )
 from patcomp.emit.files.replacement import check_target, check_writable
 
@@ -91,7 +91,7 @@ class DeviceOptions:
         Raises:
             UsageError: one has another form.
         """
-        return sizes_in(self.fix)
+        return fixed_sizes(self.fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class AssetOptions:
     """How an asset is written."""
 
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False
-    writer: Writer = None
+    writer: WriterOption = None
 
     def check(self, output: Path | None, html: Path | None) -> None:
         """Check before the long conversion that its results can be written.

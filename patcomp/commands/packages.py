@@ -20,7 +20,7 @@ from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
-    from patcomp.commands.exporting import Source
+    from patcomp.commands.exporting import ModelSource
     from patcomp.commands.models import ModelOptions
 
 _GROUP = "patcomp.commands"
@@ -41,7 +41,7 @@ class Reader(Commands, ABC):
     """What it reads."""
 
     @abstractmethod
-    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[Source]:
+    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         """The exported functions of a model that the user names by its folder or its name."""
 
     @abstractmethod

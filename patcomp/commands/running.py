@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
+from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, parts_of, runnable
 from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
-from patcomp.commands.models import ModelOptions, converted, load_sources
+from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
@@ -39,7 +39,7 @@ class InputOptions:
             "goes with an input of bytes.",
         ),
     ] = None
-    size: Sizes = None
+    size: RandomSizes = None
     seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0
 
     def check(self) -> None:
@@ -172,7 +172,7 @@ def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
         sources = load_sources(model, "run", options)
         name = chosen_entry([each.entry for each in sources], call.entrypoint)
         source = next(each for each in sources if each.entry == name)
-        program = converted([source], options)
+        program = converted_model([source], options)
     example = source.inputs_for(program)
     values = named_arguments(program.signature(name), *call_arguments(example))
     examples = {each: as_array(value) for each, value in values.items()}

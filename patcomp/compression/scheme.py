@@ -201,7 +201,7 @@ def reads_stored(op: Operation) -> bool:
     return is_unpacking(op) or op.name == "coreai.build_sparse_with_bitmask"
 
 
-def name_of(op: Operation) -> str:
+def scheme_name(op: Operation) -> str:
     """The name of the scheme of an op that unpacks."""
     return _kind_of_op()[op.name].name_of(op)
 

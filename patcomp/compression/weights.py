@@ -16,7 +16,7 @@ from patcomp.ir.types import element_name, static_shape, storage_bytes
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
 _ELEMENTS = ("f32", "f16", "bf16")
-KINDS = ("matmul", "conv", "gather", "gather_mm")
+WEIGHT_KINDS = ("matmul", "conv", "gather", "gather_mm")
 """The kinds of readers, by which a config may choose."""
 
 PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
@@ -26,7 +26,7 @@ _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 @dataclass(frozen=True)
 class _Reader:
-    """An op that reads a weight: its kind, of `KINDS`, and the layout in which it reads."""
+    """An op that reads a weight: its kind, of `WEIGHT_KINDS`, and the layout in which it reads."""
 
     kind: str
     layout: Layout
@@ -54,7 +54,7 @@ class Weight:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What reads it, of `KINDS`."""
+        """What reads it, of `WEIGHT_KINDS`."""
         return tuple(dict.fromkeys(reader.kind for reader in self.readers))
 
     @property
@@ -89,7 +89,7 @@ def weight_name(key: str) -> str:
 
 
 def weights_of(module: IRModule) -> Iterator[Weight]:
-    """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
+    """The float weights, of rank 2 or more, all of whose readers are of `WEIGHT_KINDS`, in the order of the program."""
     known = Readers.of(module)
     for key, constants in _matrices(module).items():
         if readers := known.common(use for op in constants for use in op.results[0].uses):
@@ -98,7 +98,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
 
 @dataclass(frozen=True)
 class OtherWeight:
-    """A float weight that cannot be compressed: one of its readers is not among `KINDS`."""
+    """A float weight that cannot be compressed: one of its readers is not among `WEIGHT_KINDS`."""
 
     name: str
     shape: tuple[int, ...]
@@ -152,7 +152,7 @@ class Readers:
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
     def readers(self, use: Use) -> tuple[_Reader, ...]:
-        """What reads a weight by a use, through transposes and calls; nothing if an op is none of `KINDS`."""
+        """What reads a weight by a use, through transposes and calls; nothing if an op is none of `WEIGHT_KINDS`."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := axes_before(op)) is not None:
             found = self.common(op.results[0].uses)
@@ -172,7 +172,7 @@ class Readers:
         return ()
 
     def common(self, uses: Iterable[Use]) -> tuple[_Reader, ...]:
-        """What reads a weight by several uses; nothing if an op is none of `KINDS`."""
+        """What reads a weight by several uses; nothing if an op is none of `WEIGHT_KINDS`."""
         found = [self.readers(use) for use in uses]
         return tuple(reader for each in found for reader in each) if all(found) else ()
 

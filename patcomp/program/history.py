@@ -194,7 +194,7 @@ class History(ABC):
         return {}
 
 
-def known(history: History | None) -> History:
+def known_history(history: History | None) -> History:
     """The history of a program that has one.
 
     Raises:
@@ -279,7 +279,7 @@ class Questions:
         """
         if not isinstance(what, str):
             raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
-        return known(self.history).explain(self.module, what)
+        return known_history(self.history).explain(self.module, what)
 
     def why_not(self, rule: str) -> str:
         """Where a rule came closest to a match in the program, and what was missing there.
@@ -294,7 +294,7 @@ class Questions:
         """
         if not isinstance(rule, str):
             raise TypeError(f"why_not takes the name of a rule ('rms_norm'), got {rule!r}")
-        return known(self.history).why_not(rule)
+        return known_history(self.history).why_not(rule)
 
     def prove(self, inputs: Any = None, *, entrypoint: str | None = None) -> ProofOfRun:
         """Prove that each stage's program equals the program before it, for all inputs, up to rounding.

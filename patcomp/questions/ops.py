@@ -24,7 +24,7 @@ def _name_of(op: Operation) -> str:
     return f"%{hint} = {op.name}" if hint else op.name
 
 
-def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
+def explain_ops(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
     """Which rules made ops, last one first, and which nodes and lines of the user's program they came from.
 
     Args:
@@ -112,12 +112,12 @@ class Attempt:
     """Whether the rule applies after all."""
 
 
-def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
-    """The text of `closest_attempt`."""
-    return closest_attempt(rule, scope, context).text
+def why_not_in(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
+    """The text of `closest_attempt_in`."""
+    return closest_attempt_in(rule, scope, context).text
 
 
-def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
+def closest_attempt_in(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
     """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:

@@ -18,7 +18,7 @@ _Place = list[int]
 """An op as `[number of its graph, number in its graph]`."""
 
 
-class Numbering:
+class OpNumbers:
     """The numbers by which the page names the ops of a module, also of a copy of it."""
 
     def __init__(self, module: IRModule) -> None:
@@ -38,7 +38,7 @@ def costs_of(module: IRModule) -> dict[str, Any]:
 
     The work of a called graph belongs to the call in the entry point.
     """
-    numbering, work = Numbering(module), _Work(module)
+    numbering, work = OpNumbers(module), _Work(module)
     entries = module.entry_graphs
     return {
         "weights": _weights(module, numbering),
@@ -79,7 +79,7 @@ def _bytes_of(value: SSAValue) -> int:
     return storage_bytes([1 if size is None else size for size in _shape(value.type)], value.type.element_type)
 
 
-def _weights(module: IRModule, numbering: Numbering) -> list[list[Any]]:
+def _weights(module: IRModule, numbering: OpNumbers) -> list[list[Any]]:
     """Key, type, bytes, number of uses and first reader of each weight, the largest first."""
     uses, types, readers = Counter[str](), dict[str, TensorType](), dict[str, _Place | None]()
     for op in module.op.walk():

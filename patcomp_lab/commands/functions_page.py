@@ -15,7 +15,7 @@ from patcomp.ir.types import FAMILIES
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block
 from patcomp.patterns.example_types import parse_type
-from patcomp_lab.commands.pages import Entry, Section, pages
+from patcomp_lab.commands.pages import PageEntry, Section, pages
 from patcomp_lab.commands.stubs import coreai_rows
 
 _SPARSE = "#coreai.sparse_tensor_encoding<bitmask, numNonZero = 2, posWidth = 1, crdWidth = 1>"
@@ -127,7 +127,9 @@ def functions_pages() -> dict[str, str]:
     opening += markdown_table(["family", "element types"], families)
     opening += ["", "The values of the examples, which are built when the pages are made:", ""]
     opening += markdown_table(["value", "type"], [(f"`{name}`", f"`{type_}`") for name, type_ in _VALUES.items()])
-    entries = [Entry(f"c.{name}", _entry(name, row, aliases)) for name, (row, aliases) in authoring_functions().items()]
+    entries = [
+        PageEntry(f"c.{name}", _entry(name, row, aliases)) for name, (row, aliases) in authoring_functions().items()
+    ]
     return pages("authoring-functions", "Authoring functions", opening, [
         Section("", "Authoring functions", "function", (), entries)
     ])  # fmt: skip

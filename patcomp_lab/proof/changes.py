@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.drawing import LARGEST_SIZE, sizes_in
+from patcomp_lab.proof.drawing import LARGEST_DRAWN_SIZE, sizes_in
 
 RANK = 4
 """The largest rank whose permutations are all listed."""
@@ -42,13 +42,13 @@ class Parts:
     """Whether all ops are elementwise, so that no integer is an index."""
 
 
-Example = Mapping[str, Any]
+ExampleValues = Mapping[str, Any]
 
 
 # ---- one part ------------------------------------------------------------------------------------------
 
 
-def changed_part(name: str, example: Example, parts: Parts) -> list[Any]:
+def changed_part(name: str, example: ExampleValues, parts: Parts) -> list[Any]:
     """Other values of one part of an example, those that matter most first."""
     value = example[name]
     made: Iterator[Any]
@@ -115,10 +115,10 @@ def _types(type_: ExampleType, is_elementwise: bool) -> Iterator[ExampleType]:
         )
 
 
-def _integers(value: int, example: Example) -> Iterator[int]:
+def _integers(value: int, example: ExampleValues) -> Iterator[int]:
     sizes = sorted(set(sizes_in(example, set())))
     near = [value + 1, value - 1, -value, *sizes, *(-size for size in sizes)]
-    if abs(value) <= LARGEST_SIZE:
+    if abs(value) <= LARGEST_DRAWN_SIZE:
         near.append(2 * value)
     return (number for number in dict.fromkeys((*_INTEGERS[:8], *near, *_INTEGERS[8:])) if number != value)
 
@@ -127,7 +127,7 @@ def is_list_of_integers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(item) is int for item in value)
 
 
-def _lists(value: list[int], example: Example) -> Iterator[list[int]]:
+def _lists(value: list[int], example: ExampleValues) -> Iterator[list[int]]:
     """The list in other orders, with other numbers in each place, moved, and of other lengths."""
     seen = {tuple(value)}
 

@@ -24,10 +24,10 @@ from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
 from patcomp_lab.proof.changes import Parts, changed_part
 from patcomp_lab.proof.drawing import Drawing, axes_in
-from patcomp_lab.proof.op_calls import OpDrawing, axes_of, has_one_tensor, operator_schema
+from patcomp_lab.proof.op_calls import OpDrawing, axis_arguments, has_one_tensor, operator_schema
 from patcomp_lab.proof.openings import openings, tensor_parts
 from patcomp_lab.proof.ranks import with_other_ranks
-from patcomp_lab.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, typed
+from patcomp_lab.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, with_types
 
 _TRIED = 16
 """How many programs are tried for each that may match."""
@@ -173,7 +173,7 @@ class Search:
         for drawing in chosen:
             example = _varied(drawing)
             kinds = [
-                *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not typed),
+                *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not with_types),
                 self._made(drawing, FURTHER, self._one_part(drawing)),
             ]
             yield from self._some(in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
@@ -231,7 +231,7 @@ def _may_change_tensors(drawing: Any, parts: Parts) -> bool:
 
 def _axes(drawing: Any) -> set[str]:
     if isinstance(drawing, OpDrawing):
-        return axes_of(operator_schema(drawing.op))
+        return axis_arguments(operator_schema(drawing.op))
     return axes_in(drawing.rule, drawing.variant)
 
 

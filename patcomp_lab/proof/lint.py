@@ -72,11 +72,11 @@ _PROGRAMS = 3
 def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[_Finding]:
     """The finding if a rule has no proof: in its package's table of verdicts, or on a few programs if that has none."""
     from patcomp_lab.proof import table
-    from patcomp_lab.proof.verdict import prove
+    from patcomp_lab.proof.verdict import prove_rule
 
     folder = table.folder_of(rule)
-    if folder is None or not (rows := table.read(folder)):
-        verdict = prove(rule, catalog, programs=_PROGRAMS)
+    if folder is None or not (rows := table.read_table(folder)):
+        verdict = prove_rule(rule, catalog, programs=_PROGRAMS)
         if not verdict.strength.is_proof:
             yield _Finding("not proved", rule.name, f"{rule.source}: {verdict}")
         return

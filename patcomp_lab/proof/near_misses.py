@@ -18,7 +18,7 @@ from patcomp.ir.xdsl import Operation, UnrealizedConversionCastOp
 from patcomp.patterns import Rule
 from patcomp.patterns.language import ANY, LAST, AnyOf, Capture, Number, OpNode, ResultNode
 from patcomp.patterns.match import Match, Matcher
-from patcomp_lab.proof.variants import Sample, Variant, chosen_nodes, node_name, sample, variants
+from patcomp_lab.proof.variants import RuleVariant, Sample, chosen_nodes, node_name, sample, variants
 
 _KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
 """The kinds of tests."""
@@ -68,7 +68,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     return tests
 
 
-def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
+def _is_root(rule: Rule, node: OpNode, variant: RuleVariant) -> bool:
     root = rule.graph.root
     while isinstance(root, AnyOf):
         root = root.alternatives[variant.choices[id(root)]]
@@ -111,7 +111,7 @@ def _other(literal: Any) -> Any:
     return literal
 
 
-def _must_match(rule: Rule, variant: Variant) -> None:
+def _must_match(rule: Rule, variant: RuleVariant) -> None:
     built = sample(rule, variant)
     matcher = Matcher(rule.graph, built.root, trace=True)
     if matcher.run() is None:
@@ -120,7 +120,7 @@ def _must_match(rule: Rule, variant: Variant) -> None:
 
 
 def _must_not_match_there(
-    rule: Rule, variant: Variant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
+    rule: Rule, variant: RuleVariant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
 ) -> None:
     try:
         built = sample(rule, variant, changed)

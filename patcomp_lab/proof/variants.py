@@ -39,7 +39,7 @@ _VARIANTS = 256
 
 
 @dataclass(frozen=True)
-class Variant:
+class RuleVariant:
     """One choice of the alternative of each `any_of`, and of the ops whose operands are swapped."""
 
     choices: Mapping[int, int]
@@ -59,7 +59,7 @@ class Sample:
     """The op of each op node, by the identity of the node."""
 
 
-def variants(rule: Rule) -> list[Variant]:
+def variants(rule: Rule) -> list[RuleVariant]:
     """Every alternative and operand order of a rule's source. If there are more than `_VARIANTS`, every single choice
     and a fixed selection of their combinations."""
     alternatives = [node for node in rule.graph.nodes if isinstance(node, AnyOf)]
@@ -77,7 +77,7 @@ def variants(rule: Rule) -> list[Variant]:
     numbers = {id(node): number for number, node in enumerate(alternatives, 1)}
     names = {id(node): node_name(rule, node) for node in {id(n): n for _, nodes in kept for n in nodes}.values()}
     return [
-        Variant(
+        RuleVariant(
             {id(node): pick for node, pick in taken},
             frozenset(map(id, swapped)),
             _variant_name(taken, swapped, numbers, names),
@@ -135,7 +135,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
 class _Building:
     """Builds the graph of one variant."""
 
-    def __init__(self, rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any]):
+    def __init__(self, rule: Rule, variant: RuleVariant, changed: Mapping[tuple[int, str], Any]):
         self.rule, self.variant, self.changed = rule, variant, changed
         self.block = Block()
         self.inputs: dict[str, SSAValue] = {}
@@ -234,7 +234,7 @@ class _Building:
         return pattern
 
 
-def sample(rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any] | None = None) -> Sample:
+def sample(rule: Rule, variant: RuleVariant, changed: Mapping[tuple[int, str], Any] | None = None) -> Sample:
     """The graph of a variant of a rule's source.
 
     Args:

@@ -67,7 +67,7 @@ def convert_bundle(
     """
     place = Path(out)
     check_choices(place, dtype, name)
-    form = kind_of(Path(folder), kind)
+    form = bundle_kind(Path(folder), kind)
     allowed = {each: options.pop(each) for each in _ALLOWING if each in options and each not in form.options()}
     for each, given in allowed.items():
         if not fits_type(given, str | Sequence[str]):
@@ -82,7 +82,7 @@ _ALLOWING = ("allow_missing", "allow_unexpected")
 """What every kind of bundle takes. Those of language models have these options themselves."""
 
 
-def kind_of(folder: Path, name: str | None = None) -> type[Kind]:
+def bundle_kind(folder: Path, name: str | None = None) -> type[Kind]:
     """The kind of bundle that a folder becomes.
 
     Args:

@@ -51,7 +51,7 @@ class _Place:
 _PLACE = re.compile(r"^(?:.*\.)?(?:layers\.(\d+)|mtp)\.(?!layers\.)")
 
 
-def place_of(name: str) -> _Place | None:
+def head_place(name: str) -> _Place | None:
     """Where a weight of a head is; None if the form of the name is not known."""
     match = _PLACE.match(name)
     return None if match is None else _Place(int(match[1]) if match[1] else None, name[match.end() :])
@@ -60,7 +60,7 @@ def place_of(name: str) -> _Place | None:
 def first_head(names: Iterable[str]) -> list[str]:
     """The weights of the first head that foresees tokens, including weights shared by all heads."""
     every = foreseeing(names)
-    layers = {name: place.layer for name in every if (place := place_of(name)) is not None}
+    layers = {name: place.layer for name in every if (place := head_place(name)) is not None}
     first = min((layer for layer in layers.values() if layer is not None), default=None)
     return [name for name in every if layers.get(name) in (None, first)]
 

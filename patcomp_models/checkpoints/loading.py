@@ -15,7 +15,15 @@ import torch
 from torch import nn
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_names, left_over, listed, say_untied, wrapper_of
+from patcomp_models.checkpoints.agreement import (
+    STRICT,
+    Allowed,
+    check_weight_names,
+    first_names,
+    left_over,
+    say_untied,
+    wrapper_of,
+)
 from patcomp_models.checkpoints.folders import CAUSAL, weight_files
 from patcomp_models.checkpoints.left_out import foreseeing, names_in
 from patcomp_models.checkpoints.precision import set_types
@@ -143,13 +151,13 @@ def loaded(
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
-        reason = f"parts of {listed(joined)} are missing or have other shapes" if joined else reason_of(error)
+        reason = f"parts of {first_names(joined)} are missing or have other shapes" if joined else reason_of(error)
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
     unexpected = left_over(found["unexpected_keys"])
     if part:
         unexpected &= {re.sub(f"^{part}", "", name) for name in names if re.match(part, name)}
-    check_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
+    check_weight_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
     check_weights(model, rounded=_stored_types(files) != {_STORED[dtype]})
     say_untied(folder, model)
     model.eval()
@@ -335,7 +343,7 @@ def experts_of(model: Any) -> str | None:
 
 
 @contextmanager
-def implementations(model: Any) -> Iterator[None]:
+def export_implementations(model: Any) -> Iterator[None]:
     """The implementations of attention and of experts that a model is exported with; the own ones come back."""
     attention, experts = attention_of(model), experts_of(model)
     before = [(part, {name: vars(part)[name] for name in _CHOSEN if name in vars(part)}) for part in _configs(model)]

@@ -149,7 +149,7 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
         tell(f"Apple's Swift package refuses it: {problem}")
 
 
-def assets_of(bundle: Path) -> dict[str, Path]:
+def bundle_assets(bundle: Path) -> dict[str, Path]:
     """The folders of the assets in a bundle, by their roles.
 
     Raises:

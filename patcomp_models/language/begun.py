@@ -11,7 +11,7 @@ from typing import Any
 from patcomp.errors import ConversionWarning
 from patcomp_models.bundle_folders.unfinished import Unfinished
 from patcomp_models.language.contract import MAIN
-from patcomp_models.language.request import Request
+from patcomp_models.language.request import LanguageRequest
 from patcomp_models.language.writing import description, write_description
 
 
@@ -28,7 +28,7 @@ class Begun:
         work: the folder of the bundle, and the steps that are finished.
     """
 
-    request: Request
+    request: LanguageRequest
     model: Any
     context: int
     name: str

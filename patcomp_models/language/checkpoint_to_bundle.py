@@ -10,16 +10,16 @@ from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.options import takes
 from patcomp_models.bundle_folders.unfinished import unfinished
-from patcomp_models.checkpoints.loading import implementations
-from patcomp_models.checkpoints.precision import names_of
+from patcomp_models.checkpoints.loading import export_implementations
+from patcomp_models.checkpoints.precision import given_names
 from patcomp_models.language.asked import context_of
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.checking import Comparison
 from patcomp_models.language.compressing import compressed
 from patcomp_models.language.dynamic_bundle import dynamic_functions
-from patcomp_models.language.request import Request, allowed_by, takes_head
-from patcomp_models.language.sources import model_of
+from patcomp_models.language.request import LanguageRequest, allowed_by, takes_head
+from patcomp_models.language.sources import language_model_of
 from patcomp_models.language.static_bundle import static_functions
 from patcomp_models.language.text_loss import Text
 from patcomp_models.language.writing import card
@@ -38,18 +38,18 @@ def convert_language_model(options: LanguageOptions) -> Bundle:
             between calls what a bundle cannot hold; or an argument does not fit it.
         UnsupportedError: the model has ops that cannot be converted; the message lists all of them.
     """
-    request = Request.of(options)
+    request = LanguageRequest.of(options)
     step, source = request.step, request.source
     with unfinished(Path(options.out), request.key) as work:
         with step("loading the model") if source.folder else nullcontext():
-            model, notes = model_of(
-                source, options.dtype, allowed_by(options, source.folder), names_of(options.float32),
+            model, notes = language_model_of(
+                source, options.dtype, allowed_by(options, source.folder), given_names(options.float32),
                 trust_remote_code=options.trust_remote_code, expand=options.expand, takes_head=takes_head(options),
             )  # fmt: skip
         context = context_of(model, options.max_context)
         name = options.name or source.name or str(model.config.model_type)
         begun = Begun(request, model, context, name, [*notes], work)
-        with implementations(model):
+        with export_implementations(model):
             is_static = options.target == "neural_engine"
             program, comparisons = (static_functions if is_static else dynamic_functions)(begun)
         _write(begun, program, comparisons)

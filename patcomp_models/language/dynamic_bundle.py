@@ -10,14 +10,14 @@ from typing import Any
 from patcomp import AIProgram
 from patcomp.errors import ConversionWarning
 from patcomp_models.checkpoints.agreement import STRICT
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import own_context
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import FIRST_LENGTH, ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import dynamic_program, exported, functions_of, unread_weights
+from patcomp_models.language.dynamic_form import decoder_functions, dynamic_program, exported_function, unread_weights
 from patcomp_models.language.entry_points import function_map
 from patcomp_models.language.head_checking import HeadComparison
 from patcomp_models.language.latent import check_absorbed, check_can_absorb
@@ -25,7 +25,7 @@ from patcomp_models.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp_models.language.per_layer import PerLayerDecoder, described_table, outside, write_table
 from patcomp_models.language.request import takes_head
 from patcomp_models.language.rotary import check_one_set, first_length, note_on_engines
-from patcomp_models.language.sources import Source, model_of, stored_in
+from patcomp_models.language.sources import LanguageSource, language_model_of, stored_in
 from patterns_catalog.optional import latent_attention
 
 
@@ -91,7 +91,7 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
     return decoder
 
 
-def _draft(begun: Begun, source: Source, chosen: ExitStack) -> Decoder:
+def _draft(begun: Begun, source: LanguageSource, chosen: ExitStack) -> Decoder:
     """The decoder of a draft.
 
     Raises:
@@ -99,10 +99,10 @@ def _draft(begun: Begun, source: Source, chosen: ExitStack) -> Decoder:
     """
     options, context = begun.request.options, begun.context
     with begun.request.step("loading the draft"):
-        draft, _ = model_of(
+        draft, _ = language_model_of(
             source, options.dtype, STRICT, trust_remote_code=options.trust_remote_code, expand=options.expand
         )
-    chosen.enter_context(implementations(draft))
+    chosen.enter_context(export_implementations(draft))
     words = begun.model.config.vocab_size, draft.config.vocab_size
     if words[0] != words[1]:
         raise LanguageModelError(
@@ -121,16 +121,16 @@ def _head(begun: Begun, chosen: ExitStack) -> HeadDecoder:
     with begun.request.step("loading the head that foresees tokens"):
         form, files = stored_in(source, expand=options.expand)
         head = load_head(begun.model, files, form, options.dtype, str(source.folder))
-    chosen.enter_context(implementations(head))
+    chosen.enter_context(export_implementations(head))
     return HeadDecoder(head, begun.request.dtype)
 
 
 def _converted(begun: Begun, decoders: Sequence[Decoder]) -> tuple[AIProgram, list[Comparison]]:
     """The program of decoders, and what compares each function with its model."""
     request, context = begun.request, begun.context
-    functions = functions_of(decoders[0], request.points, *decoders[1:])
+    functions = decoder_functions(decoders[0], request.points, *decoders[1:])
     with request.step("exporting the model"):
-        programs = [(function, exported(function, context)) for function in functions]
+        programs = [(function, exported_function(function, context)) for function in functions]
     for decoder in decoders:
         if unread := unread_weights(program for function, program in programs if function.decoder is decoder):
             warnings.warn(

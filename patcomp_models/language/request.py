@@ -12,18 +12,18 @@ from patcomp.compression import CompressionRequest
 from patcomp_models.bundle_folders.unfinished import request_of
 from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.loading import DTYPES
-from patcomp_models.checkpoints.precision import names_of
+from patcomp_models.checkpoints.precision import given_names
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import prompt_of, tokens_of
 from patcomp_models.language.entry_points import EntryPoints
 from patcomp_models.language.multi_token import HEAD
-from patcomp_models.language.sources import Source, source_of
+from patcomp_models.language.sources import LanguageSource, source_of
 from patcomp_models.language.writing import chosen_tokenizer
 from patcomp_models.options import BundleOptions, LanguageOptions, Progress
 
 
 @dataclass(frozen=True)
-class Request:
+class LanguageRequest:
     """A conversion of a language model, before anything is loaded.
 
     Attributes:
@@ -37,8 +37,8 @@ class Request:
     """
 
     options: LanguageOptions
-    source: Source
-    draft: Source | None
+    source: LanguageSource
+    draft: LanguageSource | None
     compression: CompressionRequest | None
     tokenizer: Any
     text: list[int] | None
@@ -106,7 +106,8 @@ class Request:
         given = {name: value for name, value in vars(own).items() if name not in _NO_PART}
         found = {
             "compress": repr(self.compression), "calibrate": self.text, "name": own.name or self.source.name,
-            "allowed": astuple(Allowed.of(own.allow_missing, own.allow_unexpected)), "float32": names_of(own.float32),
+            "allowed": astuple(Allowed.of(own.allow_missing, own.allow_unexpected)),
+            "float32": given_names(own.float32),
             "draft": request_of(self.draft.folder, {}) if self.draft and self.draft.folder else own.draft,
         }  # fmt: skip
         return request_of(folder, {**given, **found})
@@ -171,7 +172,7 @@ def _check(options: LanguageOptions) -> None:
     if options.target == "neural_engine" and options.dtype != "float16":
         raise LanguageModelError(f"the form for the Neural Engine is of float16, got dtype={options.dtype!r}")
     check_dtype(options)
-    if names_of(options.float32) and (options.dtype == "float32" or options.target == "neural_engine"):
+    if given_names(options.float32) and (options.dtype == "float32" or options.target == "neural_engine"):
         raise LanguageModelError("float32= goes with dtype='float16' or 'bfloat16', and with target='gpu'")
 
 

@@ -17,9 +17,17 @@ from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLa
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.contract import CONVOLUTION, INDEX, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
+from patcomp_models.language.contract import (
+    CONVOLUTION,
+    INDEX_CACHE,
+    KEY_CACHE,
+    RECURRENCE,
+    VALUE_CACHE,
+    WINDOW_KEYS,
+    WINDOW_VALUES,
+)
 from patcomp_models.language.conventions import convention_of
-from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.memory import weight_memory
 
 _TOKENS = 4
 
@@ -104,7 +112,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
     """
     kind = model.config.model_type
     convention = convention_of(model)
-    with torch.no_grad(), releasing(bytes_of(model)):
+    with torch.no_grad(), releasing(weight_memory(model)):
         try:
             result = model(
                 input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
@@ -158,7 +166,7 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
                 names, shape = (WINDOW_KEYS, WINDOW_VALUES), (1, heads, window, width)
                 plan = replace(plan, window=window)
             else:
-                names, shape = (KEYS, VALUES), (heads, width)
+                names, shape = (KEY_CACHE, VALUE_CACHE), (heads, width)
             key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
             if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
                 if layer.indexer_position_ids is not None:
@@ -167,12 +175,14 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
                         "one key of an index for each token"
                     )
                 index = (1, layer.indexer_keys.shape[-1])
-                plan = replace(plan, index=placed((INDEX,), index, dtype or layer.indexer_keys.dtype, grows=True)[0])
+                plan = replace(
+                    plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]
+                )
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip
         plans.append(plan)
-    order = [(KEYS, VALUES), (INDEX,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
+    order = [(KEY_CACHE, VALUE_CACHE), (INDEX_CACHE,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
     states = [state for names in order for form, each in found.items() if form[0] == names for state in each]
     if not states:
         raise LanguageModelError(f"the architecture {kind!r} keeps nothing in the cache of transformers")

@@ -11,7 +11,7 @@ from patcomp import AIProgram
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES
 from patcomp_models.language.begun import Begun
-from patcomp_models.language.checking import Comparison, compare
+from patcomp_models.language.checking import Comparison, compare_with_module
 from patcomp_models.language.rotary import first_length
 from patcomp_models.language.states import states_of
 from patcomp_models.language.static_contract import EXTEND, QUERIES
@@ -21,10 +21,10 @@ from patcomp_models.language.static_form import (
     checked_context,
     constrained,
     context_sizes,
-    converted,
     default_context,
     extend_arguments,
     rotary_tables,
+    static_program,
 )
 
 
@@ -42,7 +42,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=options.quantize_embeddings)
     with rotary_tables(model, context, torch.float16):
         with step("exporting and converting the functions"):
-            program = converted(model, embeddings, context)
+            program = static_program(model, embeddings, context)
         if begun.checks:
             with step("comparing the program with the model"):
                 begun.work.once("comparison", lambda: _check_static(program, model, embeddings, context))
@@ -58,7 +58,7 @@ def _check_static(program: AIProgram, model: Any, embeddings: Embeddings, contex
     size, queries = context_sizes(context)[0], QUERIES[0]
     module = Extend(model, embeddings, logits=True)
     arguments = extend_arguments(model, embeddings, states_of(model).states, queries, size)
-    compare(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
+    compare_with_module(program, module, arguments, torch.float16, f"{EXTEND}_{size}_{queries}")
 
 
 def _check_has_static_form(model: Any) -> None:

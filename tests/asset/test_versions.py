@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.emit.bytecode import Program, read_program
+from patcomp.emit.bytecode import StoredProgram, read_program
 from patcomp.emit.stored.elements import ELEMENTS
 from patcomp.emit.stored.outline import Outline
 from patcomp.emit.stored.storing import stored_program
@@ -37,7 +37,7 @@ _VALUES = (
 )  # fmt: skip
 
 
-def version(program: Program) -> int:
+def version(program: StoredProgram) -> int:
     _, (_, _, number) = program.asset.properties["version"]
     return number  # type: ignore[no-any-return]
 

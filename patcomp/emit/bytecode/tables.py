@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patcomp.emit.bytecode.encoding import AssetFormatError, Cursor
-from patcomp.emit.bytecode.program import Weight
+from patcomp.emit.bytecode.program import StoredBytes
 
 MAGIC = b"ML\xefR"
-VERSION = 6
+BYTECODE_VERSION = 6
 DIALECT = "aicode"
 STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OPS, RESOURCES, RESOURCE_SIZES, DIALECT_VERSIONS, PROPERTIES = range(9)
 """The kinds of sections."""
@@ -26,7 +26,7 @@ class _Tables:
     op_names: list[str]
     attributes: list[Cursor]
     types: list[Cursor]
-    weights: dict[str, Weight]
+    weights: dict[str, StoredBytes]
     properties: list[Cursor]
     ops: Cursor
 
@@ -41,8 +41,10 @@ def read_tables(data: memoryview) -> _Tables:
     if len(data) < len(MAGIC) or bytes(cursor.take(len(MAGIC))) != MAGIC:
         raise AssetFormatError(0, "the file is no MLIR bytecode")
     version = cursor.number()
-    if version != VERSION:
-        cursor.fail(f"the file has version {version} of MLIR bytecode; this version of patcomp reads version {VERSION}")
+    if version != BYTECODE_VERSION:
+        cursor.fail(
+            f"the file has version {version} of MLIR bytecode; this version of patcomp reads version {BYTECODE_VERSION}"
+        )
     producer = cursor.text(_MOST_NAME)
     sections: dict[int, Cursor] = {}
     while cursor.left:
@@ -118,11 +120,11 @@ def _records(sizes: Cursor, records: Cursor) -> tuple[list[Cursor], list[Cursor]
     return tables[0], tables[1]
 
 
-def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -> dict[str, Weight]:
+def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -> dict[str, StoredBytes]:
     """The weights by name, in the order of the file; they stay where they are."""
     if sizes is None or resources is None:
         return {}
-    weights: dict[str, Weight] = {}
+    weights: dict[str, StoredBytes] = {}
     if sizes.count("groups of other tools"):
         sizes.fail("the file holds resources that belong to no dialect, which is not supported")
     while sizes.left:
@@ -139,7 +141,7 @@ def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -
             entry = Cursor(resources.data, start, resources.position)
             alignment, length = entry.number(), entry.number()
             entry.align(alignment)
-            weights[name] = Weight(entry.take(length), alignment)
+            weights[name] = StoredBytes(entry.take(length), alignment)
             entry.finish(f"the weight {name[:80]!r}")
     return weights
 

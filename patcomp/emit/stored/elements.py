@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcomp.emit.bytecode import Entry
+from patcomp.emit.bytecode import StoredEntry
 
 ELEMENTS: dict[str, str] = {
     "i1": "bool_v1",
@@ -23,6 +23,6 @@ ELEMENT_NAMES = {stored: name for name, stored in ELEMENTS.items()}
 """The element type of each stored name."""
 
 
-def element_of(entry: Entry) -> str:
+def tensor_element_name(entry: StoredEntry) -> str:
     """The name of the element type of a stored tensor type, such as `"f32"`."""
     return ELEMENT_NAMES[entry[2][0]]

@@ -185,7 +185,7 @@ coreaix.copy_discarding_constraints ax.copy_discarding_constraints_v1 20250906
 """)
 """The stored form of each op by its name in the IR."""
 
-NAMES: dict[str, str] = {form.name: op for op, form in FORMS.items()}
+OPS_BY_FORM: dict[str, str] = {form.name: op for op, form in FORMS.items()}
 """The op of each stored name."""
 
 DATES: dict[str, int] = {form.name: form.date for form in FORMS.values()}

@@ -13,7 +13,7 @@ from torch import Tensor
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Make, Variant, drawn, half_mask, tables_like, text
+from patcomp_models.bundles.diffusion.variant import Make, PipelineVariant, example_text, half_mask, noise, tables_like
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in
 from patcomp_models.errors import BundleError
@@ -27,7 +27,7 @@ _SIDECARS = {"vae_bn_mean.npy": "running_mean", "vae_bn_var.npy": "running_var"}
 """The statistics by which Swift scales latents, and the buffers of the autoencoder that hold them."""
 
 
-class Flux2Klein(Variant):
+class Flux2Klein(PipelineVariant):
     """FLUX.2 klein, which Qwen3 conditions; an asset of half the size is named `_512` or `_half`."""
 
     pipelines = ("Flux2KleinPipeline",)
@@ -76,8 +76,8 @@ class Flux2Klein(Variant):
         def make(model: Any) -> Any:
             config, count = model.config, _tokens(size)
             inputs = {
-                "hidden_states": drawn(1, count, config.in_channels).to(model.dtype),
-                "encoder_hidden_states": drawn(1, _LENGTH, config.joint_attention_dim).to(model.dtype),
+                "hidden_states": noise(1, count, config.in_channels).to(model.dtype),
+                "encoder_hidden_states": noise(1, _LENGTH, config.joint_attention_dim).to(model.dtype),
                 "timestep": torch.full((1,), 0.5, dtype=model.dtype),
                 "guidance": torch.full((1,), 4.0, dtype=model.dtype),
             }
@@ -143,7 +143,7 @@ def joined_layers(length: int, layers: Sequence[int]) -> Make:
     """A text encoder that gives hidden states of some layers, for texts of a length with a mask."""
     return lambda model: (
         modules.JoinedTextEncoder(model, layers),
-        {"input_ids": text(model, length), "attention_mask": half_mask(length)},
+        {"input_ids": example_text(model, length), "attention_mask": half_mask(length)},
         ("hidden_states",),
     )
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import drawn, half_mask, text
+from patcomp_models.bundles.diffusion.variant import example_text, half_mask, noise
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in
@@ -89,9 +89,9 @@ class LtxVideo(Video):
     def _transformer(self, model: Any) -> Any:
         channels, *sizes = self.latents
         inputs = {
-            "hidden_states": drawn(2, int(np.prod(sizes)), channels).to(model.dtype),
+            "hidden_states": noise(2, int(np.prod(sizes)), channels).to(model.dtype),
             "timestep": torch.full((2,), 500.0),
-            "encoder_hidden_states": drawn(2, _LENGTH, model.config.caption_channels).to(model.dtype),
+            "encoder_hidden_states": noise(2, _LENGTH, model.config.caption_channels).to(model.dtype),
             "encoder_attention_mask": half_mask(_LENGTH).expand(2, -1).contiguous(),
         }
         scale = (self.frame_factor / self.frame_rate, self.factor, self.factor)
@@ -130,7 +130,7 @@ class LtxVideo(Video):
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         channels, *sizes = cls.latents_of(block)
-        latents: tuple[Sizes, Sequence[str]] = ((2, int(np.prod(sizes)), channels), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((2, int(np.prod(sizes)), channels), FLOATS)
         inputs = {
             "hidden_states": latents, "timestep": ((2,), ("float32",)),
             "encoder_hidden_states": ((2, _LENGTH, "*"), FLOATS), "encoder_attention_mask": ((2, _LENGTH), ("int32",)),
@@ -145,4 +145,4 @@ class LtxVideo(Video):
 
 
 def _text_encoder(model: Any) -> Any:
-    return modules.TextEncoder(model), {"input_ids": text(model, _LENGTH)}, ("last_hidden_state",)
+    return modules.TextEncoder(model), {"input_ids": example_text(model, _LENGTH)}, ("last_hidden_state",)

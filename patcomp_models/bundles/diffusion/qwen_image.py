@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask, latent_statistics, rows
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, latent_statistics, noise, with_rows
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
@@ -27,7 +27,7 @@ _OTHERS = {"guidance_embeds": "embeds the guidance", "zero_cond_t": "edits image
 """Switches of transformers that `QwenImagePipeline` does not feed."""
 
 
-class QwenImage(Variant):
+class QwenImage(PipelineVariant):
     """Qwen-Image from texts; the positions are constants of the transformer, for texts of one length with a mask."""
 
     pipelines = ("QwenImagePipeline",)
@@ -68,8 +68,8 @@ class QwenImage(Variant):
     def _transformer(self, model: Any) -> Any:
         side = self.size // FACTOR // _PATCH
         inputs = {
-            "hidden_states": drawn(1, side * side, model.config.in_channels).to(model.dtype),
-            "encoder_hidden_states": drawn(1, _LENGTH, model.config.joint_attention_dim).to(model.dtype),
+            "hidden_states": noise(1, side * side, model.config.in_channels).to(model.dtype),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.joint_attention_dim).to(model.dtype),
             "encoder_hidden_states_mask": half_mask(_LENGTH),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
         }
@@ -92,14 +92,17 @@ class QwenImage(Variant):
         words, mask = given["encoder_hidden_states"], given.get("encoder_hidden_states_mask")
         mask = torch.ones(words.shape[:2]) if mask is None else mask
         return given | {
-            "encoder_hidden_states": rows(words, _LENGTH),
-            "encoder_hidden_states_mask": rows(mask, _LENGTH),
+            "encoder_hidden_states": with_rows(words, _LENGTH),
+            "encoder_hidden_states_mask": with_rows(mask, _LENGTH),
         }
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels = int(block.get("image_size", 1024))
-        latents: tuple[Sizes, Sequence[str]] = ((1, (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = (
+            (1, (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2),
+            FLOATS,
+        )
         inputs = {
             "hidden_states": latents, "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
             "encoder_hidden_states_mask": ((1, _LENGTH), ("int32",)), "timestep": ((1,), FLOATS),

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import drawn, half_mask, latent_statistics, text
+from patcomp_models.bundles.diffusion.variant import example_text, half_mask, latent_statistics, noise
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
@@ -89,9 +89,9 @@ class Wan(Video):
 
     def _transformer(self, model: Any) -> Any:
         inputs = {
-            "hidden_states": drawn(1, *self.latents).to(model.dtype),
+            "hidden_states": noise(1, *self.latents).to(model.dtype),
             "timestep": torch.full(self._times, 500.0),
-            "encoder_hidden_states": drawn(1, _LENGTH, model.config.text_dim).to(model.dtype),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.text_dim).to(model.dtype),
         }
         return modules.Denoiser(model, tuple(inputs)), inputs, ("noise_pred",)
 
@@ -109,7 +109,7 @@ class Wan(Video):
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
-        latents: tuple[Sizes, Sequence[str]] = ((1, *cls.latents_of(block)), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((1, *cls.latents_of(block)), FLOATS)
         ids = ((1, _LENGTH), ("int32",))
         time = times(cls.latents_of(block), is_expanded=bool(block.get("expand_timesteps")))
         inputs = {
@@ -134,5 +134,5 @@ def times(latents: tuple[int, int, int, int], *, is_expanded: bool) -> tuple[int
 
 
 def _text_encoder(model: Any) -> Any:
-    inputs = {"input_ids": text(model, _LENGTH), "attention_mask": half_mask(_LENGTH)}
+    inputs = {"input_ids": example_text(model, _LENGTH), "attention_mask": half_mask(_LENGTH)}
     return modules.MaskedTextEncoder(model), inputs, ("last_hidden_state",)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask, rows, scale_factors
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, noise, scale_factors, with_rows
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
@@ -21,7 +21,7 @@ _LENGTH = 512
 _CHANNELS, _PATCH = 16, 2
 
 
-class ZImage(Variant):
+class ZImage(PipelineVariant):
     """Z-Image and Z-Image-Turbo; the transformer computes the positions, which depend on the length of the text."""
 
     pipelines = ("ZImagePipeline",)
@@ -67,9 +67,9 @@ class ZImage(Variant):
     def _transformer(self, model: Any) -> Any:
         side = self.size // FACTOR
         inputs = {
-            "hidden_states": drawn(1, _CHANNELS, side, side).to(model.dtype),
+            "hidden_states": noise(1, _CHANNELS, side, side).to(model.dtype),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
-            "encoder_hidden_states": drawn(1, _LENGTH, model.config.cap_feat_dim).to(model.dtype),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.cap_feat_dim).to(model.dtype),
             "encoder_hidden_states_mask": half_mask(_LENGTH),
         }
         return modules.ZImageDenoiser(model, side // _PATCH), inputs, ("output",)
@@ -87,13 +87,16 @@ class ZImage(Variant):
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
         words = arguments["encoder_hidden_states"]
-        mask = rows(torch.ones(words.shape[:2]), _LENGTH)
-        return {**arguments, "encoder_hidden_states": rows(words, _LENGTH), "encoder_hidden_states_mask": mask}
+        mask = with_rows(torch.ones(words.shape[:2]), _LENGTH)
+        return {**arguments, "encoder_hidden_states": with_rows(words, _LENGTH), "encoder_hidden_states_mask": mask}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels = int(block.get("image_size", 1024))
-        latents: tuple[Sizes, Sequence[str]] = ((1, _CHANNELS, pixels // FACTOR, pixels // FACTOR), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = (
+            (1, _CHANNELS, pixels // FACTOR, pixels // FACTOR),
+            FLOATS,
+        )
         inputs = {
             "hidden_states": latents, "timestep": ((1,), FLOATS), "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
             "encoder_hidden_states_mask": ((1, _LENGTH), ("int32",)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown_tensor
 from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
@@ -123,7 +123,7 @@ def _state_problems(where: str, config: Mapping[str, Any], found: Function) -> l
         listed = ", ".join(found.states) or "none"
         return [problem(f"the states of {where} are {listed}; they must be {', '.join(wanted)}")]
     return [
-        problem(f"the state {name} of {where} is {shown(found.states[name])}, and must be "
+        problem(f"the state {name} of {where} is {shown_tensor(found.states[name])}, and must be "
                 f"{' x '.join(map(str, shape))} of {' or '.join(types)}")
         for name, (shape, types) in wanted.items()
         if found.states[name].shape != shape or found.states[name].dtype not in types

@@ -197,13 +197,13 @@ class SpeechSeq2Seq(KindOfComponents):
         from torch.export import Dim
 
         from patcomp_models.bundles.speech.examples import samples
-        from patcomp_models.bundles.speech.modules import Encoder
+        from patcomp_models.bundles.speech.modules import SpeechEncoder
         from patcomp_models.tasks.entries import Entry
 
         model, open_length = self._model(), {1: Dim.DYNAMIC(min=_FEWEST_SAMPLES, max=2**26)}
         inputs = {"input_values": samples(_EXAMPLE_SAMPLES).to(model.dtype)}
         output = ("encoder_hidden_states",)
-        return [Entry("main", Encoder(model), inputs, output, {"input_values": open_length}, keeps_sizes=True)]
+        return [Entry("main", SpeechEncoder(model), inputs, output, {"input_values": open_length}, keeps_sizes=True)]
 
     def _decoder(self) -> list[Entry]:
         import torch

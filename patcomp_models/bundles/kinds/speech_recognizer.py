@@ -34,21 +34,21 @@ class SpeechRecognizer(OfForm):
     streaming: Sequence[int] | None = None
 
     name: ClassVar[str] = "speech_recognizer"
-    holds: ClassVar[str] = f"{whisper.CLASS} or {transducer.TDT} of transformers"
+    holds: ClassVar[str] = f"{whisper.WHISPER} or {transducer.TDT} of transformers"
     default_dtype: ClassVar[str] = "float32"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (whisper.CLASS, transducer.TDT)
+        return class_of(config) in (whisper.WHISPER, transducer.TDT)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing, and its architecture says whether this is Whisper or Parakeet")]
-        if config.get("architecture") == transducer.ARCHITECTURES[transducer.TDT]:
-            return transducer.problems(bundle, metadata)
-        return whisper.problems(bundle, metadata)
+        if config.get("architecture") == transducer.TRANSDUCERS[transducer.TDT]:
+            return transducer.transducer_problems(bundle, metadata)
+        return whisper.whisper_problems(bundle, metadata)
 
     @property
     def form(self) -> whisper.Whisper | transducer.Transducer:
@@ -62,7 +62,7 @@ class SpeechRecognizer(OfForm):
         own, other = ("language", "task"), ("frames", "streaming")
         if name == transducer.TDT:
             own, other = other, own
-        elif name != whisper.CLASS:
+        elif name != whisper.WHISPER:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
         if given := [each for each in other if options[each] is not None]:
             raise BundleError(f"{name} has no option {given[0]!r}; it has audio, {', '.join(own)}")

@@ -38,8 +38,8 @@ def ctc_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
 
 def transducer_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with a bundle of a transducer without durations."""
-    found = _general(bundle, metadata, transducer.PARTS, transducer.NUMBERS)
-    found = found or transducer.problems(bundle, metadata, has_durations=False)
+    found = _general(bundle, metadata, transducer.TRANSDUCER_PARTS, transducer.NUMBERS)
+    found = found or transducer.transducer_problems(bundle, metadata, has_durations=False)
     if found:
         return found
     asset = bundle / metadata["assets"]["encoder"]
@@ -61,7 +61,7 @@ def seq2seq_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]
     if None in parts.values():
         return found
     taken: Values = {"input_values": ((1, None), FLOATS)}
-    return [*found, *whisper.part_problems(parts["encoder"], parts["decoder"], taken, None)]
+    return [*found, *whisper.whisper_part_problems(parts["encoder"], parts["decoder"], taken, None)]
 
 
 def _general(bundle: Path, metadata: Mapping[str, Any], roles: Sequence[str], numbers: Sequence[str]) -> list[Problem]:

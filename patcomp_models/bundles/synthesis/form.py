@@ -16,7 +16,7 @@ from patcomp_models.bundles.speech.folders import content_of
 
 
 @dataclass(frozen=True)
-class Form(ABC):
+class SynthesisForm(ABC):
     """A checkpoint of one architecture.
 
     Attributes:

@@ -12,14 +12,14 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_of, content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import PROCESSOR, SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-CLASS, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
+SPEECH_T5, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
 _CROSS, _STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
 _NUMBERS = ("num_mel_bins", "reduction_factor", "speaker_embedding_dim", "prenet_layers", "prenet_units",
             "max_speech_positions", "sample_rate", "samples_per_frame")  # fmt: skip
@@ -28,7 +28,7 @@ _TOKENS, _FRAMES, _PAST = 12, 24, 4
 
 
 @dataclass(frozen=True)
-class SpeechT5(Form):
+class SpeechT5(SynthesisForm):
     """A checkpoint of SpeechT5.
 
     Attributes:
@@ -102,7 +102,7 @@ class SpeechT5(Form):
     def _check_vocoder(self) -> None:
         if self.vocoder is None and not self._vocoder.is_dir():
             raise BundleError(
-                f"{CLASS} makes spectrograms, and needs a vocoder; give the folder of a {VOCODER}, "
+                f"{SPEECH_T5} makes spectrograms, and needs a vocoder; give the folder of a {VOCODER}, "
                 "--set vocoder=FOLDER (vocoder= of convert_bundle)"
             )
         if class_of(content_of(self._vocoder / "config.json")) != VOCODER:
@@ -118,16 +118,16 @@ class SpeechT5(Form):
         from torch.export import Dim
 
         from patcomp_models.bundles.loading import model_of
-        from patcomp_models.bundles.synthesis.speech_t5_modules import Encode, Postnet, Step
+        from patcomp_models.bundles.synthesis.speech_t5_modules import Postnet, SpeechT5Encode, SpeechT5Step
         from patcomp_models.tasks.entries import Entry
 
-        model, draw = model_of(self.folder, "transformers", CLASS, self.dtype), torch.Generator().manual_seed(0)
+        model, draw = model_of(self.folder, "transformers", SPEECH_T5, self.dtype), torch.Generator().manual_seed(0)
         config, dtype = model.config, model.dtype
 
         def drawn(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=draw).to(dtype)
 
-        encode, step = Encode(model), Step(model)
+        encode, step = SpeechT5Encode(model), SpeechT5Step(model)
         ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % config.vocab_size
         with torch.no_grad():
             cross = dict(zip(_CROSS, encode(ids), strict=True))

@@ -28,7 +28,7 @@ def is_gguf(given: object) -> bool:
     return isinstance(given, str | Path) and Path(given).suffix == ".gguf" and Path(given).is_file()
 
 
-def folder_of(file: Path) -> TemporaryDirectory[str]:
+def gguf_folder(file: Path) -> TemporaryDirectory[str]:
     """A folder for a file; it is there until the object is cleaned up or not used any more.
 
     Raises:

@@ -27,7 +27,7 @@ from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.checkpoints.folders import check_class, check_weight_files, checked_folder, weight_files
 from patcomp_models.checkpoints.hub import checkpoint_of
 from patcomp_models.checkpoints.left_out import names_in, notes_on_weights
-from patcomp_models.checkpoints.loading import DTYPES, classes_of, implementations, in_dtype, loaded
+from patcomp_models.checkpoints.loading import DTYPES, classes_of, export_implementations, in_dtype, loaded
 from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.errors import LanguageModelError
@@ -46,7 +46,7 @@ from patcomp_models.language.contract import (
     VISION,
     engine_refusal,
 )
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.multi_token import HEAD, load_head
 from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
 from patcomp_models.language.rotary import check_one_set
@@ -84,7 +84,7 @@ def convert_vision_language_model(options: VisionOptions) -> Bundle:
         notes = request.notes_on(model)
         for note in notes:
             warnings.warn(note, ConversionWarning, stacklevel=3)
-        with implementations(model):
+        with export_implementations(model):
             _write(request, model, name, notes, work)
     return Bundle(Path(options.out))
 
@@ -226,7 +226,7 @@ def _head(request: _Request, model: Any, tower: Tower, chosen: ExitStack) -> Emb
     """The checkpoint's head that foresees tokens."""
     form, files = request.stored()
     found = load_head(text_part(model).model, files, form, request.options.dtype, str(request.folder))
-    chosen.enter_context(implementations(found))
+    chosen.enter_context(export_implementations(found))
     return EmbeddedHead(found, tower)
 
 
@@ -288,8 +288,8 @@ def _programs(
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
-        functions = [Function(MAIN, decoder), *([Function(DRAFT, head)] if head is not None else [])]
-        asked = [(function, exported(function, context)) for function in functions]
+        functions = [BundleFunction(MAIN, decoder), *([BundleFunction(DRAFT, head)] if head is not None else [])]
+        asked = [(function, exported_function(function, context)) for function in functions]
     with step("converting the programs"):
         return {
             TOWER: _converted(seen, PIXELS, FEATURES),

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaConfig
 from transformers.cache_utils import DynamicIndexedLayer
 
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.states import states_of
@@ -149,7 +149,7 @@ def test_implementations_come_back(experts: str | None) -> None:
         del vars(model.config)[name]
     vars(model.config)["_attn_implementation_internal"] = "flash_attention_2"
     kept = dict(vars(model.config))
-    with implementations(model):
+    with export_implementations(model):
         assert model.config._attn_implementation == "sdpa"
         assert vars(model.config).get(name) == (None if experts == "absent" else "batched_mm")
     assert vars(model.config) == kept
