@@ -28,7 +28,7 @@ from patcomp_lab.proof.drawing import open_type
 from patcomp_lab.proof.op_calls import (
     OpDrawing,
     OperatorCall,
-    arguments_by_name,
+    call_arguments_of,
     called,
     compared_results,
     is_of_complex,
@@ -159,7 +159,7 @@ def _inputs_of(drawing: OpDrawing) -> dict[str, RunInput]:
     def tensor(text: str) -> None:
         inputs[f"x{len(inputs)}"] = RunInput(text)
 
-    arguments_by_name(drawing, tensor)
+    call_arguments_of(drawing, tensor)
     return inputs
 
 
@@ -219,7 +219,7 @@ class DecomposedCall(RulePair):
 
     def _results(self, function: Any, inputs: Mapping[str, Any]) -> list[Any]:
         remaining = iter(inputs.values())
-        arguments = arguments_by_name(self.drawing, lambda _: next(remaining))
+        arguments = call_arguments_of(self.drawing, lambda _: next(remaining))
         args, kwargs = call_of(self.drawing.op, arguments)
         try:
             made = results_of(function(*args, **kwargs))

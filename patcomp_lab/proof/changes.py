@@ -15,7 +15,7 @@ from patcomp_lab.proof.drawing import LARGEST_DRAWN_SIZE, sizes_in
 RANK = 4
 """The largest rank whose permutations are all listed."""
 
-SIZES = (1, 2, 3, 4)
+CHANGED_SIZES = (1, 2, 3, 4)
 """The sizes that take the place of each size of an example."""
 
 _LENGTH = 5

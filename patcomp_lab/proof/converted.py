@@ -22,7 +22,7 @@ from patcomp_lab.proof.examples import convert_example, fired_in
 from patcomp_lab.proof.op_calls import (
     OpDrawing,
     OperatorCall,
-    arguments_by_name,
+    call_arguments_of,
     called,
     compared_results,
     examples_of_op,
@@ -72,7 +72,7 @@ class _Calling(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         remaining = iter(tensors)
-        args, kwargs = call_of(self.drawing.op, arguments_by_name(self.drawing, lambda _: next(remaining)))
+        args, kwargs = call_of(self.drawing.op, call_arguments_of(self.drawing, lambda _: next(remaining)))
         return overload_of(self.drawing.op)(*args, **kwargs)
 
 

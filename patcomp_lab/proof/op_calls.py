@@ -132,7 +132,7 @@ def called(drawing: OpDrawing) -> OperatorCall | None:
         inputs[f"x{index}"] = random_tensor(parse_type(text), limits_of(text), index)
         return inputs[f"x{index}"]
 
-    arguments = arguments_by_name(drawing, tensor)
+    arguments = call_arguments_of(drawing, tensor)
     try:
         results = results_without_data(drawing.op, arguments)
         if drawing.compared:
@@ -145,7 +145,7 @@ def called(drawing: OpDrawing) -> OperatorCall | None:
     return OperatorCall(arguments, inputs, results, types)
 
 
-def arguments_by_name(
+def call_arguments_of(
     drawing: OpDrawing, tensor: Callable[[str], Any], element: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
     """The arguments of a call by name.
@@ -185,7 +185,7 @@ def program_of_call(drawing: OpDrawing, types: Sequence[TensorType], returned: i
         set_name(made, f"x{made.index}")
         return Value(made)
 
-    arguments = arguments_by_name(drawing, argument, element_type)
+    arguments = call_arguments_of(drawing, argument, element_type)
     with Builder(block, blobs=module.blobs):
         coreai.output(*aten.build(drawing.op, types, **arguments)[:returned])
     names = [argument.name_hint or "" for argument in block.args]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.changes import RANK, SIZES, ExampleValues, is_list_of_integers
+from patcomp_lab.proof.changes import CHANGED_SIZES, RANK, ExampleValues, is_list_of_integers
 from patcomp_lab.proof.drawing import LARGEST_DRAWN_SIZE, of_element, sizes_in, with_other_sizes
 
 _FEW = 8
@@ -97,7 +97,7 @@ def resized(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Every small size in the place of each size that an example has, and of two sizes together."""
     sizes = sorted(set(sizes_in(example, set())))
     for changed in (*((size,) for size in sizes), *itertools.combinations(sizes, 2)):
-        for instead in itertools.product((*SIZES, *(changed[0] + 1,)), repeat=len(changed)):
+        for instead in itertools.product((*CHANGED_SIZES, *(changed[0] + 1,)), repeat=len(changed)):
             yield with_other_sizes(example, dict(zip(changed, instead, strict=True)))
 
 

@@ -12,6 +12,8 @@ from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tenso
 
 METADATA_VERSION = "0.2"
 """The version of `metadata.json` that Apple's Swift package reads."""
+PROCESSOR = "processor"
+"""The folder of what prepares inputs of a bundle."""
 
 
 def problem(message: str, advice: str = "convert the model again") -> Problem:

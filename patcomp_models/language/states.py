@@ -33,7 +33,7 @@ _TOKENS = 4
 
 
 @dataclass(frozen=True)
-class State:
+class CacheState:
     """A tensor that lives between the calls: one row for each layer that has such a state."""
 
     name: str
@@ -82,7 +82,7 @@ class LayerStates:
 class States:
     """All states of a model."""
 
-    states: tuple[State, ...]
+    states: tuple[CacheState, ...]
     layers: tuple[LayerStates, ...]
 
     @property
@@ -126,7 +126,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
 
 def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
     """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
-    found: dict[tuple[object, ...], list[State]] = {}
+    found: dict[tuple[object, ...], list[CacheState]] = {}
 
     def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[_Place]:
         """A new row in the state of such a form, or in both of keys and values."""
@@ -134,7 +134,7 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
         if form not in found:
             number = 1 + sum(other[0] == names for other in found)
             suffix = "" if number == 1 else str(number)
-            found[form] = [State(name + suffix, 0, shape, element, grows) for name in names]
+            found[form] = [CacheState(name + suffix, 0, shape, element, grows) for name in names]
         found[form] = [replace(state, rows=state.rows + 1) for state in found[form]]
         return [_Place(state.name, state.rows - 1) for state in found[form]]
 

@@ -25,7 +25,7 @@ from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.language.rotary import check_one_set
-from patcomp_models.language.states import State, states_of
+from patcomp_models.language.states import CacheState, states_of
 from patcomp_models.language.static_contract import (
     CACHES,
     EXTEND,
@@ -249,7 +249,7 @@ def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None
 
 
 def extend_arguments(
-    model: Any, embeddings: Embeddings, states: Sequence[State], queries: int, size: int
+    model: Any, embeddings: Embeddings, states: Sequence[CacheState], queries: int, size: int
 ) -> tuple[Tensor, ...]:
     """Example arguments of `Extend`: the first block, with empty caches for the states of the model."""
     hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype

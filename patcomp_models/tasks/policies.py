@@ -98,7 +98,7 @@ class DiffusionActions(OfDiffusion):
         return made
 
 
-def named(key: str) -> str:
+def input_name(key: str) -> str:
     """The name of an input, for lerobot's name of an observation."""
     return key.replace(".", "_")
 
@@ -107,7 +107,7 @@ def observations(policy: Any, dtype: torch.dtype, *further: int) -> dict[str, Te
     """Random examples by input name, of shape (1, further sizes, feature sizes)."""
     draw = torch.Generator().manual_seed(0)
     return {
-        named(key): torch.rand(1, *further, *feature.shape, generator=draw).to(dtype)
+        input_name(key): torch.rand(1, *further, *feature.shape, generator=draw).to(dtype)
         for key, feature in policy.config.input_features.items()
     }
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 from patcomp.errors import PatcompError, reason_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import inside, object_in, tensors_in, value_in
-from patcomp_models.tasks.entries import LENGTH, Entry, texts
+from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, texts
 
 SENTENCE_EMBEDDING, SENTENCE_SCORE = "sentence_embedding", "score"
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
@@ -281,7 +281,7 @@ def _entry(module: nn.Module, model: Any, folder: Path, output: str) -> Entry:
     if not isinstance(longest, int) or not 2 < longest < 1 << 31:
         raise PatcompError(f"{str(folder)!r} takes texts of {longest!r} tokens, and must take a number above 2")
     length = Dim("length", min=2, max=longest)
-    inputs = texts(model, min(LENGTH, longest))
+    inputs = texts(model, min(EXAMPLE_LENGTH, longest))
     return Entry("main", module.eval(), inputs, (output,), {name: {1: length} for name in inputs})
 
 

@@ -6,7 +6,7 @@ from patcomp.emit.bytecode.encoding import Cursor
 from patcomp.emit.bytecode.entries import EntryDecoder
 from patcomp.emit.bytecode.kinds import PROPERTY_KEYS
 from patcomp.emit.bytecode.program import Block, Op, Region, StoredEntry, StoredProgram, StoredValue
-from patcomp.emit.bytecode.tables import OPS, read_tables
+from patcomp.emit.bytecode.tables import OP_SECTION, read_tables
 
 _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USE_ORDERS, _PROPERTIES = (1 << bit for bit in range(7))
 """What follows the name of an op, as bits."""
@@ -126,7 +126,7 @@ class _Ops:
         if not head & 1:
             return [self.region(cursor, scope, inner, depth + 1) for _ in range(head >> 1)]
         kind, body = cursor.section()  # the regions read nothing from outside
-        if kind != OPS:
+        if kind != OP_SECTION:
             body.fail(f"the file is damaged: a section of ops is one of kind {kind}")
         regions = [self.region(body, {}, 0, depth + 1) for _ in range(head >> 1)]
         body.finish("regions")

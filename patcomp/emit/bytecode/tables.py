@@ -10,7 +10,7 @@ from patcomp.emit.bytecode.program import StoredBytes
 MAGIC = b"ML\xefR"
 BYTECODE_VERSION = 6
 DIALECT = "aicode"
-STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OPS, RESOURCES, RESOURCE_SIZES, DIALECT_VERSIONS, PROPERTIES = range(9)
+STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OP_SECTION, RESOURCES, RESOURCE_SIZES, DIALECT_VERSIONS, PROPERTIES = range(9)
 """The kinds of sections."""
 
 _MOST_NAME = 4096
@@ -52,7 +52,7 @@ def read_tables(data: memoryview) -> _Tables:
         if kind in sections or kind > PROPERTIES:
             body.fail(f"the file is damaged: section {kind} is not possible here")
         sections[kind] = body
-    for kind in (STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OPS):
+    for kind in (STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OP_SECTION):
         if kind not in sections:
             cursor.fail(f"the file is damaged or cut off: it has no section {kind}")
     texts = _texts(sections[STRINGS])
@@ -60,7 +60,7 @@ def read_tables(data: memoryview) -> _Tables:
     attributes, types = _records(sections[RECORD_SIZES], sections[RECORDS])
     weights = _weights(sections.get(RESOURCE_SIZES), sections.get(RESOURCES), texts)
     properties = _properties(sections.get(PROPERTIES))
-    return _Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OPS])
+    return _Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OP_SECTION])
 
 
 def _texts(cursor: Cursor) -> list[str]:

@@ -40,7 +40,7 @@ class ProgramWriter:
             *_section(tables.DIALECTS, dialect),
             *_section(tables.RECORD_SIZES, sizes),
             *_section(tables.RECORDS, records),
-            *_section(tables.OPS, ops),
+            *_section(tables.OP_SECTION, ops),
             *_section(tables.RESOURCE_SIZES, self._resource_sizes(entries)),
         ]
         self._head = b"".join(sections)
@@ -137,7 +137,7 @@ class ProgramWriter:
             isolated = self._numbers.is_isolated(op)
             made.append(encoded_number(len(op.regions) << 1 | isolated))
             bodies = [self._region(region) for region in op.regions]
-            made += _section(tables.OPS, b"".join(bodies)) if isolated else bodies
+            made += _section(tables.OP_SECTION, b"".join(bodies)) if isolated else bodies
         return b"".join(made)
 
     def _property_position(self, op: Op, keys: tuple[str, ...]) -> int:

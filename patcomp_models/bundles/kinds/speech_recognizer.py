@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.speech import transducer, whisper
-from patcomp_models.bundles.speech.folders import class_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.form import OfForm
 from patcomp_models.errors import BundleError
 
@@ -39,7 +39,7 @@ class SpeechRecognizer(OfForm):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (whisper.WHISPER, transducer.TDT)
+        return class_named(config) in (whisper.WHISPER, transducer.TDT)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -47,7 +47,7 @@ class SpeechRecognizer(OfForm):
         if not isinstance(config, Mapping):
             return [problem("config is missing, and its architecture says whether this is Whisper or Parakeet")]
         if config.get("architecture") == transducer.TRANSDUCERS[transducer.TDT]:
-            return transducer.transducer_problems(bundle, metadata)
+            return transducer.swift_transducer_problems(bundle, metadata)
         return whisper.whisper_problems(bundle, metadata)
 
     @property
@@ -57,7 +57,7 @@ class SpeechRecognizer(OfForm):
         Raises:
             BundleError: an option is for the other model.
         """
-        name = class_of(content_of(self.folder / "config.json"))
+        name = class_named(content_of(self.folder / "config.json"))
         options = {each: getattr(self, each) for each in ("language", "task", "frames", "streaming")}
         own, other = ("language", "task"), ("frames", "streaming")
         if name == transducer.TDT:

@@ -12,7 +12,7 @@ from patcomp.errors import Problem, reason_of
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes, function_of, problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of, extractor_of
+from patcomp_models.bundles.speech.folders import class_named, content_of, extractor_of
 from patcomp_models.bundles.streaming.contract import state_problems
 from patcomp_models.errors import BundleError
 
@@ -53,7 +53,7 @@ class StreamingCodec(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_CODECS, *_OTHERS, _DAC)
+        return class_named(config) in (*_CODECS, *_OTHERS, _DAC)
 
     def components(self) -> Sequence[Component]:
         name = self._class
@@ -157,7 +157,7 @@ class StreamingCodec(KindOfComponents):
 
     @property
     def _class(self) -> str:
-        return class_of(content_of(self.folder / "config.json"))
+        return class_named(content_of(self.folder / "config.json"))
 
     @property
     def _config(self) -> Any:

@@ -11,7 +11,7 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
@@ -46,7 +46,7 @@ class TextToSpeech(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
+        return class_named(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
 
     def components(self) -> Sequence[Component]:
         return self._form.components()
@@ -76,7 +76,7 @@ class TextToSpeech(KindOfComponents):
             BundleError: the folder holds another model, or an option is for another one.
         """
         config = content_of(self.folder / "config.json")
-        name = kokoro.KOKORO if kokoro.BLOCK in config else class_of(config)
+        name = kokoro.KOKORO if kokoro.BLOCK in config else class_named(config)
         if reason := _OTHERS.get(name):
             raise BundleError(
                 f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "

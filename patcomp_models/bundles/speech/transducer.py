@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, function_of, problem
 from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import check_processor, content_of, extractor_of, write_processor
@@ -29,8 +29,6 @@ TRANSDUCERS = {
 }
 NUMBERS = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
 """What a loop needs to know of the model."""
-PROCESSOR = "processor"
-"""The folder of the tokenizer and the extractor."""
 TRANSDUCER_PARTS = ("encoder", "decoder_step", "joint")
 """The roles of the assets."""
 _EXAMPLE_FRAMES = 97
@@ -210,7 +208,9 @@ def spectrum_entries(
 # ---- what Apple's Swift package reads ------------------------------------------------------------------
 
 
-def transducer_problems(bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool = True) -> list[Problem]:
+def swift_transducer_problems(
+    bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool = True
+) -> list[Problem]:
     """What Swift would refuse or misread of a bundle of a transducer, or a host of one without durations."""
     assets, config = metadata["assets"], metadata["config"]
     found = [problem(f"assets.{role} is missing") for role in TRANSDUCER_PARTS if role not in assets]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, problem
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, SynthesisForm, functions_of, number_problems, part_problems
+from patcomp_models.bundles.speech.folders import class_named, content_of, tokenizer_of
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
@@ -105,7 +105,7 @@ class SpeechT5(SynthesisForm):
                 f"{SPEECH_T5} makes spectrograms, and needs a vocoder; give the folder of a {VOCODER}, "
                 "--set vocoder=FOLDER (vocoder= of convert_bundle)"
             )
-        if class_of(content_of(self._vocoder / "config.json")) != VOCODER:
+        if class_named(content_of(self._vocoder / "config.json")) != VOCODER:
             raise BundleError(f"vocoder is {str(self._vocoder)!r}, which is not the folder of a {VOCODER}")
         if (bins := self._vocoder_config["model_in_dim"]) != self.config["num_mel_bins"]:
             raise BundleError(

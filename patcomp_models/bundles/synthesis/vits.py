@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, SynthesisForm, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 
 if TYPE_CHECKING:

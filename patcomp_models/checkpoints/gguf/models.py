@@ -80,7 +80,7 @@ def architecture_of(header: Header) -> Architecture:
     return _ARCHITECTURES[name]
 
 
-def weight_name(architecture: Architecture, name: str) -> str | None:
+def transformers_name(architecture: Architecture, name: str) -> str | None:
     """The name of a weight in transformers; None if it is no weight of the model."""
     base, _, kind = name.rpartition(".")
     if base in _OUTSIDE:

@@ -187,10 +187,12 @@ def static_bundle(path: Path) -> Bundle:
 @pytest.mark.parametrize(
     ("name", "other", "message"),
     [
-        ("LOGITS", "logits", "the outputs of extend_64_8 are logits; they must be out_logits"),
+        ("STATIC_LOGITS", "logits", "the outputs of extend_64_8 are logits; they must be out_logits"),
         pytest.param("TABLE", "table", "the outputs of load_embeddings are table", marks=pytest.mark.slow),
-        pytest.param("TOKENS", "ids", "the inputs of gather_embeddings_8 are ids", marks=pytest.mark.slow),
-        pytest.param("EMBEDDINGS", "made", "the outputs of gather_embeddings_8 are made", marks=pytest.mark.slow),
+        pytest.param("STATIC_TOKENS", "ids", "the inputs of gather_embeddings_8 are ids", marks=pytest.mark.slow),
+        pytest.param(
+            "STATIC_EMBEDDINGS", "made", "the outputs of gather_embeddings_8 are made", marks=pytest.mark.slow
+        ),
         pytest.param("GATHER", "gather", "there is no function gather_embeddings_8", marks=pytest.mark.slow),
         pytest.param("PROMPT", "prompt", "prompt_opt has other sizes than extend", marks=pytest.mark.slow),
         pytest.param("EXTEND", "extending", "no function is called extend_<S>_<q>", marks=pytest.mark.slow),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from patcomp_models.checkpoints.gguf.blocks import KEPT, reshaped
 from patcomp_models.checkpoints.gguf.header import BLOCKS, StoredTensor, read_header
-from patcomp_models.checkpoints.gguf.models import ROTARY, Architecture, architecture_of, weight_name
+from patcomp_models.checkpoints.gguf.models import ROTARY, Architecture, architecture_of, transformers_name
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights, described_as
 from patcomp_models.checkpoints.quantized.joining import taken
 from patcomp_models.checkpoints.quantized.weight import WeightPart
@@ -48,7 +48,7 @@ class GGUF(Format):
         found, made = architecture_of(header), dict[str, Callable[[], WeightPart]]()
         for name, tensor in header.tensors.items():
             if name.removesuffix(".weight") not in ROTARY:
-                made[weight_name(found, name) or name] = partial(self._read, found, name, tensor)
+                made[transformers_name(found, name) or name] = partial(self._read, found, name, tensor)
         return made
 
     def _read(self, architecture: Architecture, name: str, tensor: StoredTensor) -> WeightPart:
