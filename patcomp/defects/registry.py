@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from patcomp.defects.defect import Defect, Detect, Stage
+from patcomp.defects.defect import Defect, DefectStage, Detect
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
 
@@ -44,12 +44,12 @@ def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
     return _detectors(installed_version(), finished)
 
 
-def mends(stage: Stage) -> tuple[Defect, ...]:
+def mends(stage: DefectStage) -> tuple[Defect, ...]:
     """The defects that are mended in a stage, in order."""
     return _mends(installed_version(), stage)
 
 
-def mend(module: IRModule, statistics: Statistics, stage: Stage) -> None:
+def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:
     """Mend the defects of a stage in place."""
     for defect in mends(stage):
         assert defect.mend is not None
@@ -76,7 +76,7 @@ def _detectors(version: str | None, finished: bool) -> dict[str, tuple[Detect, .
 
 
 @cache
-def _mends(version: str | None, stage: Stage) -> tuple[Defect, ...]:
+def _mends(version: str | None, stage: DefectStage) -> tuple[Defect, ...]:
     mended = {each.name: each for each in known_defects() if each.mend is not None and each.stage == stage}
     order = TopologicalSorter(
         {name: [other for other in mended if other in each.after] for name, each in mended.items()}

@@ -31,7 +31,7 @@ from patcomp.emit.written import written_in_python, written_module
 from patcomp.errors import AssetError as AssetError
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.weights import stored_weights
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 
 LARGE_WEIGHTS = 1 << 28
 """The bytes of weights from which on patcomp writes by default: coreai-core reads the whole file that it has written
@@ -147,7 +147,7 @@ class Asset:
         for name, value in given.items():
             if not getattr(value, "is_contiguous", lambda: True)():  # of a tensor, only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
-        with default_settings():
+        with plain_settings():
             start = self.new_state(entrypoint) if function.desc.state_names else {}
             values, contents = checked(function, inputs, {**start, **given}, entrypoint)
             buffers = {name: tools.NDArray(as_array(value).copy()) for name, value in contents.items()}
@@ -181,7 +181,7 @@ class Asset:
         """
         from patcomp.emit.evaluated import evaluated_outputs
 
-        with default_settings():
+        with plain_settings():
             return evaluated_outputs(
                 self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint
             )
@@ -277,9 +277,9 @@ def as_array(value: Any) -> np.ndarray:
     """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
     if not type(value).__module__.startswith("torch"):
         return np.asarray(value)
-    from patcomp.evaluate.element_types import to_numpy
+    from patcomp.evaluate.element_types import array_of
 
-    return to_numpy(value)
+    return array_of(value)
 
 
 def save_asset(

@@ -39,14 +39,14 @@ def evaluated_outputs(
         EvaluationError: an input or state is missing, unknown, or of another type or shape.
         UnknownNameError: there is no such entry point; it is a `KeyError`.
     """
-    from patcomp.evaluate.element_types import to_numpy
+    from patcomp.evaluate.element_types import array_of
     from patcomp.evaluate.machine import evaluate
 
     given, contents = inputs_in_types(module, inputs, start, entrypoint)
     outputs = evaluate(module, given, entry=entrypoint, state=contents, machine=machine)
     if state is not None:
-        state.update({name: to_numpy(value) for name, value in contents.items()})
-    return {name: to_numpy(value) for name, value in outputs.items()}
+        state.update({name: array_of(value) for name, value in contents.items()})
+    return {name: array_of(value) for name, value in outputs.items()}
 
 
 def inputs_in_types(

@@ -23,9 +23,9 @@ from patcomp.compression.gptq import fitted
 from patcomp.compression.scheme import Layout, Scheme, Stored
 from patcomp.compression.weights import PRODUCTS, Weight, weights_of
 from patcomp.evaluate.lockstep import (
-    Choices,
-    Frame,
+    BlockValues,
     Lockstep,
+    MatrixChoices,
     moments_of,
     second_moments,
     weight_operand,
@@ -120,7 +120,7 @@ class _Walk(Lockstep):
         self.named: dict[SSAValue, tuple[Weight, _Chosen]] = {}
         """The weights that wait for their product, by the values that are views of them or of chosen matrices."""
 
-    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
+    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[BlockValues]) -> list[list[Any]]:
         op = step.op
         if is_constant(op):
             results = super().run(step, operands, frames)
@@ -201,7 +201,7 @@ class _Walk(Lockstep):
     def _round(self, weight: Weight, chosen: _Chosen, index: int, operands: Sequence[list[Any]]) -> None:
         """Give the rounded programs the stored forms of a weight, which are made for its first product."""
         exact, found, plain = _thirds(operands)
-        choices = None if chosen is None else Choices(*_thirds(chosen)[:2])
+        choices = None if chosen is None else MatrixChoices(*_thirds(chosen)[:2])
         self._store(
             weight, weight.layout, weight.shape, lambda count: second_moments(exact, found, index, count, choices)
         )

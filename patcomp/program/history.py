@@ -17,7 +17,7 @@ from patcomp.program.proof_of_run import ProofOfRun
 from patcomp.program.stages import Stages
 from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 from patcomp.targets import Target
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class History(ABC):
 
     def specialize(self, module: IRModule, entrypoint: str, variants: Mapping[str, Sizes]) -> IRModule:
         """A module in which variants replace an entry point."""
-        with default_settings():
+        with plain_settings():
             return specialize(module, entrypoint, variants, self.rules, self.options)
 
     def html(self, program: Any, **options: Any) -> str:
@@ -157,7 +157,7 @@ class History(ABC):
         Raises:
             LookupError: the conversion depends on weights that are gone.
         """
-        with default_settings():
+        with plain_settings():
             compilation = run_pipeline(
                 self.imported(), self.rules, self.options, after_stage=after_stage, only_before=only_before
             )

@@ -15,7 +15,7 @@ from patcomp.program.data import ProgramData
 from patcomp.program.history import known_history
 from patcomp.program.notebook import html_summary
 from patcomp.program.variants import static_variants
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AIProgram(ProgramData):
         chosen = chosen_target(target)
         assert chosen is not None
         half = chosen.wants.only_half
-        with default_settings():
+        with plain_settings():
             overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
             return known_history(self.history).audit(self.module, chosen, overflows)
 
@@ -127,7 +127,7 @@ class AIProgram(ProgramData):
         from patcomp.emit.asset import as_array, save_asset
         from patcomp.emit.files.metadata import saved_entries
 
-        with default_settings():
+        with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
             facts = {**self.versions, **saved_entries(self.draws, self.dims)}
@@ -182,7 +182,7 @@ class AIProgram(ProgramData):
             MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
             TypeError: a state cannot be written to.
         """
-        with default_settings():
+        with plain_settings():
             return running.run_program(self, arguments, keywords, entrypoint, state, backend, seed)
 
     def compress(
@@ -229,7 +229,7 @@ class AIProgram(ProgramData):
         """
         from patcomp.program.compressed import compress_program
 
-        with default_settings():
+        with plain_settings():
             return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
@@ -347,7 +347,7 @@ class AIProgram(ProgramData):
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        with default_settings():
+        with plain_settings():
             return verifying.verify_program(
                 self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
             )
@@ -373,7 +373,7 @@ class AIProgram(ProgramData):
             EvaluationError: the model's arguments or results do not correspond to the program's.
             KeyError: there is no such entry point.
         """
-        with default_settings():
+        with plain_settings():
             return verifying.verify_compressed_program(self, model, inputs, entrypoint, asset)
 
     def needs_float32(self, inputs: Any, *, entrypoint: str = "main") -> tuple[str, ...]:
@@ -401,5 +401,5 @@ class AIProgram(ProgramData):
             KeyError: there is no such entry point.
             LookupError: a converter did not make the program.
         """
-        with default_settings():
+        with plain_settings():
             return running.float32_nodes(self, inputs, entrypoint)

@@ -113,14 +113,14 @@ def prepared(
     Raises:
         EvaluationError: as `AIProgram.run`.
     """
-    from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate.calling import check_input_names
     from patcomp.evaluate.inputs import prepare_input
 
     types = argument_types(program.module.graph(entrypoint))
     states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
-    check_names(entrypoint, "input", {*values, *program.draws.get(entrypoint, ())} - states, set(types) - states)
+    check_input_names(entrypoint, "input", {*values, *program.draws.get(entrypoint, ())} - states, set(types) - states)
     values = {**values, **drawn_inputs(program, {**state, **values}, entrypoint, seed)}
-    check_names(entrypoint, "state", state, states, partial=True)
+    check_input_names(entrypoint, "state", state, states, partial=True)
     inputs: dict[str, Any] = {}
     contents: dict[str, Any] = {}
     for name, value in {**program.new_state(entrypoint), **state, **values}.items():
