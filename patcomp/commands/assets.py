@@ -112,7 +112,7 @@ def runnable(path: Path, module: IRModule) -> Iterator[Path]:
         yield copy.path
 
 
-def parts_of(name: str, found: Subject, component: str | None) -> dict[str, Path]:
+def runnable_parts(name: str, found: Subject, component: str | None) -> dict[str, Path]:
     """The folders of a bundle's assets by role, or of one component only; an asset alone has the role "".
 
     Args:

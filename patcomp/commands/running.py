@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, parts_of, runnable
+from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
 from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
@@ -154,7 +154,7 @@ def run(
         shown = {"": _run_model(model, call, options)}
     else:
         options.check_unused(model, found)
-        shown = _run_assets(parts_of(model, found, component), model, call)
+        shown = _run_assets(runnable_parts(model, found, component), model, call)
     _show(shown, json)
     if output is not None:
         say(f"outputs: {output}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, parts_of, runnable
+from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
@@ -138,7 +138,7 @@ def _of_runtime(
     from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
-    results, parts = {}, parts_of(name, found, None)
+    results, parts = {}, runnable_parts(name, found, None)
     if found is Subject.BUNDLE:
         _say_problems(name)
     for role, path in parts.items():

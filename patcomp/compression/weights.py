@@ -19,7 +19,7 @@ _ELEMENTS = ("f32", "f16", "bf16")
 WEIGHT_KINDS = ("matmul", "conv", "gather", "gather_mm")
 """The kinds of readers, by which a config may choose."""
 
-PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
+WEIGHT_PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 _CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
 _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
@@ -161,7 +161,7 @@ class Readers:
             return tuple(replace(reader, layout=reader.layout.before(axes)) for reader in found)
         if op.name == "coreai.invoke" and callee(op) not in self.experts:  # an externalized module with its weights
             return self.common(self.graphs[callee(op)].regions[0].block.args[use.index].uses)
-        if op.name in PRODUCTS and use.index in (0, 1):
+        if op.name in WEIGHT_PRODUCTS and use.index in (0, 1):
             return (_Reader("matmul", _matrix(rank, use.index), op),)
         if op.name in _CONVOLUTIONS and use.index == 1:
             return (_Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)

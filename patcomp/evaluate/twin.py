@@ -17,7 +17,10 @@ from patcomp.ir.xdsl import Attribute, Operation
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)
-IN_FLOAT32: dict[torch.dtype, torch.dtype] = {**dict.fromkeys(HALF, torch.float32), torch.complex32: torch.complex64}
+IN_FLOAT32: dict[torch.dtype, torch.dtype] = {
+    **dict.fromkeys(HALF, torch.float32),
+    torch.complex32: torch.complex64,
+}
 _IN_FLOAT64: dict[torch.dtype, torch.dtype] = {
     **dict.fromkeys((*HALF, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),

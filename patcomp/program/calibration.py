@@ -19,9 +19,9 @@ import numpy as np
 from torch import Tensor
 
 from patcomp.compression.compress import floats, stored_as
-from patcomp.compression.gptq import fitted
+from patcomp.compression.gptq import fitted_weights
 from patcomp.compression.scheme import Layout, Scheme, Stored
-from patcomp.compression.weights import PRODUCTS, Weight, weights_of
+from patcomp.compression.weights import WEIGHT_PRODUCTS, Weight, weights_of
 from patcomp.evaluate.lockstep import (
     BlockValues,
     Lockstep,
@@ -133,7 +133,7 @@ class _Walk(Lockstep):
                 self._name(argument, operand)
         elif op.name == "coreai.gather_nd":
             self._name(op.results[0], op.operands[0], [given[1].long().reshape(-1) for given in operands])
-        elif op.name in PRODUCTS:
+        elif op.name in WEIGHT_PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
                     self._round(*self.named[operand], index, operands)
@@ -194,7 +194,7 @@ class _Walk(Lockstep):
         values = floats(weight, self.module.blobs)
         matrices = layout.matrices(values.reshape(shape))
         moments, crossed = seen(len(matrices))
-        better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
+        better = [fitted_weights(*each) for each in zip(matrices, moments, crossed, strict=True)]
         made = layout.weight(np.stack(better), shape).reshape(values.shape)
         self.stored[weight.key] = stored_as(self._scheme(weight), weight, made, moments)
 

@@ -14,7 +14,7 @@ from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.program.proof_of_run import ProofOfRun
-from patcomp.program.stages import Stages
+from patcomp.program.stages import StageTexts
 from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
 from patcomp.settings import plain_settings
@@ -92,9 +92,9 @@ class History(ABC):
     # ---- answers ----------------------------------------------------------------------------------
 
     @cached_property
-    def stages(self) -> Stages:
+    def stages(self) -> StageTexts:
         """The text after each stage."""
-        return Stages(self._texts, self.reports)
+        return StageTexts(self._texts, self.reports)
 
     def explain(self, module: IRModule, what: str) -> str:
         """`AIProgram.explain`."""

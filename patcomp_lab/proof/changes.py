@@ -33,7 +33,7 @@ _ORDERS = 24
 
 
 @dataclass(frozen=True)
-class Parts:
+class ExampleParts:
     """What is known of the parts of an example, besides their values."""
 
     words: Mapping[str, Sequence[Any]]
@@ -48,7 +48,7 @@ ExampleValues = Mapping[str, Any]
 # ---- one part ------------------------------------------------------------------------------------------
 
 
-def changed_part(name: str, example: ExampleValues, parts: Parts) -> list[Any]:
+def changed_part(name: str, example: ExampleValues, parts: ExampleParts) -> list[Any]:
     """Other values of one part of an example, those that matter most first."""
     value = example[name]
     made: Iterator[Any]

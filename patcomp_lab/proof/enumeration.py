@@ -22,7 +22,7 @@ from typing import Any
 
 from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.changes import Parts, changed_part
+from patcomp_lab.proof.changes import ExampleParts, changed_part
 from patcomp_lab.proof.drawing import Drawing, axes_in
 from patcomp_lab.proof.op_calls import OpDrawing, axis_arguments, has_one_tensor, operator_schema
 from patcomp_lab.proof.openings import openings, tensor_parts
@@ -52,7 +52,7 @@ _OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
 class Search:
     """The programs near some drawings. The user says which of them the rule matched."""
 
-    def __init__(self, firsts: Sequence[Any], parts: Parts, count: int):
+    def __init__(self, firsts: Sequence[Any], parts: ExampleParts, count: int):
         """
         Args:
             firsts: the example in all its variants.
@@ -222,7 +222,7 @@ def _with(base: Any, changed: Mapping[str, Any], aspect: str) -> Any:
     return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs)
 
 
-def _may_change_tensors(drawing: Any, parts: Parts) -> bool:
+def _may_change_tensors(drawing: Any, parts: ExampleParts) -> bool:
     """Whether one tensor may have another shape than the others: kernels of other ops may read beyond it."""
     if not isinstance(drawing, OpDrawing) or parts.is_elementwise:
         return True

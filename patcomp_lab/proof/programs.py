@@ -13,7 +13,7 @@ from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
 from patcomp_lab.proof.calls import compiled, decomposed
-from patcomp_lab.proof.changes import Parts
+from patcomp_lab.proof.changes import ExampleParts
 from patcomp_lab.proof.drawing import Choose, Drawing, draw
 from patcomp_lab.proof.enumeration import Search
 from patcomp_lab.proof.examples import converted_example
@@ -51,7 +51,9 @@ class Programs:
         """The examples of the rule that are not programs; of a rule with a pattern, in some of its variants."""
         return _of_pattern(self.rule, self.count)[0] if self.rule.is_declarative else examples_of_op(self.rule)
 
-    def _searched(self, firsts: Sequence[Any], parts: Parts, count: int | None = None) -> Iterator[RulePair | None]:
+    def _searched(
+        self, firsts: Sequence[Any], parts: ExampleParts, count: int | None = None
+    ) -> Iterator[RulePair | None]:
         search = Search(firsts, parts, count or self.count)
         for drawing in search:
             if isinstance(drawing, OpDrawing):
@@ -83,7 +85,7 @@ class Programs:
         count = -(-self.count // sum(item.program is not None for item in self.rule.examples))
         if source.graph.size > _LONG:
             count = max(2, count * _LONG // source.graph.size)
-        yield from self._searched([first], Parts(_words(source)), count=count)
+        yield from self._searched([first], ExampleParts(_words(source)), count=count)
 
     def pair_of(self, drawing: Any) -> RulePair | None:
         """A program before and after the rule; None if it is not valid, or the rule does not match it.
@@ -96,7 +98,7 @@ class Programs:
         return decomposed(drawing) if self.rule.stage is Stage.DECOMPOSE else compiled(drawing, self.catalog)
 
 
-def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
+def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], ExampleParts]:
     known = variants(rule)
     chosen = known[:: -(-len(known) // count)]
     firsts = [draw(rule, variant) for variant in chosen]
@@ -105,7 +107,7 @@ def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
         for elements, other in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3))
         if firsts[0].ignored
     ]
-    return [*firsts, *others], Parts(_words(rule), _is_elementwise(rule))
+    return [*firsts, *others], ExampleParts(_words(rule), _is_elementwise(rule))
 
 
 def _chooser(elements: int, other: int) -> Choose:
@@ -141,7 +143,7 @@ def _words(rule: Rule) -> dict[str, Sequence[Any]]:
     return words
 
 
-def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
+def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], ExampleParts]:
     """The examples of a rule of one op, with all arguments."""
     firsts = [_complete(drawing) for drawing in examples]
     words: dict[str, list[Any]] = {}
@@ -154,7 +156,7 @@ def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
                 given = [value, *(_ELEMENTS if declared.startswith("ScalarType") else given)]
             if given:
                 words[name] = list(dict.fromkeys([*words.get(name, ()), *given]))
-    return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts))
+    return firsts, ExampleParts(words, all(is_pointwise(drawing.op) for drawing in firsts))
 
 
 def _complete(drawing: OpDrawing) -> OpDrawing:

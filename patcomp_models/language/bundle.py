@@ -43,7 +43,7 @@ from patcomp_models.language.generation import (
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import CACHES, EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
-from patcomp_models.language.vision.generating import embedded_call, expanded, features_of
+from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
@@ -140,7 +140,7 @@ class Bundle:
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
         if vision:
-            tokens = expanded(tokens, vision, images=len(images), shown=self._image_token(vision))
+            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"

@@ -73,7 +73,7 @@ class Texts(Outputs):
         return self.chosen(input_ids=input_ids, attention_mask=attention_mask)
 
 
-def whole(model: Any, folder: Path) -> list[Entry]:
+def whole_entries(model: Any, folder: Path) -> list[Entry]:
     """A model that takes an image or a text, with all tensors of its output."""
     if hasattr(model, "prompt_encoder"):  # without points its masks would be of nothing
         raise PatcompError(

@@ -15,7 +15,7 @@ from patcomp.hub import TIMM
 from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_weight_names, wrapper_of
 from patcomp_models.checkpoints.loading import DTYPES
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.images import check_size, from_image
+from patcomp_models.tasks.images import check_image_size, from_image
 from patcomp_models.tasks.timm_images import timm_transform
 
 
@@ -133,5 +133,5 @@ def _entries(
     entry = Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": pixels}, ("logits",))
     if image is None:
         return [entry]
-    check_size(image)
+    check_image_size(image)
     return [from_image(entry, timm_transform(timm, timm.data.resolve_model_data_config(model), image), image)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from patcomp_lab.proof.changes import Parts, changed_part
+from patcomp_lab.proof.changes import ExampleParts, changed_part
 from patcomp_lab.proof.ranks import with_other_ranks
 from patcomp_lab.proof.together import (
     exchanged_numbers,
@@ -159,19 +159,19 @@ RANKS: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("example", "is_elementwise", "listed"), PARTS)
 def test_other_values_of_a_part(example: dict[str, Any], is_elementwise: bool, listed: str) -> None:
-    found = changed_part(next(iter(example)), example, Parts({}, is_elementwise))
+    found = changed_part(next(iter(example)), example, ExampleParts({}, is_elementwise))
     assert " ".join(map(text, found)) == listed
 
 
 @pytest.mark.parametrize(("value", "listed"), ARRAYS)
 def test_other_constants_of_a_recorded_program(value: Any, listed: str) -> None:
-    assert " ".join(map(text, changed_part("n", {"n": value}, Parts({})))) == listed
+    assert " ".join(map(text, changed_part("n", {"n": value}, ExampleParts({})))) == listed
 
 
 def test_words_of_an_argument() -> None:
     """An argument that is a word in other examples takes these words alone, whatever it looks like."""
-    assert changed_part("n", {"n": "none"}, Parts({"n": ["none", "tanh"]})) == ["tanh"]
-    assert changed_part("n", {"n": 1}, Parts({"n": [0, 1, 2]})) == [0, 2]
+    assert changed_part("n", {"n": "none"}, ExampleParts({"n": ["none", "tanh"]})) == ["tanh"]
+    assert changed_part("n", {"n": 1}, ExampleParts({"n": [0, 1, 2]})) == [0, 2]
 
 
 @pytest.mark.parametrize(("change", "example", "listed"), TOGETHER)

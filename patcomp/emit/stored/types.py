@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from patcomp.emit.bytecode import StoredEntry
 from patcomp.emit.bytecode.kinds import OPEN_DIMENSION
-from patcomp.emit.stored.elements import ELEMENT_NAMES, ELEMENTS
+from patcomp.emit.stored.elements import ELEMENT_NAMES, STORED_ELEMENTS
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.ir.attributes import HardwareConstraintsAttr, SparseEncodingAttr
 from patcomp.ir.types import TOKEN, HandleType, ImageType, element_name, element_type, shape_of, tensor
@@ -37,9 +37,9 @@ def stored_element(name: str) -> StoredEntry:
     Raises:
         UnsupportedInAssetError: an asset has no such element type.
     """
-    if name not in ELEMENTS:
+    if name not in STORED_ELEMENTS:
         raise UnsupportedInAssetError(f"an asset cannot hold the element type {name}")
-    return (ELEMENTS[name],)
+    return (STORED_ELEMENTS[name],)
 
 
 def stored_type(type_: Attribute) -> StoredEntry:

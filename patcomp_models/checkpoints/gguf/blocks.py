@@ -155,7 +155,7 @@ KEPT: dict[str, Callable[[Blocks], PackedWeight]] = {
 """The function of each type whose bits are kept."""
 
 
-def reshaped(weight: PackedWeight, shape: tuple[int, ...]) -> PackedWeight:
+def reshaped_blocks(weight: PackedWeight, shape: tuple[int, ...]) -> PackedWeight:
     """A weight of rows in its own shape, such as that of all experts."""
 
     def made(part: WeightPart) -> WeightPart:

@@ -23,7 +23,7 @@ def stacked(parts: Sequence[WeightPart]) -> WeightPart:
     return _combined(parts, lambda each: torch.stack(list(each)), keeps_order=False)
 
 
-def joined_parts(parts: Sequence[WeightPart], axis: int) -> WeightPart:
+def joined_weights(parts: Sequence[WeightPart], axis: int) -> WeightPart:
     """Weights along an axis that they have.
 
     Raises:
@@ -52,7 +52,7 @@ def cut(part: WeightPart, axis: int, start: int, length: int) -> WeightPart:
     return taken(part, axis, torch.arange(start, start + length))
 
 
-def transposed_part(part: WeightPart) -> WeightPart:
+def transposed_weight(part: WeightPart) -> WeightPart:
     """A weight whose last two axes are exchanged."""
     return _mapped(part, lambda each: each.transpose(-1, -2))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from patcomp_models.checkpoints.quantized.joining import joined_parts, stacked, taken, transposed_part
+from patcomp_models.checkpoints.quantized.joining import joined_weights, stacked, taken, transposed_weight
 from patcomp_models.checkpoints.quantized.weight import WeightPart
 from patcomp_models.errors import LanguageModelError
 
@@ -98,7 +98,7 @@ def _of_experts(model: Any, name: str, *, are_single: bool) -> tuple[str, Recipe
         numbers = range(count) if are_single else ()
         return tuple(re.sub(r"\.\d+(?=\.\w+_proj)", f".{each}", made) for each in numbers) or (made,)
 
-    turned = (transposed_part,) if getattr(experts, "is_transposed", False) and not bias else ()
+    turned = (transposed_weight,) if getattr(experts, "is_transposed", False) and not bias else ()
     if which == "down":
         target = f"down_proj{bias}"
         steps: tuple[Callable[..., WeightPart], ...] = (_only, *turned)
@@ -106,7 +106,7 @@ def _of_experts(model: Any, name: str, *, are_single: bool) -> tuple[str, Recipe
     else:
         target = f"gate_up_proj{bias}"
         groups = (named("gate"), named("up"))
-        join = partial(joined_parts, axis=1) if getattr(experts, "is_concatenated", True) else _interleaved
+        join = partial(joined_weights, axis=1) if getattr(experts, "is_concatenated", True) else _interleaved
         steps = (join, *turned)
     return f"{parent}.experts.{target}", Recipe(groups, are_single, steps)
 
@@ -118,7 +118,7 @@ def _only(parts: list[WeightPart]) -> WeightPart:
 
 def _interleaved(parts: list[WeightPart]) -> WeightPart:
     """The rows of two weights in turns."""
-    both, half = joined_parts(parts, 1), parts[0].shape[1]
+    both, half = joined_weights(parts, 1), parts[0].shape[1]
     return taken(both, 1, torch.arange(2 * half).reshape(2, half).t().reshape(-1))
 
 
@@ -152,9 +152,9 @@ def _recipe(target: str, groups: Mapping[str, list[str]], converters: Mapping[st
     steps: list[Callable[..., WeightPart]] = []
     for name, operation in operations[int(stacks) :]:
         if name == "Concatenate" and not steps:
-            steps.append(partial(joined_parts, axis=operation.dim))
+            steps.append(partial(joined_weights, axis=operation.dim))
         elif name == "Transpose" and not operation.check_dims and {operation.dim0, operation.dim1} <= {-1, -2, 1, 2}:
-            steps += ([] if steps else [_only]) + [transposed_part]
+            steps += ([] if steps else [_only]) + [transposed_weight]
         else:
             raise LanguageModelError(
                 f"{target} is made of {ordered[0][0]} and others by {name}, which is not done with weights in few bits"

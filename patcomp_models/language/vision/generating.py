@@ -15,7 +15,7 @@ AssetRun = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Runs a function without states on inputs by name."""
 
 
-def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, shown: str = "") -> list[int]:
+def expanded_prompt(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, shown: str = "") -> list[int]:
     """A prompt with as many image tokens as images have features.
 
     Args:

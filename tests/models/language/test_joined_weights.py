@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.checkpoints.quantized.formats.float8 import Float8
-from patcomp_models.checkpoints.quantized.joining import joined_parts, stacked, taken, transposed_part
+from patcomp_models.checkpoints.quantized.joining import joined_weights, stacked, taken, transposed_weight
 from patcomp_models.checkpoints.quantized.reading import fill
 from patcomp_models.checkpoints.quantized.weight import PackedWeight, Unpacking
 from patcomp_models.errors import LanguageModelError
@@ -36,8 +36,8 @@ def test_weights_of_several_forms_are_joined(count: int) -> None:
     wanted = [floats(weight) for weight in weights]
     close = {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(floats(stacked(weights)), torch.stack(wanted), **close)
-    torch.testing.assert_close(floats(joined_parts(weights, 0)), torch.cat(wanted), **close)
-    torch.testing.assert_close(floats(transposed_part(stacked(weights))), torch.stack(wanted).mT, **close)
+    torch.testing.assert_close(floats(joined_weights(weights, 0)), torch.cat(wanted), **close)
+    torch.testing.assert_close(floats(transposed_weight(stacked(weights))), torch.stack(wanted).mT, **close)
     order = torch.tensor([3, 1, 5, 0])
     torch.testing.assert_close(floats(taken(weights[0], 0, order)), wanted[0][order], **close)
     with pytest.raises(LanguageModelError, match="some of the weights that are one in the model are floats"):
@@ -47,11 +47,11 @@ def test_weights_of_several_forms_are_joined(count: int) -> None:
 def test_blocks_of_several_sizes_are_joined() -> None:
     data = torch.randint(-8, 8, (6, 8)).to(torch.int8)
     weights = [PackedWeight(data, 4, torch.rand(3, 2)), PackedWeight(data[:4], 4, torch.rand(2, 2))]
-    made = joined_parts(weights, 0)
+    made = joined_weights(weights, 0)
     assert torch.equal(floats(made), torch.cat([floats(weight) for weight in weights]))
     assert made.parameters["scale"].shape == (5, 2)
     one = PackedWeight(data.to(torch.float8_e4m3fn), 8, torch.ones(1, 1))
-    assert torch.equal(floats(joined_parts([one, one], 1)), torch.cat([data, data], 1).float())
+    assert torch.equal(floats(joined_weights([one, one], 1)), torch.cat([data, data], 1).float())
 
 
 def test_other_orders_of_inputs_are_not_joined() -> None:
@@ -59,8 +59,8 @@ def test_other_orders_of_inputs_are_not_joined() -> None:
         PackedWeight(torch.ones(2, 4, dtype=torch.int8), 4, torch.ones(2, 1), order=torch.tensor(order))
         for order in ([3, 1, 2, 0], [0, 2, 1, 3])
     )
-    assert torch.equal(joined_parts([first, first], 0).order, first.order)  # type: ignore[union-attr, arg-type]
-    for join in (lambda: joined_parts([first, second], 0), lambda: stacked([first, first])):
+    assert torch.equal(joined_weights([first, first], 0).order, first.order)  # type: ignore[union-attr, arg-type]
+    for join in (lambda: joined_weights([first, second], 0), lambda: stacked([first, first])):
         with pytest.raises(LanguageModelError, match="in different orders"):
             join()
 

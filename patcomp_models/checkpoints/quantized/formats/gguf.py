@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.gguf.blocks import KEPT, reshaped
+from patcomp_models.checkpoints.gguf.blocks import KEPT, reshaped_blocks
 from patcomp_models.checkpoints.gguf.header import BLOCKS, StoredTensor, read_header
 from patcomp_models.checkpoints.gguf.models import ROTARY, Architecture, architecture_of, transformers_name
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights, described_as
@@ -71,7 +71,7 @@ class GGUF(Format):
         if tensor.kind in KEPT:
             _, _, size = BLOCKS[tensor.number]
             blocks = tensor.data.reshape(tensor.data.shape[0], -1, size)
-            return reshaped(KEPT[tensor.kind](blocks), tensor.shape)
+            return reshaped_blocks(KEPT[tensor.kind](blocks), tensor.shape)
         if not self.expands:
             raise LanguageModelError(
                 f"{name} is of GGUF's type {tensor.kind}, whose numbers are vectors of a table that Core AI's tables "

@@ -11,7 +11,7 @@ from torch import Tensor
 from patcomp_models.checkpoints.quantized.bits import nibbles
 from patcomp_models.checkpoints.quantized.floats import e2m1_table, powers_of_two
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.joining import transposed_part
+from patcomp_models.checkpoints.quantized.joining import transposed_weight
 from patcomp_models.checkpoints.quantized.weight import PackedWeight
 
 
@@ -37,6 +37,6 @@ class GptOss(PartsFormat):
         data, scales = nibbles(tensors["blocks"]).flatten(-2), tensors["scales"]
         if data.shape != (*scales.shape[:-1], scales.shape[-1] * 32):
             raise ValueError("the number of scales is not that of blocks")
-        made = transposed_part(PackedWeight(data, 4, powers_of_two(scales), table=e2m1_table()))
+        made = transposed_weight(PackedWeight(data, 4, powers_of_two(scales), table=e2m1_table()))
         assert isinstance(made, PackedWeight)
         return made
