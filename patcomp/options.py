@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
 from typing import Any, ForwardRef, Literal, ParamSpec, TypeVar, get_args
@@ -105,17 +104,13 @@ def _with_arguments(text: str, fields: Mapping[str, Declared]) -> str:
 ALLOW_MISSING = Option(
     "A weight that the folder may lack and that is drawn at random, by its name or a pattern (classifier.*); may be "
     "given several times.",
-    "The folder may also have it in another shape; a warning names these weights.",
+    "In Python one or a list. The folder may also have it in another shape; a warning names these weights.",
     flag=list[str],
 )
 ALLOW_UNEXPECTED = Option(
-    "Ignore this weight of the folder, by name or pattern; may be given several times.", flag=list[str]
-)
-CALIBRATE = Option(
-    "A text like what the model will read, by which its weights are rounded; with --compress.",
-    "It is the path of a file, or in Python token ids. Weights are rounded so that outputs of products stay (GPTQ), "
-    "which halves the rise of the loss or better. At most 16 parts of 512 tokens are read, spread over the text.",
-    flag=Path,
+    "Ignore this weight of the folder, by name or pattern; may be given several times.",
+    "In Python one or a list.",
+    flag=list[str],
 )
 CATALOG = Option(
     "A catalog of rules, tried before patcomp's own: a file FILE.py or a module.",

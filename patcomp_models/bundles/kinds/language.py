@@ -76,7 +76,8 @@ class LanguageModel(_OfLanguage):
     def options(cls) -> Mapping[str, Any]:
         own = dict(super().options())
         # of every kind, `verify` says whether the numbers are compared
-        return {**own, "drafted": own.pop("verify"), "check": str | Sequence[int] | None}
+        drafted = own.pop("verify")
+        return {**own, "drafted": drafted, "check": str | Sequence[int] | None}
 
     def convert(self, chosen: Conversion) -> None:
         own = dict(self.given)
