@@ -183,7 +183,7 @@ class Decomposer:
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> tuple[GraphModule | None, list[Any]]:
-        """The graph of a node by a table, None if its op stays; and the conditions on sizes that PyTorch asked about."""
+        """The graph of a node by a table, None if its op stays; and the conditions that PyTorch asked about."""
         inputs = node.all_input_nodes
         target = node.target
         assert isinstance(target, OpOverload)

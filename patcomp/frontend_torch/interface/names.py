@@ -13,9 +13,9 @@ from patcomp.frontend_torch.interface.signature import Signature
 class Names:
     """The names of an entry point's inputs, outputs and states, each in the order of its signature."""
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    states: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
 
     def of_arguments(self, signature: Signature) -> dict[str, str]:
         """The names of the graph's arguments, by FX name: of the inputs, then of the states."""

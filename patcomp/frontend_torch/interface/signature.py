@@ -49,11 +49,11 @@ class State:
 class Signature:
     """The interface of one entry point. Its graph takes `arguments` and returns `results`."""
 
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
     """FX names of the inputs that are not states."""
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
     """FX names of the returned nodes, then of the new values of mutated inputs that are not states."""
-    constants: Mapping[str, tuple[str, torch.Tensor]]
+    constants: Mapping[str, tuple[str, torch.Tensor]] = field(default_factory=dict)
     """Path and tensor of each parameter, buffer and lifted constant, by FX name of its placeholder."""
     states: tuple[State, ...] = ()
     """Mutated buffers in the order of their placeholders, then mutated inputs in `forward`'s order."""
