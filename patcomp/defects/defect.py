@@ -61,6 +61,8 @@ class Defect:
     """What the verifier asks of each op, by the op's name; `coreai.graph` for signatures. If the end of optimize mends
     the defect, it is asked of finished programs only."""
     mend: Mend | None = None
+    ops: tuple[str, ...] = ()
+    """The ops that a program to mend has at least one of; empty for any program."""
     stage: Stage = "optimize"
     """When it is mended."""
     after: tuple[str, ...] = ()

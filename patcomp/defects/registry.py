@@ -9,9 +9,10 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from patcomp.defects.defect import Defect, Detect, Stage
+from patcomp.defects.defect import Defect, Detect, Mend, Stage
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
+from patcomp.ir.xdsl import ops_inside
 
 if TYPE_CHECKING:
     from patcomp.patterns.statistics import Statistics
@@ -49,11 +50,19 @@ def mends(stage: Stage) -> tuple[Defect, ...]:
     return _mends(installed_version(), stage)
 
 
+def mends_for(module: IRModule, stage: Stage) -> Iterator[tuple[Defect, Mend]]:
+    """The defects of a stage that a program may have by its ops, in order, each with its mend."""
+    present = {op.name for op in ops_inside(module.op)}
+    for defect in mends(stage):
+        if defect.mend is not None and (not defect.ops or not present.isdisjoint(defect.ops)):
+            yield defect, defect.mend
+            present = {op.name for op in ops_inside(module.op)}
+
+
 def mend(module: IRModule, statistics: Statistics, stage: Stage) -> None:
     """Mend the defects of a stage in place."""
-    for defect in mends(stage):
-        assert defect.mend is not None
-        defect.mend(module, statistics)
+    for _, work in mends_for(module, stage):
+        work(module, statistics)
 
 
 def warnings_of(module: IRModule) -> Iterator[Problem]:

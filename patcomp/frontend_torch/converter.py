@@ -21,7 +21,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.history import TorchHistory
-from patcomp.frontend_torch.interface.calls import initial_state
+from patcomp.frontend_torch.interface.names import initial_state
 from patcomp.frontend_torch.staging import Staging
 from patcomp.frontend_torch.way_in import Choices, Request, headline
 from patcomp.interface.dims import Dims, check_static, given_by_entry
@@ -287,7 +287,7 @@ class TorchConverter:
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
                 the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
-            fixed: the sizes of dynamic dimensions by name, `{"length": 128}`: part of the program before it is rewritten
+            fixed: the sizes of dynamic dimensions by name, `{"length": 128}`: part of the program before it is made
                 for the target, as with `AIProgram.specialize`. Each entry point takes those of its own dimensions.
             keep: modules (`"layers.3"`, `"layers.*.norm"`) and FX nodes (`"mul_7"`) whose ops compute in float32 in a
                 program of half precision: one of a model in float16 or bfloat16, or one that a target makes float16.

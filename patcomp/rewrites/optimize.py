@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from patcomp.defects import mends
+from patcomp.defects import mends_for
 from patcomp.ir import coreai
 from patcomp.ir.cleanup import called_graphs, merge_equal_ops, pure_graphs, remove_dead_ops, remove_uncalled_graphs
 from patcomp.ir.constants import constant_values
@@ -100,9 +100,8 @@ def _drop_repeated_accesses(work: Work) -> None:
 
 def _mend(work: Work) -> None:
     """Go around the defects of the toolchain, each in the order that its file states (`Defect.after`)."""
-    for defect in mends("optimize"):
-        assert defect.mend is not None
-        work.step(defect.name.replace("_", " "), defect.mend, work.module, work.statistics)
+    for defect, mend in mends_for(work.module, "optimize"):
+        work.step(defect.name.replace("_", " "), mend, work.module, work.statistics)
     for graph in work.module.graphs:
         graph.attributes.pop(MAY_BE_EMPTY, None)  # only a mend reads it, which may be off
 
@@ -112,7 +111,6 @@ STEPS_OF_A_GRAPH: tuple[Callable[[Work, Operation], None], ...] = (
     _merge_equal,
     _fold,
     _inline_known,
-    _merge_equal,
     _apply_rules,
     _merge_equal,
     _drop_dead,

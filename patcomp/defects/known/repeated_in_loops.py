@@ -58,6 +58,7 @@ DEFECT = Defect(
     name="repeated_in_loops",
     says="The runtime aborts if a loop in a branch, and an op behind it, compute the same from a dynamic size.",
     mend=compute_before_loops,
+    ops=("coreai.while",),
     after=("empty_tensors",),
     probes=(
         Probe(

@@ -13,10 +13,9 @@ from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.dtypes import has_values
-from patcomp.frontend_torch.interface.calls import model_call
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.dims import Sizes
-from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.names import Names, model_call
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.interface.checks import ValueChecks
 from patcomp.interface.dims import Dims
