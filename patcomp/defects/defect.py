@@ -66,7 +66,8 @@ class Defect:
     stage: Stage = "optimize"
     """When it is mended."""
     after: tuple[str, ...] = ()
-    """The names of the defects that are mended before, in the same stage."""
+    """The names of the defects that are mended before, in the same stage; beside them why, or that the order is free:
+    then it only makes the order the same in every conversion."""
     warn: Callable[[IRModule], Iterator[Problem]] | None = None
     """What the user is told of a converted program."""
     met_in: tuple[str, ...] = ()

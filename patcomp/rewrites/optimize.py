@@ -107,20 +107,20 @@ def _mend(work: Work) -> None:
 
 
 STEPS_OF_A_GRAPH: tuple[Callable[[Work, Operation], None], ...] = (
-    _drop_dead,
+    _drop_dead,  # a dead op that reads a value would keep rules from taking it; before or after the merge is the same
+    _merge_equal,  # before folding, so that a mask that each layer computes is folded once
+    _fold,  # before known branches, whose conditions are computed
+    _inline_known,  # before the rules, whose patterns do not reach into branches
+    _apply_rules,  # before the second merge: rules make ops equal
     _merge_equal,
-    _fold,
-    _inline_known,
-    _apply_rules,
-    _merge_equal,
-    _drop_dead,
+    _drop_dead,  # of branches that were not taken; before or after the merge is the same
 )
 """The steps that each graph goes through before the next graph does, in order."""
 
 STEPS_OF_THE_MODULE: tuple[Callable[[Work], None], ...] = (
-    _drop_uncalled,
-    _drop_repeated_accesses,
-    _mend,
+    _drop_uncalled,  # after the graphs, which lose calls; before or after the next step is the same
+    _drop_repeated_accesses,  # before the mends, which copy each read of a state that a branch uses
+    _mend,  # last, so that nothing undoes a mend
 )
 """The steps after those of the graphs, in order."""
 

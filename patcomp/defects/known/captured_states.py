@@ -58,7 +58,7 @@ DEFECT = Defect(
     says="The runtime aborts if a state is written that a branch or a loop has read.",
     mend=own_captured_states,
     ops=("coreai.read_handle",),
-    after=("repeated_in_loops",),
+    after=("repeated_in_loops",),  # a loop no longer reads the states of what moves in front of it
     probes=(
         Probe(
             program="""

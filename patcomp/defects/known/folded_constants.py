@@ -146,7 +146,7 @@ DEFECT = Defect(
     says="The toolchain folds comparisons, maxima and `gelu` of floating-point constants to wrong numbers, or dies.",
     mend=expand_constant_expressions,
     ops=tuple(_FORMULAS),
-    after=("scatters_in_branches",),
+    after=("scatters_in_branches",),  # free
     probes=(
         Probe(
             program="""
