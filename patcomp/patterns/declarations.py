@@ -285,6 +285,7 @@ def formula(
     ignored: Mapping[str, str] | None = None,
     parameters: Sequence[str] | None = None,
     written: Iterable[Callable[..., Any]] | None = None,
+    doc: str | None = None,
     **parts: Any,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Declare a rule that replaces one op by a formula of its arguments. The decorated name becomes a `Rule`.
@@ -301,6 +302,7 @@ def formula(
         ignored: the arguments that cannot change the result, each with the reason.
         parameters: the arguments that the function takes, if its signature does not name them.
         written: the functions that the rule's author wrote, if `function` only chooses among them.
+        doc: what the rule does, if the function is a lambda or serves several rules.
         parts: `examples`, `name`, `targets`, `priority`, `unspecified` and `approximation`, as for `op_rule`.
 
     Raises:
@@ -311,6 +313,7 @@ def formula(
         with _declaring(parts.get("name") or function.__name__, place_of(function)):
             specs = [_spec_of(op, stage) for op in ops]
             made = Formula(function, specs, where, ignored, parameters=parameters, written=written)
+            made.__doc__ = doc or function.__doc__
         return op_rule(stage, *ops, **parts)(made)
 
     return declare

@@ -67,15 +67,15 @@ def _is_never_negative(x: Value) -> bool:
     return bool((known_numbers(x) >= 0).all())
 
 
-@formula("lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by known numbers",
-         where=lambda repeats, output_size: [
-    is_known(repeats), output_size.is_in(None), _is_vector(repeats),
-    _is_never_negative(repeats).says("the repeats of repeat_interleave must not be negative"),
-])  # fmt: skip
-def repeat_interleave_by_known_numbers(c: Coreai, repeats: Value, result: ValueType) -> Value:
-    "the index of each element, as often as it is repeated"
-    numbers = known_numbers(repeats)
-    return typed(c, c.constant(np.repeat(np.arange(len(numbers)), numbers), result.element_type), result.shape)
+repeat_interleave_by_known_numbers = formula(
+    "lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by known numbers",
+    where=lambda repeats, output_size: [
+        is_known(repeats), output_size.is_in(None), _is_vector(repeats),
+        _is_never_negative(repeats).says("the repeats of repeat_interleave must not be negative"),
+    ], doc="the index of each element, as often as it is repeated",
+)(lambda c, repeats, result: typed(
+    c, c.constant(np.repeat(np.arange(*repeats.shape), known_numbers(repeats)), result.element_type), result.shape
+))  # fmt: skip
 
 
 @formula("lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by numbers",
@@ -106,18 +106,21 @@ def _is_countable(self: Capture) -> Expression:
     return (is_integral(self) & (self.rank == 1)).says("bincount needs integers in one dimension")
 
 
-@formula("lower", "aten.bincount", where=lambda self, weights: [is_given(weights), _is_countable(self)],
-         name="bincount of weights", examples=[example("9xsi64[0,5]", "9xf32", 8)])  # fmt: skip
-def weighted_bincount(c: Coreai, self: Value, weights: Value, minlength: Size, result: ValueType) -> Value:
-    "the sum of the weights of each number; negative numbers are an error in eager PyTorch"
-    return _summed(c, self, minlength, c.cast(weights, result.element_type))
-
-
-@formula("lower", "aten.bincount", where=lambda self, weights: [~is_given(weights), _is_countable(self)],
-         examples=[example("9xsi32[0,5]"), example("9xui8[0,5]", minlength=2)])  # fmt: skip
-def bincount(c: Coreai, self: Value, minlength: Size, result: ValueType) -> Value:
-    "how often each number occurs; negative numbers are an error in eager PyTorch"
-    return _summed(c, self, minlength, filled(c, 1, sizes_of(c, self), result.element_type))
+_NOT_NEGATIVE = "negative numbers are an error in eager PyTorch"
+bincount = formula(
+    "lower", "aten.bincount", name="bincount", where=lambda self, weights: [~is_given(weights), _is_countable(self)],
+    examples=[example("9xsi32[0,5]"), example("9xui8[0,5]", minlength=2)],
+    doc=f"how often each number occurs; {_NOT_NEGATIVE}",
+)(lambda c, self, minlength, result: _summed(
+    c, self, minlength, filled(c, 1, sizes_of(c, self), result.element_type)
+))  # fmt: skip
+weighted_bincount = formula(
+    "lower", "aten.bincount", name="bincount of weights", examples=[example("9xsi64[0,5]", "9xf32", 8)],
+    where=lambda self, weights: [is_given(weights), _is_countable(self)],
+    doc=f"the sum of the weights of each number; {_NOT_NEGATIVE}",
+)(lambda c, self, weights, minlength, result: _summed(
+    c, self, minlength, c.cast(weights, result.element_type)
+))  # fmt: skip
 
 
 def _summed(c: Coreai, x: Value, least: Size, amounts: Value) -> Value:
