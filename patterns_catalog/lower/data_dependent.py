@@ -64,18 +64,20 @@ def _is_vector(repeats: Capture) -> Expression:
 
 @condition("no number of {x} is negative")
 def _is_never_negative(x: Value) -> bool:
-    return bool((known_numbers(x) >= 0).all())
+    numbers = known_numbers(x)
+    return numbers is not None and bool(np.all(numbers >= 0))
 
 
-repeat_interleave_by_known_numbers = formula(
-    "lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by known numbers",
-    where=lambda repeats, output_size: [
-        is_known(repeats), output_size.is_in(None), _is_vector(repeats),
-        _is_never_negative(repeats).says("the repeats of repeat_interleave must not be negative"),
-    ], doc="the index of each element, as often as it is repeated",
-)(lambda c, repeats, result: typed(
-    c, c.constant(np.repeat(np.arange(*repeats.shape), known_numbers(repeats)), result.element_type), result.shape
-))  # fmt: skip
+@formula("lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by known numbers",
+         where=lambda repeats, output_size: [
+    is_known(repeats), output_size.is_in(None), _is_vector(repeats),
+    _is_never_negative(repeats).says("the repeats of repeat_interleave must not be negative"),
+])  # fmt: skip
+def repeat_interleave_by_known_numbers(c: Coreai, repeats: Value, result: ValueType) -> Value:
+    "the index of each element, as often as it is repeated"
+    numbers = known_numbers(repeats)
+    assert numbers is not None
+    return typed(c, c.constant(np.repeat(np.arange(len(numbers)), numbers), result.element_type), result.shape)
 
 
 @formula("lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by numbers",

@@ -89,7 +89,7 @@ def _to_integers(result: Capture) -> list[Expression]:
     return [is_integral(result).says("quantization to float elements is not supported; quantize to integers")]
 
 
-def _quantized(c: Coreai, x: Value, parameters: _Parameters, element: Attribute, *limits: Value | int) -> Value:
+def _quantized(c: Coreai, x: Value, parameters: _Parameters, element: Attribute, *limits: Any) -> Value:
     native = parameters.operands(element, "f32")
     if native is not None and not any(isinstance(limit, Value) for limit in limits):
         made, bounds = c.quantize(x, *native), _RANGES[element_name(element)]

@@ -181,8 +181,8 @@ def slice_bounds(x: Value, dim: int, *given: Size | None) -> tuple[Size, Size, S
     if size is not None and len(numbers) == 3:
         start, end, step = slice(*numbers).indices(size)
         return start, max(start, end), step
-    start, end, step = (bound if isinstance(bound, Value) else max(-END, min(bound, END)) for bound in bounds)
-    return start, end, step
+    first, last, by = (bound if isinstance(bound, Value) else max(-END, min(bound, END)) for bound in bounds)
+    return first, last, by
 
 
 @formula("lower", "aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
