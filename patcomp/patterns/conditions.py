@@ -110,6 +110,11 @@ def is_empty(x: Value) -> bool:
 # ---- constants ------------------------------------------------------------------------------------------
 
 
+@condition("{x} is a constant")
+def is_constant(x: Value) -> bool:
+    return x.constant is not None
+
+
 @condition("every number of {values} is {number}")
 def are_all(values: Any, number: float) -> bool:
     return bool((values == number).all())

@@ -24,9 +24,10 @@ from patterns_catalog.slices import slice_axis
 ])  # fmt: skip
 def integer_average_pool(op: OpView, c: Coreai) -> Value:
     "the sum of each window, divided toward zero"
-    x, arguments = op["self"], AveragePool.of(op)
+    x, axes = op["self"], 2 if op.op_name == "aten.avg_pool2d" else 3
+    given = op.kernel_size, op.stride, op.padding, op.ceil_mode, op.count_include_pad, op.divisor_override
+    arguments = AveragePool.of(op.result.shape[-axes:], *given)
     op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers needs a positive divisor_override")
-    axes = len(arguments.kernel)
     total, count = arguments.sums(c, x if x.rank == axes + 2 else c.expand_dims(x, [0]))
     zero = c.constant(0, x.element_type)
     quotient = c.broadcasting_floor_divide(c.abs_(total), count)

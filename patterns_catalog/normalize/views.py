@@ -24,7 +24,6 @@ from patcomp.patterns import (
     formula,
     normalization,
     rule,
-    tag,
 )
 from patterns_catalog.sizes import wanted_sizes
 
@@ -69,32 +68,30 @@ def drop_identity_pad(a: AtenSource, c: AtenTarget, x: Capture, pad: Attr, value
     return Rewrite(y, to=x, where=[check("nothing is added", lambda match: not any(match[pad]))])
 
 
-def _views(a: AtenSource, x: Any, size: Attr) -> Any:
-    """A view in any spelling; values have no memory, so that a reshape is one."""
-    return any_of(
-        a.view(x, size=size), a.reshape(x, shape=size), a._unsafe_view(x, size=size),
-        tag="spelling", tags=("view", "reshape", "_unsafe_view"),
-    )  # fmt: skip
-
-
 @condition("{x} has the sizes {sizes}")
 def _has_sizes(x: Value, sizes: list[Any]) -> bool:
     return x.is_static or extents(x) == extents_of(sizes)
 
 
-@_dropping("drop_identity_view", {"x": "2x3xf32", "size": [2, -1]})
+@_dropping("drop_identity_view", {"x": "2x3xf32", "size": [2, 3]})
 def drop_identity_view(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
     "a view in the shape that the value has is the value"
-    y = _views(a, x, size)
+    y = any_of(a.view(x, size=size), a.reshape(x, shape=size), a._unsafe_view(x, size=size))
     return Rewrite(y, to=x, where=[y.type == x.type, _has_sizes(x, size)])
 
 
-@_dropping("view", {"x": "2x3xf32", "size": [6]})
-def view(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
-    "`view` with the sizes of its result"
-    y = _views(a, x, size)
-    sizes = call(wanted_sizes, y.shape, size)
-    return Rewrite(y, to=c.view(x, size=sizes), where=[(tag("spelling") != "view") | (size != sizes)])
+@_dropping("reshape", {"x": "2x3xf32", "size": [6]})
+def reshape(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
+    "values have no memory, so that a reshape is a view"
+    y = any_of(a.reshape(x, shape=size), a._unsafe_view(x, size=size))
+    return Rewrite(y, to=c.view(x, size=call(wanted_sizes, y.shape, size)))
+
+
+@formula("normalize", "aten.view", examples=[example("2x3xf32", [6, -1])],
+         where=lambda size, result: [size != call(wanted_sizes, result.shape, size)])  # fmt: skip
+def view(aten: Aten, self: Value, size: list[Any], result: ValueType) -> Value:
+    "a view has the sizes of its result"
+    return aten.view(result, self, size=wanted_sizes(result.shape, size))
 
 
 def _in_order(dims: list[int]) -> list[int]:
