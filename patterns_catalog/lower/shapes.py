@@ -173,10 +173,8 @@ def slice_(c: Coreai, self: Value, dim: int, start: Any, end: Any, step: Size, r
 def slice_bounds(x: Value, dim: int, *given: Size | None) -> tuple[Size, Size, Size]:
     """Start, end and step of a slice, from the front where they and the size are known. Otherwise far bounds stay
     outside, in the 32 bits that the runtime has."""
-    size, bounds = (
-        x.shape[dim],
-        [default if bound is None else bound for bound, default in zip(given, (0, END, 1), strict=True)],
-    )
+    size = x.shape[dim]
+    bounds = [default if bound is None else bound for bound, default in zip(given, (0, END, 1), strict=True)]
     numbers = [bound for bound in bounds if isinstance(bound, int)]
     if size is not None and len(numbers) == 3:
         start, end, step = slice(*numbers).indices(size)
