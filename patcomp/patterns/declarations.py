@@ -330,9 +330,8 @@ def _spec_of(op: str | Composite, stage: str) -> OpSpec:
     dialect = coreai_namespace if stage in (Stage.TARGET, Stage.OPTIMIZE) else aten_namespace
     found = dialect.spec(op)
     if found is None or found.name != op:
-        raise RuleError(
-            f"{dialect.name} has no op {op!r}{did_you_mean(op.removeprefix(f'{dialect.name}.'), dialect.names())}"
-        )
+        near = did_you_mean(op.removeprefix(f"{dialect.name}."), dialect.names())
+        raise RuleError(f"{dialect.name} has no op {op!r}{near or '; declare the rule of an op of yours with op_rule'}")
     return found
 
 
