@@ -28,7 +28,8 @@ from benchmarks.models import build, declare_torchvision_operators
 from patcomp import TorchConverter, get_decomp_table
 from patcomp.commands.tables import markdown_table
 from patcomp.compression import PRESETS
-from patcomp.evaluate import call_arguments, compare, named_arguments
+from patcomp.evaluate.comparison import compare
+from patcomp.evaluate.inputs import call_arguments, named_arguments
 from patcomp.program.program import AIProgram
 
 MODELS = ("vit_b_16", "resnet50", "gpt2", "llama-16")

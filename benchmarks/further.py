@@ -176,7 +176,7 @@ def _error(program: AIProgram, model: torch.nn.Module, args: tuple[torch.Tensor,
     """The largest difference of an output from eager PyTorch's, relative to the largest value of that output."""
     import torch
 
-    from patcomp.evaluate import prepare_input
+    from patcomp.evaluate.inputs import prepare_input
 
     with torch.no_grad():
         expected = _tensors(model(*args))

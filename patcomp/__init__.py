@@ -26,7 +26,7 @@ from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,
@@ -88,7 +88,7 @@ _LAZY = {
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),
     "patcomp.frontend_torch.composite_functions": ("composite",),
-    "patcomp.evaluate": ("Verification",),
+    "patcomp.evaluate.verification": ("Verification",),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""

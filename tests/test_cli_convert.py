@@ -15,7 +15,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.commands import progress
-from patcomp.evaluate import OutputError, Verification
+from patcomp.evaluate.verification import OutputError, Verification
 from patcomp.program.units import size_text
 from tests.helpers.command import Command
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from patcomp.commands import common, progress, tables
 from patcomp.compression.report import CompressionReport, WeightReport
-from patcomp.evaluate import OutputError, Verification
+from patcomp.evaluate.verification import OutputError, Verification
 
 
 def lines_of(shown: object, width: int = 80, terminal: bool = True) -> list[str]:

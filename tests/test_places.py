@@ -57,7 +57,7 @@ OP = {
     op("shift[T: F](x: T) -> output: T", "the value plus or minus 1",
        infer="like_first", exact="always", pure=False, properties="direction as to: up|down"),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 import torch
 
 from patcomp.evaluate.registry import EvaluatedOp, implements
@@ -128,7 +128,7 @@ ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
        infer="like_first", trait=Activation),
 """,
-    "patcomp/evaluate/elementwise.py": """
+    "patcomp/evaluate/ops/elementwise.py": """
 
 @implements("coreai.softsign")
 def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
@@ -167,7 +167,7 @@ VIEW = {
     "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
        "drop size-1 dims", infer="shrink_dims", trait=Reshape),
 """,
-    "patcomp/evaluate/shapes.py": """
+    "patcomp/evaluate/ops/shapes.py": """
 
 @implements("coreai.drop_dims")
 def drop_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
@@ -317,8 +317,73 @@ except VerifyError as error:
     assert "too much" in str(error)
 else:
     raise AssertionError("the verifier does not ask the new defect")
-assert mends("optimize")[-1].name == "large_exponents"
+assert [*mends(module, "optimize")][-1].name == "large_exponents"
 assert optimize(module, default_rules().stage("optimize"), Options()).fired == {"no exponential": 1}
+"""
+
+KIND_OF_BUNDLE = {
+    "patcomp_models/bundles/kinds/doubler.py": """
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import problem
+from patcomp_models.bundles.components import KindOfComponents
+from patcomp_models.bundles.kind import Component
+from patcomp_models.tasks.entries import Entry
+
+
+class _Doubled(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+@dataclass(frozen=True)
+class Doubler(KindOfComponents):
+    length: int = 4
+
+    name: ClassVar[str] = "doubler"
+    holds: ClassVar[str] = "a doubler"
+
+    @classmethod
+    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
+        return config.get("model_type") == "doubler"
+
+    def components(self) -> Sequence[Component]:
+        entry = Entry("main", _Doubled(), {"x": torch.ones(self.length)}, ("y",))
+        return [Component("main", "Doubler.aimodel", lambda: [entry])]
+
+    def metadata(self) -> Mapping[str, Any]:
+        return {"doubler": {"length": self.length}}
+
+    def write_files(self, bundle: Path) -> None:
+        (bundle / "note.txt").write_text("2")
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        return [] if (bundle / "note.txt").is_file() else [problem("note.txt is missing")]
+"""
+}
+
+BUNDLE = """
+import json
+from pathlib import Path
+
+import torch
+from patcomp.bundles import check_bundle, convert_bundle
+
+Path("folder").mkdir()
+Path("folder/config.json").write_text(json.dumps({"model_type": "doubler"}))
+convert_bundle("folder", out="bundle", length=3, verify=True)
+assert json.loads(Path("bundle/metadata.json").read_text())["doubler"] == {"length": 3}
+assert not check_bundle("bundle")
+Path("bundle/note.txt").unlink()
+(missing,) = check_bundle("bundle")
+assert "note.txt is missing" in missing.message, missing
 """
 
 
@@ -363,3 +428,8 @@ def test_rewrites_know_new_ops_by_their_traits(tmp_path: Path) -> None:
 def test_a_defect_of_the_toolchain_is_one_file(tmp_path: Path) -> None:
     assert len(DEFECT) == 1
     _run(tmp_path, DEFECT, DEFECTIVE)
+
+
+def test_a_kind_of_bundle_is_one_file(tmp_path: Path) -> None:
+    assert len(KIND_OF_BUNDLE) == 1
+    _run(tmp_path, KIND_OF_BUNDLE, BUNDLE)

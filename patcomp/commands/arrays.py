@@ -85,7 +85,7 @@ def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
     import torch
 
     from patcomp.emit.asset import as_array
-    from patcomp.evaluate import noise_of
+    from patcomp.evaluate.draws import noise_of
     from patcomp.evaluate.element_types import TORCH_DTYPES
 
     generator = torch.Generator().manual_seed(seed)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from patcomp import AIProgram
     from patcomp.commands.exporting import Source
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
 
 
 class CheckFailed(Exception):  # noqa: N818

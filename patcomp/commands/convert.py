@@ -44,7 +44,7 @@ from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
 

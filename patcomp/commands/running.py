@@ -148,7 +148,7 @@ def _run_model(
 ) -> None:
     """Convert a model and run one of its functions."""
     from patcomp.emit.asset import as_array
-    from patcomp.evaluate import call_arguments, named_arguments
+    from patcomp.evaluate.inputs import call_arguments, named_arguments
 
     with working(f"converting {model}"):
         sources = load_sources(model, "run", options)

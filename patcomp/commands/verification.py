@@ -34,8 +34,9 @@ from patcomp.errors import EvaluationError, PatcompError
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
     from patcomp.emit.native import Native
-    from patcomp.evaluate import Expectation, Machine, Verification
-    from patcomp.evaluate.expectation import Run
+    from patcomp.evaluate.expectation import Expectation, Run
+    from patcomp.evaluate.machine import Machine
+    from patcomp.evaluate.verification import Verification
     from patcomp.interface.dims import Dims
     from patcomp.interface.signature import EntrySignature, ModelCall
 
@@ -159,7 +160,7 @@ def _on_both(
 ) -> Verification:
     from patcomp.commands.arrays import random_inputs
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import Expectation
+    from patcomp.evaluate.expectation import Expectation
 
     asset = Asset(path)
     values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
@@ -174,7 +175,7 @@ def _on_both(
 def _with_overflow(result: Verification, expectation: Expectation, asset: Asset, function: str) -> Verification:
     """The result with the op of an asset that half precision makes NaN or infinite, if there is one."""
     from patcomp.emit.evaluated import in_types_of
-    from patcomp.evaluate import first_overflow
+    from patcomp.evaluate.overflow import first_overflow
 
     if not any(error.overflows for error in result.errors):
         return result
@@ -260,7 +261,9 @@ def _compared(
     from patcomp.compression import compressed_weights
     from patcomp.emit.asset import Asset
     from patcomp.emit.evaluated import in_types_of
-    from patcomp.evaluate import Expectation, drawn, verify_compressed
+    from patcomp.evaluate.draws import drawn
+    from patcomp.evaluate.expectation import Expectation
+    from patcomp.evaluate.loss import verify_compressed
 
     call, dims = _call(source, path, signature, options)
     dims = dims.given(_fixed(signature, dims, sizes, path, source))

@@ -14,7 +14,7 @@ from patcomp.ir.types import HandleType
 from patcomp.ir.xdsl import TensorType
 
 if TYPE_CHECKING:
-    from patcomp.evaluate import Machine
+    from patcomp.evaluate.machine import Machine
 
 
 def evaluated(
@@ -39,8 +39,8 @@ def evaluated(
         EvaluationError: an input or state is missing, unknown, or of another type or shape.
         UnknownNameError: there is no such entry point; it is a `KeyError`.
     """
-    from patcomp.evaluate import evaluate
     from patcomp.evaluate.element_types import to_numpy
+    from patcomp.evaluate.machine import evaluate
 
     given, contents = in_types_of(module, inputs, start, entrypoint)
     outputs = evaluate(module, given, entry=entrypoint, state=contents, machine=machine)
@@ -57,7 +57,7 @@ def in_types_of(
     Args, raises:
         As `evaluated`.
     """
-    from patcomp.evaluate import prepare_input
+    from patcomp.evaluate.inputs import prepare_input
 
     graphs = {graph_name(graph): graph for graph in module.entry_graphs}
     if entrypoint not in graphs:

@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine, decode_constant
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
+from patcomp.evaluate.registry import EvaluatedOp, implementations
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block, DenseResourceAttr, Operation, SSAValue
@@ -42,7 +42,7 @@ def evaluate_op(
         # a weight is read once or twice here, and its elements, unpacked, would stay for as long as the module
         is_weight = isinstance(attribute, DenseResourceAttr)
         operands.append(decode_constant(attribute, module.blobs) if is_weight else machine.constant(attribute))
-    implementation = IMPLEMENTATIONS.get(op.name)
+    implementation = implementations().get(op.name)
     if implementation is None:
         raise EvaluationError(f"the evaluator does not know the op {op.name}")
     arrays = []

@@ -15,7 +15,7 @@ from torch import Tensor
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.calling import check_names
 from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, to_tensor
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
+from patcomp.evaluate.registry import EvaluatedOp, Implementation, implementations
 from patcomp.ir import packing
 from patcomp.ir.blobs import NO_VALUES, BlobStore
 from patcomp.ir.locations import describe
@@ -168,7 +168,7 @@ class Machine:
             released.setdefault(op, []).append(value)
         plan = []
         for op in block.ops:
-            run = IMPLEMENTATIONS.get(op.name) or self.others(op)
+            run = implementations().get(op.name) or self.others(op)
             if run is None and op is not block.last_op:
                 raise EvaluationError(f"the evaluator does not know the op {op.name} ({describe(op)})")
             plan.append(Step(op, run or _terminator, tuple(released.get(op, ()))))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -18,8 +21,16 @@ from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue
 
 Implementation = Callable[..., Any]
 
-IMPLEMENTATIONS: dict[str, Implementation] = {}
-"""The function of each op by its full name. It takes an `EvaluatedOp` and the operands."""
+_IMPLEMENTATIONS: dict[str, Implementation] = {}
+
+
+@cache
+def implementations() -> dict[str, Implementation]:
+    """The function of each op by its full name. It takes an `EvaluatedOp` and the operands."""
+    folder = "patcomp.evaluate.ops"
+    for _, name, _ in iter_modules(import_module(folder).__path__):
+        import_module(f"{folder}.{name}")
+    return _IMPLEMENTATIONS
 
 
 def implements(*names: str) -> Callable[[Implementation], Implementation]:
@@ -30,8 +41,8 @@ def implements(*names: str) -> Callable[[Implementation], Implementation]:
 
     def register(function: Implementation) -> Implementation:
         for name in names:
-            assert name not in IMPLEMENTATIONS, f"{name} is implemented twice"
-            IMPLEMENTATIONS[name] = function
+            assert name not in _IMPLEMENTATIONS, f"{name} is implemented twice"
+            _IMPLEMENTATIONS[name] = function
         return function
 
     return register

@@ -22,7 +22,8 @@ from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_k
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.history import TorchHistory
 from patcomp.frontend_torch.interface.calls import initial_state
-from patcomp.frontend_torch.staging import Request, Staging, headline
+from patcomp.frontend_torch.staging import Staging
+from patcomp.frontend_torch.way_in import Choices, Request, headline
 from patcomp.interface.dims import Dims, check_static, given_by_entry
 from patcomp.interface.signature import ModelCall
 from patcomp.ir.anonymous import make_anonymous
@@ -98,14 +99,14 @@ class TorchConverter:
         self._without = frozenset(without)
         self.rules: RuleSet = in_front(all_rules(), catalogs, without)
         self.lowerings = Lowerings(self.rules)
-        self._staging = Staging(self.rules, self.lowerings, random_inputs=random == "inputs")
+        self._staging = Staging(Choices(self.rules, self.lowerings, random == "inputs"))
         self._kernels: list[TorchMetalKernel] = []
 
     def __copy__(self) -> TorchConverter:
         """A converter with the same staged programs; both share the weights but are otherwise independent."""
         made: TorchConverter = object.__new__(type(self))
         vars(made).update(vars(self), _staging=self._staging.copy(), _kernels=list(self._kernels))
-        made.lowerings = made._staging.lowerings
+        made.lowerings = made._staging.choices.lowerings
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchConverter:

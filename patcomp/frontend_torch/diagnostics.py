@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch.export import ExportedProgram
@@ -13,37 +13,25 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
+from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface import value_checks
 from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import listed
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.interface.checks import ValueChecks
 
 
-def diagnostics(
-    program: ExportedProgram,
-    signature: Signature,
-    marking: Marking | None,
-    of_sizes: Sequence[Problem],
-    checks: ValueChecks | None,
-    compressed: Mapping[str, CompressedWeight | str],
-) -> tuple[Problem, ...]:
-    """The warnings of a staged program, in a fixed order.
-
-    Args:
-        of_sizes: the warnings of `dims_of` about dynamic dimensions.
-        checks: what the program checks of values.
-        compressed: the weights that buffers describe as compressed, or why these do not describe them.
-    """
+def diagnostics(staged: Staged, marking: Marking | None) -> tuple[Problem, ...]:
+    """The warnings about a program, in a fixed order; those that it has already are about dynamic dimensions."""
+    program, signature = staged.program, staged.signature
     texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
     return (
         *map(Problem, texts),
-        *of_sizes,
-        *value_checks.warning(checks),
+        *staged.diagnostics,
+        *value_checks.warning(staged.checks),
         *_without_values(program, signature),
         *_training(program, signature),
-        *_described_wrongly(signature, compressed),
+        *_described_wrongly(signature, staged.compressed),
         *_unread_compression(program, signature),
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
-from patcomp.evaluate import Expectation
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.registry import Implementation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
@@ -21,7 +21,7 @@ from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.calls import in_types_of
-from patcomp.frontend_torch.staging import headline
+from patcomp.frontend_torch.way_in import headline
 from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify

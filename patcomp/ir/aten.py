@@ -10,7 +10,7 @@ out, because values have no memory here.
 
 Schemas come from `aten_schemas.txt` (PyTorch 2.13) and `library_schemas.txt` (libraries that compress models), so that
 tools on IR text need neither; the frontend adds the ones of custom ops with `define`. Custom ops keep their namespace:
-`my_lib.scale`.
+`my_lib.scale`. What else is known of an op is its row in `aten_facts.txt`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
+from patcomp.ir.aten_facts import Facts, facts_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.traits import Broadcasting, Movement, SameShape, Selection, View, Whole
 from patcomp.ir.value import Value, ValueType
@@ -94,8 +95,10 @@ class Schema:
     arguments: tuple[Argument, ...]
     result_types: tuple[str, ...]
     text: str
-    marks: tuple[str, ...] = ()
-    """The words behind the schema in the bundled table, each for a trait."""
+    pointwise: bool = False
+    """Whether PyTorch tags the operator so."""
+    views: bool = False
+    """Whether the result may share the memory of an argument."""
 
     def __getitem__(self, name: str) -> Argument:
         return next(argument for argument in self.arguments if argument.name == name)
@@ -165,12 +168,12 @@ def _default(text: str, type_: str) -> Any:
 
 @cache
 def parse_schema(text: str) -> Schema:
-    """Parse a schema such as `aten::relu(Tensor self) -> Tensor`, with or without marks: `... -> Tensor  # pointwise`.
+    """Parse a schema such as `aten::relu(Tensor self) -> Tensor`, perhaps with its tag: `... -> Tensor  # pointwise`.
 
     Raises:
         ValueError: the text is not an operator schema.
     """
-    text, _, marks = text.strip().partition("  # ")
+    text, _, tag = text.strip().partition("  # ")
     match = _SCHEMA.fullmatch(text)
     if match is None:
         raise ValueError(f"not an operator schema: {text!r}")
@@ -185,10 +188,16 @@ def parse_schema(text: str) -> Schema:
             continue
         value = _default(default, type_) if has_default else None
         parsed.append(Argument(name, type_.strip(), value, bool(has_default)))
+    views = _VIEW in results
     results = re.sub(r"\([a-z!|> *-]*\)", "", results.strip())
     listed = tuple(_split(results[1:-1])) if results.startswith("(") else (results,)
-    return Schema(op_name(f"{qualified}.{overload or 'default'}"), tuple(parsed), listed, text, tuple(marks.split()))
+    name = op_name(f"{qualified}.{overload or 'default'}")
+    return Schema(name, tuple(parsed), listed, text, tag == _POINTWISE, views)
 
+
+_POINTWISE = "pointwise"
+_VIEW = "(a)"
+"""PyTorch's mark of a result that may share the memory of an argument."""
 
 _DEFINED: dict[str, Schema] = {}
 
@@ -288,6 +297,7 @@ class AtenOp(OwnOperation):
     """Base of the ops of the dialect."""
 
     SCHEMA: ClassVar[Schema]
+    FACTS: ClassVar[Facts]
 
     def arguments_by_name(self) -> dict[str, Any]:
         """Every schema argument in order, as `Value`s, Python values, lists of both, or None."""
@@ -399,17 +409,33 @@ def _collect(given: Any, unresolved: list[UnresolvedOperand]) -> Attribute:
     return given
 
 
-_MARKS: dict[str, type[OpTrait]] = {
-    "pointwise": Broadcasting, "same_shape": SameShape, "view": View, "selection": Selection, "whole": Whole,
-    "movement": Movement,
+_ELEMENTS: dict[str, type[OpTrait]] = {
+    "in_order": Whole, "whole": Whole, "selection": Selection, "movement": Movement,
 }  # fmt: skip
+
+
+def _traits(name: str, pointwise: bool, views: bool) -> Iterator[type[OpTrait]]:
+    """The traits of an op, from its facts and from what PyTorch says."""
+    facts = facts_of(name)
+    if pointwise or facts.pointwise:
+        yield Broadcasting
+    if facts.same_shape:
+        yield SameShape
+    if moved := _ELEMENTS.get(facts.elements):
+        yield moved
+        if views and issubclass(moved, Selection):
+            yield View
 
 
 @cache
 def ops_with(trait: type[OpTrait]) -> frozenset[str]:
     """The names of the bundled ops that have a trait."""
-    marks = {mark for mark, each in _MARKS.items() if issubclass(each, trait)}
-    return frozenset(name for name, line in _bundled().items() if marks & {*line.partition("  # ")[2].split()})
+    found: set[str] = set()
+    for name, line in _bundled().items():
+        schema, _, tag = line.partition("  # ")
+        if any(issubclass(each, trait) for each in _traits(name, tag == _POINTWISE, _VIEW in schema)):
+            found.add(name)
+    return frozenset(found)
 
 
 @cache
@@ -424,13 +450,13 @@ def find_op_class(name: str) -> type[AtenOp] | None:
         "name": name,
         "inputs": var_operand_def(AnyAttr()),
         "outputs": var_result_def(AnyAttr()),
-        "traits": traits_def(Pure(), *(_MARKS[mark]() for mark in schema.marks)),
+        "traits": traits_def(Pure(), *(trait() for trait in _traits(name, schema.pointwise, schema.views))),
     }
     for argument in schema.arguments:
         fields[f"{argument.name}_property"] = opt_prop_def(AnyAttr(), prop_name=argument.name)
     class_name = "".join(part.capitalize() for part in re.split(r"[._]", name)) + "Op"
     made: type[AtenOp] = irdl_op_definition(type(class_name, (AtenOp,), fields))
-    made.SCHEMA = schema
+    made.SCHEMA, made.FACTS = schema, facts_of(name)
     return made
 
 

@@ -209,7 +209,7 @@ def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
                 return unknown(name)
     elif isinstance(owner, AtenOp) and isinstance(x, OpResult):
         same = owner.has_trait(Elementwise) or owner.has_trait(SameShape)
-        before = _elementwise if same else _BEFORE.get(owner.name)
+        before = _elementwise if same else SOURCES.get(owner.FACTS.sizes)
         found = None if before is None else before(owner.arguments_by_name(), Value(x), axis)
         if found is not None:
             return found
@@ -217,17 +217,6 @@ def _before(x: SSAValue, axis: int) -> tuple[Value, int] | Extent:
 
 
 _Before = Callable[[Mapping[str, Any], Value, int], Before]
-
-_BEFORE: dict[str, _Before] = {}
-"""How ops find the source of a dimension, besides elementwise ones and those that keep a shape."""
-
-
-def _of(*ops: str) -> Callable[[_Before], _Before]:
-    def register(before: _Before) -> _Before:
-        _BEFORE.update({f"aten.{op}": before for op in ops})
-        return before
-
-    return register
 
 
 def _elementwise(given: Mapping[str, Any], result: Value, axis: int) -> Before:
@@ -241,7 +230,6 @@ def _elementwise(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return None
 
 
-@_of("view", "reshape", "_unsafe_view", "expand", "full", "new_zeros")
 def _sized(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     size = given["size"] if "size" in given else given["shape"]
     if not isinstance(size[axis], int):
@@ -251,18 +239,15 @@ def _sized(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return None
 
 
-@_of("repeat")
 def _repeated(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     x, place = given["self"], axis - result.rank
     return (extent(x, place) if x.rank >= -place else 1) * extent_of(given["repeats"][axis])
 
 
-@_of("arange.start_step")
 def _counted(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return extent_of(given["end"]) if (given["start"], given["step"]) == (0, 1) else None
 
 
-@_of("permute", "transpose.int", "t")
 def _permuted(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     order = list(range(result.rank))
     if "dims" in given:
@@ -273,18 +258,15 @@ def _permuted(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return given["self"], order[axis]
 
 
-@_of("unsqueeze")
 def _unsqueezed(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return given["self"], axis - (axis > given["dim"] % result.rank)
 
 
-@_of("squeeze.dim", "select.int", "unbind.int")
 def _without(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     x = given["self"]
     return None if x.rank == result.rank else (x, axis + (axis >= given["dim"] % x.rank))
 
 
-@_of("slice.Tensor", "split.Tensor", "split_with_sizes", "repeat_interleave.self_int")
 def _along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     x = given["self"]
     if axis != given["dim"] % result.rank:
@@ -297,7 +279,6 @@ def _along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return None
 
 
-@_of("cat")
 def _joined_along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     parts = [part for part in given["tensors"] if part.rank == result.rank]
     if axis == given["dim"] % result.rank:
@@ -305,12 +286,10 @@ def _joined_along(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return parts[0], axis
 
 
-@_of("sum.dim_IntList", "mean.dim", "amax", "amin", "any.dim", "var.correction")
 def _reduced(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return (given["self"], axis) if given["keepdim"] else None
 
 
-@_of("mm", "bmm", "matmul", "linear", "addmm", "baddbmm")
 def _product(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     left, right = [value for name, value in given.items() if name not in ("bias", "beta", "alpha")][-2:]
     if "weight" in given:
@@ -326,11 +305,26 @@ def _product(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return right, place
 
 
-@_of("embedding")
 def _looked_up(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return (given["indices"], axis) if axis < result.rank - 1 else None
 
 
-@_of("convolution")
 def _convolved(given: Mapping[str, Any], result: Value, axis: int) -> Before:
     return (given["input"], 0) if axis == 0 and given["input"].rank == result.rank else None
+
+
+SOURCES: Mapping[str, _Before] = {
+    "given": _sized,
+    "repeated": _repeated,
+    "counted": _counted,
+    "permuted": _permuted,
+    "unsqueezed": _unsqueezed,
+    "without": _without,
+    "along": _along,
+    "joined": _joined_along,
+    "reduced": _reduced,
+    "product": _product,
+    "looked_up": _looked_up,
+    "convolved": _convolved,
+}
+"""How to find the source of a dimension, by `Facts.sizes`; elementwise ops and those that keep a shape need none."""

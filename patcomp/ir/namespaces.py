@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from patcomp.ir import aten, coreai
+from patcomp.ir.aten_facts import facts_of
 from patcomp.ir.attributes import word_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite
@@ -202,20 +203,6 @@ def _decoded(value: Any) -> Any:
 
 # ---- aten -----------------------------------------------------------------------------------------
 
-_ATEN_COMMUTATIVE = {
-    "add.Tensor": ("self", "other"),
-    "mul.Tensor": ("self", "other"),
-    **{
-        f"{name}{overload}": ("self", "other")
-        for overload, names in {
-            "": ("maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or", "logical_xor"),
-            ".Tensor": ("eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"),
-        }.items()
-        for name in names
-    },
-}
-"""Ops whose two tensors may change places."""
-
 
 def _aten_argument(argument: aten.Argument) -> ArgumentSpec:
     base = argument.type
@@ -245,7 +232,7 @@ def _overloads() -> Mapping[str, tuple[str, ...]]:
 
 
 def _guessed(spec: OpSpec, arguments: Mapping[str, Any], results: int) -> list[Attribute]:
-    return guess_types(spec.name, arguments, results, spec.commutative is not None)
+    return guess_types(spec.name, arguments, results)
 
 
 class AtenInterface(DialectInterface):
@@ -279,12 +266,13 @@ class AtenInterface(DialectInterface):
         if schema is None:
             return None
         results = None if any(type_.endswith("[]") for type_ in schema.result_types) else len(schema.result_types)
+        commutes = facts_of(schema.name).commutes
         return OpSpec(
             schema.name,
             tuple(_aten_argument(argument) for argument in schema.arguments),
             results,
-            _ATEN_COMMUTATIVE.get(schema.name.removeprefix("aten.")),
-            (("alpha", 1),) if schema.name == "aten.add.Tensor" else (),
+            ("self", "other") if commutes else None,
+            (("alpha", 1),) if commutes and "alpha" in schema.names else (),
         )
 
     def arguments(self, op: Operation) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """What an op does with elements, as traits of its class: `op.has_trait(Elementwise)`, for any op of any dialect.
 
-A row of `coreai_table` implies the traits of its op, or names one; `aten_schemas.txt` marks PyTorch's operators. Rules
-and rewrites ask for a trait where they hold for every op that has it, so that they know new ops, too.
+A row of `coreai_table` implies the traits of its op, or names one; those of PyTorch's operators follow from their rows
+in `aten_facts.txt` and from PyTorch's tag. Rules and rewrites ask for a trait where they hold for every op that has it,
+so that they know new ops, too.
 """
 
 from __future__ import annotations

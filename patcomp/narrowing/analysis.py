@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import patcomp.narrowing.transfer_functions  # noqa: F401 -- registers the functions
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import attribute_values, is_constant
 from patcomp.ir.extents import MASK, argument_notes
@@ -28,24 +27,14 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue, maker_of
 from patcomp.narrowing.float_rounding import rounded_beyond_result
 from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
-from patcomp.narrowing.op_groups import MOVES, aten
-from patcomp.narrowing.ranges import TRANSFER, Range, RangedOp, Transfer, converted, hull, number, range_of_type
+from patcomp.narrowing.ranges import Range, RangedOp, Transfer, converted, hull, number, range_of_type
+from patcomp.narrowing.transfer_functions import transfer_of
 from patcomp.narrowing.widths import Widths
 
 NOMINAL = 1 << 30
 """The assumed limit of the magnitude of an int64 input whose example is not a mask."""
 STEP = 1 << 16
 """The largest change of a loop-carried integer in an iteration without a warning, enough for counters and positions."""
-
-MODULAR = aten(
-    "add.Scalar add.Tensor addmm bitwise_and.Scalar bitwise_and.Tensor bitwise_not bitwise_or.Scalar bitwise_or.Tensor"
-    " bitwise_xor.Scalar bitwise_xor.Tensor bmm cumprod cumsum matmul mm mul.Scalar mul.Tensor neg prod prod.dim_int"
-    " rsub.Scalar rsub.Tensor scatter_add sub.Scalar sub.Tensor sum sum.dim_IntList"
-)
-"""Ops whose results, modulo 2**32, follow from their operands modulo 2**32."""
-
-LIMITING = aten("clamp maximum minimum")
-"""Ops that commute with saturation: a saturated operand gives the same result, or the saturated result."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +113,7 @@ class Facts:
                 or not self.needed.isdisjoint(op.results)
             ):
                 traced.append(self._traced(op, values))
-                if op.regions or op.name in TRANSFER:
+                if op.regions or transfer_of(type(op)) is not None:
                     self.needed.update(op.operands)
             op = op.prev_op
         self.ops[block] = traced[::-1]
@@ -134,7 +123,7 @@ class Facts:
         wide = self.widths.float64 != "keep" and any(
             self.kind(value).name in ("f64", "complex<f64>") for value in values
         )
-        return TracedOp(op, given, list(map(Value, op.results)), TRANSFER.get(op.name), wide)
+        return TracedOp(op, given, list(map(Value, op.results)), transfer_of(type(op)), wide)
 
     def constant(self, ssa: SSAValue) -> Range:
         """The range of a constant; for float weights, the range of their type."""
@@ -274,10 +263,10 @@ class Ranges:
         for name, argument in op.arguments_by_name().items():
             if not holds(argument, value) or name in POSITIONS or self._is_never_chosen(op, name):
                 continue
-            if op.name in MOVES:
+            if op.FACTS.elements and not op.SCHEMA[name].type.startswith("SymInt"):  # a size or shift decides
                 if any(self._is_seen(result, saturated) for result in op.results):
                     return True
-            elif op.name not in (LIMITING if saturated else MODULAR):
+            elif not (op.FACTS.limiting if saturated else op.FACTS.modular):
                 return True
         return False
 

@@ -8,22 +8,20 @@ from typing import Any
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import constant_values
 from patcomp.ir.region import RegionOp
+from patcomp.ir.traits import Whole
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue
-from patcomp.narrowing.op_groups import VIEWS, aten
 from patcomp.narrowing.ranges import LONGEST, UNKNOWN, Range
 
 POSITIONS = frozenset(
     {
-        "index", "indices", "offsets", "size", "sizes", "output_size", "repeats", "split_sizes", "start", "end", "step",
-        "length", "k", "pad", "padding", "row", "col", "offset", "stride", "storage_offset",
+        "index", "indices", "offsets", "size", "sizes", "output_size", "repeats", "split_size", "split_sizes", "start",
+        "end", "step", "length", "k", "pad", "padding", "row", "col", "offset", "stride", "storage_offset",
     }
 )  # fmt: skip
 """The arguments that are indices or sizes, by their names in PyTorch's schemas."""
 
 _SIZES = ("size", "repeats", "split_sizes")
-_ALONG_DIM = aten("gather index_select scatter.src scatter.value scatter_add")
-_BY_TENSORS = aten("_index_put_impl _unsafe_index_put index.Tensor index_put")
 
 
 def holds(argument: Any, value: SSAValue) -> bool:
@@ -46,7 +44,7 @@ def bound_by_use(value: SSAValue) -> Range:
                 continue
             if isinstance(op, RegionOp) and op.regions:
                 pending.append((op.regions[0].block.args[use.index], offset, op.regions[0].block))
-            elif (op.name in VIEWS and use.index == 0) or (
+            elif (op.has_trait(Whole) and use.index == 0) or (
                 op.name == "aten._to_copy" and Value(op.results[0]).dtype == "si64"
             ):
                 pending.append((op.results[0], offset, block))
@@ -87,11 +85,12 @@ def _valid(op: Operation, value: SSAValue) -> Range | None:
     given = op.arguments_by_name()
     if any(holds(given.get(name), value) for name in _SIZES):
         return Range(0, LONGEST, size=True)
-    if op.name == "aten.embedding" and holds(given["indices"], value):
+    kind = op.FACTS.index
+    if kind == "rows" and holds(given["indices"], value):
         return _below(given["weight"], 0)
-    if op.name in _ALONG_DIM and holds(given["index"], value):
+    if kind == "along_dim" and holds(given["index"], value):
         return _below(given["self"], given["dim"])
-    if op.name in _BY_TENSORS:
+    if kind == "by_axis":
         masks = any(isinstance(index, Value) and index.dtype == "i1" for index in given["indices"])
         for axis, index in enumerate(given["indices"]):
             if holds(index, value) and not masks:  # a mask may stand for several axes

@@ -1,8 +1,8 @@
 """Ranges: the smallest and the largest possible value of each integer or float of a program.
 
-`TRANSFER` has a function for each op of the `aten` dialect: from the ranges of its arguments to those of its results.
-An op without a function has results of unknown range. `transfer_functions.py` has the functions. To teach the analysis
-an op, add its name to a function that fits, add a row to the table, or write a function.
+A transfer function computes the ranges of an op's results from those of its arguments. The op's row in
+`ir/aten_facts.txt` names the function, `range=`; an op without one has results of unknown range.
+`transfer_functions.py` has the functions.
 
 Ranges of floats hold for finite values only: a cast of infinities and NaN to integers is undefined in PyTorch.
 """
@@ -170,21 +170,6 @@ class RangedOp:
 
 
 Transfer = Callable[[RangedOp], Range | Sequence[Range]]
-
-TRANSFER: dict[str, Transfer] = {}
-"""The ranges of an op's results, by the op's name."""
-
-
-def transfer(*ops: str) -> Callable[[Transfer], Transfer]:
-    """Decorator that registers the transfer function of some ops."""
-
-    def register(function: Transfer) -> Transfer:
-        for op in ops:
-            assert f"aten.{op}" not in TRANSFER, op
-            TRANSFER[f"aten.{op}"] = function
-        return function
-
-    return register
 
 
 def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:

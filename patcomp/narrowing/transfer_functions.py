@@ -1,22 +1,24 @@
-"""The ranges of the results of each `aten` op, from the ranges of its arguments.
+"""The ranges of the results of `aten` ops, from the ranges of their arguments.
 
-`_TABLE` has the ops whose range is one expression; the functions below it have the others.
+The functions have the names by which the rows of `ir/aten_facts.txt` call them: `TRANSFER` at the end has those of one
+expression, and the functions above it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from patcomp.narrowing.op_groups import SELECTIONS
+from patcomp.ir.aten import AtenOp
+from patcomp.ir.traits import Selection
+from patcomp.ir.xdsl import Operation
 from patcomp.narrowing.ranges import (
     BOOL,
     FALSE,
     LONGEST,
     MOST_ELEMENTS,
-    TRANSFER,
     TRUE,
     UNKNOWN,
     Number,
@@ -26,7 +28,6 @@ from patcomp.narrowing.ranges import (
     converted,
     number,
     span,
-    transfer,
 )
 
 # ---- what rows of the table have in common -------------------------------------------------------
@@ -85,59 +86,6 @@ def _power_of_two(a: Range) -> Number:
     return 1 << int(largest).bit_length() if math.isfinite(largest) else math.inf
 
 
-# ---- ops with one expression ---------------------------------------------------------------------
-
-_TABLE: dict[str, Transfer] = {
-    # numbers that only move
-    "amax amin max min mean mean.dim": lambda op: op["self"],
-    "split_with_sizes split.Tensor unbind.int": lambda op: [op["self"]] * len(op.results),
-    "cat stack": lambda op: op["tensors"],
-    "copy": lambda op: op["src"],
-    "embedding": lambda op: op["weight"],
-    "constant_pad_nd scatter.value": lambda op: op["self"] | op["value"],
-    "scatter.src select_scatter slice_scatter": lambda op: op["self"] | op["src"],
-    "masked_scatter": lambda op: op["self"] | op["source"],
-    # new tensors
-    "full full_like": lambda op: _filled(op, "fill_value"),
-    "scalar_tensor": lambda op: _filled(op, "s"),
-    "empty_permuted": lambda op: FALSE,  # zeros, after lowering
-    "tril_indices triu_indices": lambda op: Range(0, max(0, (op["row"] | op["col"]).high - 1)),
-    # positions
-    "argmax argmin": lambda op: _positions(op, op.given["dim"]),
-    "max.dim min.dim sort sort.stable topk cummax cummin": lambda op: _values_and_positions(op, op.given["dim"]),
-    "max_pool2d_with_indices adaptive_max_pool2d": lambda op: _values_and_positions(op, [-2, -1]),
-    "max_pool3d_with_indices adaptive_max_pool3d": lambda op: _values_and_positions(op, [-3, -2, -1]),
-    # arithmetic
-    "add.Tensor add.Scalar": lambda op: op["self"] + op["other"] * op["alpha"],
-    "sub.Tensor sub.Scalar": lambda op: op["self"] - op["other"] * op["alpha"],
-    "rsub.Tensor rsub.Scalar": lambda op: op["other"] - op["self"] * op["alpha"],
-    "neg": lambda op: -op["self"],
-    "abs": lambda op: abs(op["self"]),
-    "sign": lambda op: Range(_sign(op["self"].low), _sign(op["self"].high)),
-    "gcd": lambda op: Range(0, (op["self"] | op["other"]).magnitude),
-    "sum sum.dim_IntList": lambda op: _sums(op["self"], op.length(op.given.get("dim"))),
-    "cumsum": lambda op: op["self"].sums(op.length(op.given["dim"])),
-    # comparisons and truth
-    "lt.Tensor lt.Scalar": lambda op: _less(op["self"], op["other"]),
-    "le.Tensor le.Scalar": lambda op: _not(_less(op["other"], op["self"])),
-    "gt.Tensor gt.Scalar": lambda op: _less(op["other"], op["self"]),
-    "ge.Tensor ge.Scalar": lambda op: _not(_less(op["self"], op["other"])),
-    "eq.Tensor eq.Scalar": lambda op: _equal(op["self"], op["other"]),
-    "ne.Tensor ne.Scalar": lambda op: _not(_equal(op["self"], op["other"])),
-    "logical_not": lambda op: _not(converted(op["self"], "i1", "i1")),
-    "logical_and logical_or any any.dim any.dims all all.dim all.dims": lambda op: BOOL,
-    # bounds, casts
-    "maximum": lambda op: _larger(op["self"], op["other"]),
-    "minimum": lambda op: _smaller(op["self"], op["other"]),
-    "relu": lambda op: _larger(op["self"], FALSE),
-    "_to_copy": lambda op: converted(op["self"], op.given["self"].dtype, op.results[0].dtype),
-}
-
-for _ops, _function in _TABLE.items():
-    transfer(*_ops.split())(_function)
-TRANSFER.update(dict.fromkeys(SELECTIONS, lambda op: op["self"]))
-
-
 # ---- numbers that only move, and their sums ------------------------------------------------------
 
 
@@ -146,24 +94,20 @@ def _accumulated(op: RangedOp, name: str) -> Range:
     return op["self"] + _sums(op[name], op.length(None, name))
 
 
-@transfer("index_put", "_index_put_impl", "_unsafe_index_put")
 def _put(op: RangedOp) -> Range:
     return _accumulated(op, "values") if op.given["accumulate"] else op["self"] | op["values"]
 
 
-@transfer("scatter_add")
 def _scattered(op: RangedOp) -> Range:
     return _accumulated(op, "src")
 
 
-@transfer("scatter_reduce.two", "scatter.reduce")
 def _reduced(op: RangedOp) -> Range:
     if op.given["reduce"] in ("amax", "amin", "mean"):
         return op["self"] | op["src"]
     return _accumulated(op, "src") if op.given["reduce"] in ("sum", "add") else UNKNOWN
 
 
-@transfer("where.self", "where.Scalar", "where.ScalarSelf", "where.ScalarOther")
 def _chosen(op: RangedOp) -> Range:
     condition = op["condition"].point
     return op["other"] if condition == 0 else op["self"] if condition == 1 else op["self"] | op["other"]
@@ -172,7 +116,6 @@ def _chosen(op: RangedOp) -> Range:
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
-@transfer("arange.start_step")
 def _arange(op: RangedOp) -> Range:
     start, end, step = op["start"], op["end"], op["step"]
     count = op.results[0].shape[0]
@@ -183,20 +126,17 @@ def _arange(op: RangedOp) -> Range:
     return bounds.clipped(Range(start.low, max(start.low, end.high - 1)))
 
 
-@transfer("sym_size.int")
 def _size(op: RangedOp) -> Range:
     x = op.given["self"]
     known = x.shape[op.given["dim"] % x.rank]
     return Range(0, LONGEST, size=True) if known is None else number(known)
 
 
-@transfer("nonzero")
 def _nonzero(op: RangedOp) -> Range:
     sizes = [LONGEST if size is None else size for size in op.given["self"].shape]
     return Range(0, max([1, *sizes]) - 1)
 
 
-@transfer("repeat_interleave.Tensor")
 def _repeated(op: RangedOp) -> Range:
     (count,) = op.given["repeats"].shape
     return Range(0, (LONGEST if count is None else max(1, count)) - 1)
@@ -205,7 +145,6 @@ def _repeated(op: RangedOp) -> Range:
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 
-@transfer("mul.Tensor", "mul.Scalar")
 def _mul(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if a.size and b.size:
@@ -215,7 +154,6 @@ def _mul(op: RangedOp) -> Range:
     return a * b
 
 
-@transfer("div.Tensor", "div.Scalar")
 def _div(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if b.low <= 0 <= b.high:
@@ -227,7 +165,6 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-@transfer("div.Tensor_mode", "div.Scalar_mode")
 def _rounded_div(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if op.of_floats:
@@ -238,7 +175,6 @@ def _rounded_div(op: RangedOp) -> Range:
     return span(x // y if op.given["rounding_mode"] == "floor" else _truncated(x, y) for x, y in pairs)
 
 
-@transfer("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if op.of_floats:
@@ -247,7 +183,6 @@ def _remainder(op: RangedOp) -> Range:
     return Range(0, min(high, a.high)) if a.low >= 0 and b.low > 0 else Range(low, high)
 
 
-@transfer("fmod.Tensor", "fmod.Scalar")
 def _fmod(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     largest = b.magnitude if op.of_floats else max(0, b.magnitude - 1)
@@ -258,7 +193,6 @@ _LARGEST_POWER = 64
 """Two or more to a larger power is beyond 64 bits anyway."""
 
 
-@transfer("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _pow(op: RangedOp) -> Range:
     x, exponent = op["self"], op["exponent"]
     even = exponent.point is not None and exponent.point % 2 == 0
@@ -272,7 +206,6 @@ def _pow(op: RangedOp) -> Range:
     return Range(0 if positive else -high, high)
 
 
-@transfer("prod", "prod.dim_int", "cumprod")
 def _prod(op: RangedOp) -> Range:
     x, count = op["self"], op.length(op.given.get("dim"))
     largest = x.magnitude
@@ -282,7 +215,6 @@ def _prod(op: RangedOp) -> Range:
     return Range(0 if x.low >= 0 else -high, high, x.rounded)
 
 
-@transfer("mm", "bmm", "matmul", "_int_mm")
 def _matrix_product(op: RangedOp) -> Range:
     left, right = op.given.values()
     inner = left.shape[-1]
@@ -292,7 +224,6 @@ def _matrix_product(op: RangedOp) -> Range:
 # ---- bits ----------------------------------------------------------------------------------------
 
 
-@transfer("bitwise_and.Tensor", "bitwise_and.Scalar")
 def _and(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if a.point is not None and b.point is not None:
@@ -302,14 +233,12 @@ def _and(op: RangedOp) -> Range:
     return Range(-max(_power_of_two(a), _power_of_two(b)), max(a.high, b.high))
 
 
-@transfer("bitwise_or.Tensor", "bitwise_or.Scalar", "bitwise_xor.Tensor", "bitwise_xor.Scalar")
 def _or(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     largest = max(_power_of_two(a), _power_of_two(b))
     return Range(0 if a.low >= 0 and b.low >= 0 else -largest, largest - 1)
 
 
-@transfer("bitwise_not")
 def _bitwise_not(op: RangedOp) -> Range:
     x = op["self"]
     return _not(x) if op.results[0].dtype == "i1" else Range(-1 - x.high, -1 - x.low)
@@ -318,7 +247,6 @@ def _bitwise_not(op: RangedOp) -> Range:
 # ---- bounds and rounding -------------------------------------------------------------------------
 
 
-@transfer("clamp", "hardtanh")
 def _clamp(op: RangedOp) -> Range:
     x = op["self"]
     low, high = (op.given.get(name, op.given.get(f"{name}_val")) for name in ("min", "max"))
@@ -329,7 +257,6 @@ def _clamp(op: RangedOp) -> Range:
     return x if op.of_floats else x.whole()
 
 
-@transfer("floor", "ceil", "round", "trunc")
 def _to_whole(op: RangedOp) -> Range:
     x = op["self"]
     low = math.floor(x.low) if math.isfinite(x.low) else x.low
@@ -343,13 +270,6 @@ def _bounded(low: Number, high: Number) -> Transfer:
     """A function whose result is between two numbers."""
     return lambda op: Range(low, high, op["self"].rounded)
 
-
-transfer("sigmoid", "_softmax", "hardsigmoid")(_bounded(0, 1))
-transfer("tanh", "sin", "cos", "erf")(_bounded(-1, 1))
-transfer("exp", "exp2", "cosh", "linalg_vector_norm")(_bounded(0, math.inf))
-transfer("expm1")(_bounded(-1, math.inf))
-transfer("asin", "atan")(_bounded(-math.pi / 2, math.pi / 2))
-transfer("acos")(_bounded(0, math.pi))
 
 _SMALLEST = {"f64": 2.0**-1074, "f16": 2.0**-24}
 """The smallest positive number of a type, if not that of float32."""
@@ -366,18 +286,103 @@ def _logarithm(base: float) -> Transfer:
     return function
 
 
-transfer("log")(_logarithm(math.e))
-transfer("log2")(_logarithm(2.0))
-transfer("log10")(_logarithm(10.0))
-
-
-@transfer("sqrt")
 def _sqrt(op: RangedOp) -> Range:
     x = op["self"]
     return Range(math.sqrt(max(x.low, 0)), math.sqrt(max(x.high, 0)), x.rounded)
 
 
-@transfer("rsqrt", "reciprocal")
 def _inverse(op: RangedOp) -> Range:
     x = op["self"]
     return Range(0, math.inf, x.rounded) if x.low >= 0 else replace(UNKNOWN, rounded=x.rounded)
+
+
+# ---- the functions by name -----------------------------------------------------------------------
+
+TRANSFER: Mapping[str, Transfer] = {
+    # numbers that only move
+    "self": lambda op: [op["self"]] * len(op.results),
+    "tensors": lambda op: op["tensors"],
+    "src": lambda op: op["src"],
+    "weight": lambda op: op["weight"],
+    "self_or_value": lambda op: op["self"] | op["value"],
+    "self_or_src": lambda op: op["self"] | op["src"],
+    "self_or_source": lambda op: op["self"] | op["source"],
+    # new tensors
+    "fill_value": lambda op: _filled(op, "fill_value"),
+    "s": lambda op: _filled(op, "s"),
+    "zeros": lambda op: FALSE,  # zeros, after lowering
+    "triangle": lambda op: Range(0, max(0, (op["row"] | op["col"]).high - 1)),
+    # positions
+    "position": lambda op: _positions(op, op.given["dim"]),
+    "value_and_position": lambda op: _values_and_positions(op, op.given["dim"]),
+    "pool2d": lambda op: _values_and_positions(op, [-2, -1]),
+    "pool3d": lambda op: _values_and_positions(op, [-3, -2, -1]),
+    # arithmetic
+    "add": lambda op: op["self"] + op["other"] * op["alpha"],
+    "sub": lambda op: op["self"] - op["other"] * op["alpha"],
+    "rsub": lambda op: op["other"] - op["self"] * op["alpha"],
+    "neg": lambda op: -op["self"],
+    "abs": lambda op: abs(op["self"]),
+    "sign": lambda op: Range(_sign(op["self"].low), _sign(op["self"].high)),
+    "gcd": lambda op: Range(0, (op["self"] | op["other"]).magnitude),
+    "sum": lambda op: _sums(op["self"], op.length(op.given.get("dim"))),
+    "cumsum": lambda op: op["self"].sums(op.length(op.given["dim"])),
+    # comparisons and truth
+    "lt": lambda op: _less(op["self"], op["other"]),
+    "le": lambda op: _not(_less(op["other"], op["self"])),
+    "gt": lambda op: _less(op["other"], op["self"]),
+    "ge": lambda op: _not(_less(op["self"], op["other"])),
+    "eq": lambda op: _equal(op["self"], op["other"]),
+    "ne": lambda op: _not(_equal(op["self"], op["other"])),
+    "not": lambda op: _not(converted(op["self"], "i1", "i1")),
+    "bool": lambda op: BOOL,
+    # bounds, casts
+    "maximum": lambda op: _larger(op["self"], op["other"]),
+    "minimum": lambda op: _smaller(op["self"], op["other"]),
+    "relu": lambda op: _larger(op["self"], FALSE),
+    "cast": lambda op: converted(op["self"], op.given["self"].dtype, op.results[0].dtype),
+    # bounded functions of floats
+    "from_0_to_1": _bounded(0, 1),
+    "from_-1_to_1": _bounded(-1, 1),
+    "from_0": _bounded(0, math.inf),
+    "from_-1": _bounded(-1, math.inf),
+    "half_circle": _bounded(-math.pi / 2, math.pi / 2),
+    "from_0_to_pi": _bounded(0, math.pi),
+    "log": _logarithm(math.e),
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    # the functions above
+    "put": _put,
+    "scatter_add": _scattered,
+    "scatter_reduce": _reduced,
+    "where": _chosen,
+    "arange": _arange,
+    "size": _size,
+    "nonzero": _nonzero,
+    "repeat_interleave": _repeated,
+    "mul": _mul,
+    "div": _div,
+    "rounded_div": _rounded_div,
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "pow": _pow,
+    "prod": _prod,
+    "matmul": _matrix_product,
+    "bitwise_and": _and,
+    "bitwise_or": _or,
+    "bitwise_not": _bitwise_not,
+    "clamp": _clamp,
+    "whole": _to_whole,
+    "sqrt": _sqrt,
+    "inverse": _inverse,
+}
+"""The transfer functions, by `Facts.range`."""
+
+
+def transfer_of(kind: type[Operation]) -> Transfer | None:
+    """The transfer function of a class of ops; None if the ranges of their results are unknown."""
+    if not issubclass(kind, AtenOp):
+        return None
+    if kind.FACTS.range:
+        return TRANSFER[kind.FACTS.range]
+    return TRANSFER["self"] if kind.has_trait(Selection) else None

@@ -115,15 +115,20 @@ class RuleSet:
                     found.setdefault(op, rule)
         return found
 
+    def _of_imported(self) -> Iterator[Rule]:
+        """The rules of the stages that take an imported program."""
+        for stage in (Stage.NORMALIZE, Stage.RECOVER, Stage.LOWER):
+            yield from self.stage(stage)
+
     @cached_property
     def procedural_ops(self) -> frozenset[str]:
-        """The names of all ops of the procedural rules."""
-        return frozenset(op for rule in self.procedural() for op in rule.ops)
+        """The names of the ops that procedural rules take of an imported program."""
+        return frozenset(op for rule in self._of_imported() if not rule.is_declarative for op in rule.ops)
 
     @cached_property
     def pattern_ops(self) -> frozenset[str]:
-        """The names of all ops in the patterns of the declarative rules."""
-        nodes = (node for rule in self.declarative() for node in rule.graph.nodes)
+        """The names of the ops in the patterns for an imported program."""
+        nodes = (node for rule in self._of_imported() if rule.is_declarative for node in rule.graph.nodes)
         return frozenset(node.spec.name for node in nodes if isinstance(node, OpNode))
 
     def check(self) -> None:

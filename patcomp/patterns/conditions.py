@@ -74,6 +74,21 @@ def same_element_type(x: Value, y: Value) -> bool:
     return x.element_type == y.element_type
 
 
+@condition("{argument} is given")
+def is_given(argument: Any) -> bool:
+    return argument is not None
+
+
+@condition("{argument} is a tensor")
+def is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Value)
+
+
+@condition("{item} is in {items}")
+def contains(items: Sequence[Any], item: Any) -> bool:
+    return item in items
+
+
 # ---- axes and sizes -------------------------------------------------------------------------------------
 
 
@@ -85,6 +100,11 @@ def is_permutation_of(axes: Sequence[int], count: int) -> bool:
 @condition("{number} divides {size}")
 def divides(number: int, size: int) -> bool:
     return size % number == 0
+
+
+@condition("{x} has no elements")
+def is_empty(x: Value) -> bool:
+    return 0 in x.shape
 
 
 # ---- constants ------------------------------------------------------------------------------------------

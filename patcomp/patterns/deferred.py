@@ -1,4 +1,4 @@
-"""Sets of rules whose decompositions are loaded when a program needs one."""
+"""Sets of rules that are loaded when a program needs one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
+
+
+class LoadedRuleSet(RuleSet):
+    """Rules that are loaded when one is asked for: the target stage runs on every program, and asks for its rules only
+    with a target.
+
+    Args:
+        load: loads them.
+    """
+
+    def __init__(self, load: Callable[[], Iterable[Rule]]):
+        self._load = load
+        self._stages = {}
+
+    @cached_property
+    def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
+        return RuleSet(self._load())._rules
 
 
 class Decompositions:
@@ -108,28 +125,34 @@ class _ByOp(Mapping[str, Rule]):
 
 
 class DeferredRuleSet(RuleSet):
-    """Decompositions and the rules of the other stages, where decompositions are loaded when one is asked for.
+    """Rules that are loaded when they are asked for: decompositions op by op, all others stage by stage.
 
-    Many programs need few of them, and to load them takes as long as to convert 100 nodes.
+    Many programs need few decompositions, and to load them takes as long as to convert 100 nodes. The target stage runs
+    only with a target.
 
     Args:
         parts: the decompositions, those of the first part first; called when one is asked for.
-        rewrites: the rules of the other stages.
+        load: the rules of another stage, the same set on every call.
         whole: makes all rules; by default those of the parts, then the others.
     """
 
     def __init__(
         self,
         parts: Callable[[], Sequence[Decompositions]],
-        rewrites: RuleSet,
+        load: Callable[[Stage], RuleSet],
         whole: Callable[[], RuleSet] | None = None,
     ):
-        self._parts_of, self.rewrites, self._whole = parts, rewrites, whole
+        self._parts_of, self.load, self._whole = parts, load, whole
 
     @cached_property
     def parts(self) -> Sequence[Decompositions]:
         """The decompositions."""
         return self._parts_of()
+
+    @cached_property
+    def rewrites(self) -> RuleSet:
+        """The rules of all other stages, stage by stage."""
+        return RuleSet(rule for stage in Stage if stage is not Stage.DECOMPOSE for rule in self.load(stage))
 
     @cached_property
     def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
@@ -149,11 +172,13 @@ class DeferredRuleSet(RuleSet):
         return self._by_op[of_complex]
 
     @cached_property
-    def _imported(self) -> RuleSet:
+    def _decompositions(self) -> RuleSet:
         return self.filter(lambda rule: rule.stage is Stage.DECOMPOSE)
 
     def stage(self, name: Stage | str) -> RuleSet:
-        return self._imported if name == Stage.DECOMPOSE else self.rewrites.stage(name)
+        if name == Stage.DECOMPOSE:
+            return self._decompositions
+        return self.load(Stage(name)) if name in list(Stage) else RuleSet()
 
     def procedural(self) -> list[Rule]:
         return self.rewrites.procedural()

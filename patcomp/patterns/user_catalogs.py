@@ -116,7 +116,7 @@ def _deferred(own: DeferredRuleSet, users: tuple[Decompositions, ...]) -> Deferr
         return RuleSet(rule for each in users for rule in each.rules)
 
     together = Decompositions(checked, (op for each in users for op in each.index or ()))
-    return DeferredRuleSet(lambda: [together, *own.parts], own.rewrites, whole)
+    return DeferredRuleSet(lambda: [together, *own.parts], own.load, whole)
 
 
 def _replacing(rule: Rule, own: RuleSet) -> Rule:

@@ -21,7 +21,7 @@ from patcomp.settings import default_settings
 
 if TYPE_CHECKING:
     from patcomp.compression import CompressionReport
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
     from patcomp.ir.coreai_op import CoreaiOp
 
 

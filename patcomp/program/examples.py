@@ -13,9 +13,9 @@ from patcomp.compression import Weight, weights_of
 from patcomp.compression.compress import dtype_of
 from patcomp.compression.measures import OutputSignal
 from patcomp.compression.scheme import Scheme, Stored
-from patcomp.evaluate import call_arguments, named_arguments
 from patcomp.evaluate.comparison import psnr_of
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import call_arguments, named_arguments
 from patcomp.evaluate.machine import evaluate_graph, operands_of
 from patcomp.evaluate.resumed import Resumed
 from patcomp.ir.module import IRModule

@@ -21,8 +21,10 @@ from patcomp.settings import default_settings
 from patcomp.targets import Target
 
 if TYPE_CHECKING:
-    from patcomp.evaluate import Expectation, Overflow, Verification
+    from patcomp.evaluate.expectation import Expectation
+    from patcomp.evaluate.overflow import Overflow
     from patcomp.evaluate.registry import Implementation
+    from patcomp.evaluate.verification import Verification
     from patcomp.ir.xdsl import Operation
     from patcomp.questions.audit import Audit
     from patcomp.questions.ops import Attempt

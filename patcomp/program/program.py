@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patcomp.compression.request import Given
     from patcomp.emit.asset import Asset, Writer
     from patcomp.emit.stored.streaming import Progress
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
     from patcomp.questions.audit import Audit
 
 

@@ -22,7 +22,8 @@ from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import Machine, Overflow
+    from patcomp.evaluate.machine import Machine
+    from patcomp.evaluate.overflow import Overflow
     from patcomp.program.data import ProgramData
 
 
@@ -78,7 +79,7 @@ def run(
         seed: of the inputs that are random numbers and are not given.
         asset: what the runtime runs; by default the program in a temporary asset.
     """
-    from patcomp.evaluate import evaluate
+    from patcomp.evaluate.machine import evaluate
 
     outputs: dict[str, Any]
     if backend not in ("evaluator", "runtime"):
@@ -112,8 +113,8 @@ def prepared(
     Raises:
         EvaluationError: as `AIProgram.run`.
     """
-    from patcomp.evaluate import prepare_input
     from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate.inputs import prepare_input
 
     types = argument_types(program.module.graph(entrypoint))
     states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
@@ -147,7 +148,7 @@ def drawn(program: ProgramData, values: Mapping[str, Any], entrypoint: str, seed
     """
     if not program.draws.get(entrypoint):
         return {}
-    from patcomp.evaluate import drawn
+    from patcomp.evaluate.draws import drawn
 
     dims, signature = program.dims.get(entrypoint, Dims()), program.signature(entrypoint)
     return drawn(signature, {**program.new_state(entrypoint), **values}, dims, seed)
@@ -160,7 +161,8 @@ def overflows(program: ProgramData, inputs: Any, entrypoint: str, *, half: bool)
         inputs: the model's arguments.
         half: whether the device computes float16 alone, so that floats of other types count, too.
     """
-    from patcomp.evaluate import OverflowMachine, call_arguments, named_arguments
+    from patcomp.evaluate.inputs import call_arguments, named_arguments
+    from patcomp.evaluate.overflow import OverflowMachine
 
     values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
     machine = OverflowMachine(program.module, half=half)
@@ -170,7 +172,8 @@ def overflows(program: ProgramData, inputs: Any, entrypoint: str, *, half: bool)
 
 def needs_float32(program: ProgramData, given: Any, entrypoint: str) -> tuple[str, ...]:
     """`AIProgram.needs_float32`."""
-    from patcomp.evaluate import call_arguments, named_arguments, needs_float32
+    from patcomp.evaluate.inputs import call_arguments, named_arguments
+    from patcomp.evaluate.kept import needs_float32
 
     values = named_arguments(program.signature(entrypoint), *call_arguments(given))
     history = known(program.history)

@@ -13,7 +13,7 @@ from patcomp.ir.weights import stored_weights
 from patcomp.program.units import size_text
 
 if TYPE_CHECKING:
-    from patcomp.evaluate import Verification
+    from patcomp.evaluate.verification import Verification
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from patcomp.program.running import drawn, has_device, prepared, run
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate import Machine, Verification
     from patcomp.evaluate.expectation import Run
+    from patcomp.evaluate.machine import Machine
+    from patcomp.evaluate.verification import Verification
     from patcomp.program.data import ProgramData
 
 
@@ -31,7 +32,8 @@ def verify(
     asset: Asset | None,
 ) -> Verification:
     """`AIProgram.verify_against`."""
-    from patcomp.evaluate import Expectation, first_overflow
+    from patcomp.evaluate.expectation import Expectation
+    from patcomp.evaluate.overflow import first_overflow
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
@@ -91,7 +93,8 @@ def verify_compressed(
     program: ProgramData, model: Callable[..., Any], inputs: Any, entrypoint: str, asset: Asset | None
 ) -> Verification:
     """`AIProgram.verify_compressed`."""
-    from patcomp.evaluate import Expectation, verify_compressed
+    from patcomp.evaluate.expectation import Expectation
+    from patcomp.evaluate.loss import verify_compressed
 
     expectation = Expectation.of(
         model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, 0)

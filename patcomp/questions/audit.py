@@ -19,7 +19,7 @@ from patcomp.questions.regions import INDICES, Regions
 from patcomp.targets import Target
 
 if TYPE_CHECKING:
-    from patcomp.evaluate import Overflow
+    from patcomp.evaluate.overflow import Overflow
 
 _WINDOWS = frozenset(f"coreai.{name}" for name in ("conv2d", "conv3d", "max_pool_2d", "max_pool_3d", "sum_pool_2d"))
 """The ops that read a padding themselves."""

@@ -128,14 +128,8 @@ def _plain(value: Any) -> str:
 
 def kind_of(op: Operation) -> str:
     """What an op does in a word, for its colour: `product`, `view`, `elementwise`, `reduction` or `other`."""
-    is_product = isinstance(op, CoreaiOp) and bool(op.ROW.multiply_adds)
-    if is_product or op.name in _PRODUCTS:
+    is_product = bool(op.ROW.multiply_adds) if isinstance(op, CoreaiOp) else isinstance(op, AtenOp) and op.FACTS.product
+    if is_product:
         return "product"
     kinds = {View: "view", Elementwise: "elementwise", Reduction: "reduction"}
     return next((kind for trait, kind in kinds.items() if op.has_trait(trait)), "other")
-
-
-_PRODUCTS = frozenset(
-    f"aten.{name}" for name in ("addmm", "baddbmm", "bmm", "convolution", "linear", "matmul", "mm")
-)  # fmt: skip
-"""PyTorch's products, which have no trait."""

@@ -86,7 +86,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
 def evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
     """The results of an op; None if they are undefined (a division by zero), which is left to the run to report."""
     from patcomp.errors import EvaluationError
-    from patcomp.evaluate import evaluate_op  # needs PyTorch, which is imported only if something can be folded
+    from patcomp.evaluate.folding import evaluate_op  # needs PyTorch, which is imported only if something can be folded
 
     try:
         return evaluate_op(op, module, known)

@@ -14,6 +14,7 @@ import numpy as np
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir import coreai
 from patcomp.ir.aten import AtenOp
+from patcomp.ir.aten_facts import facts_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import attribute_values, constant_attribute, is_constant
 from patcomp.ir.custom import CustomOp
@@ -64,10 +65,6 @@ def lower(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
     if lowering.problems:
         raise UnsupportedError("these ops cannot be lowered to Core AI:", lowering.problems)
     return lowering.statistics
-
-
-COMPLEX_PARTS = frozenset({"aten.complex", "aten.real", "aten.imag", "aten.sym_size.int"})
-"""The only ops with complex tensors that can be lowered; they stand at the inputs and outputs of a program."""
 
 
 class _Lowering:
@@ -278,7 +275,8 @@ def _is_complex(type_: Attribute) -> bool:
 
 def _complex_problem(op: Operation) -> str:
     """Why an op with complex operands or results cannot be lowered; empty for other ops."""
-    if op.name in COMPLEX_PARTS or not any(_is_complex(value.type) for value in (*op.operands, *op.results)):
+    values = (*op.operands, *op.results)
+    if facts_of(op.name).complex in ("lowered", "stays") or not any(_is_complex(value.type) for value in values):
         return ""
     if isinstance(op, CustomOp):
         return "a registered lowering cannot take or return complex numbers, which Core AI does not compute with"

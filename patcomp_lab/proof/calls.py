@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import Any
 
 from patcomp.errors import EvaluationError, UnsupportedError
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import (
     DATA_DEPENDENT,
     call_of,
@@ -18,6 +17,7 @@ from patcomp.evaluate.eager import (
     without_data,
 )
 from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, shape_of, tensor
 from patcomp.patterns import Context, Rejected, Rule, RuleSet, Stage, run

@@ -11,9 +11,9 @@ import torch
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import EvaluationError, RuleError, StageError
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import call_of, overload_of
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.types import TensorType
 from patcomp.patterns import Rule, Stage
 from patcomp_lab.proof.counterexample import InvalidRewriteError, Runner, WrongRuleError, agrees, failure_text

@@ -63,7 +63,7 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None, bound: fl
         tolerance: by default the tolerance of the expected type.
         bound: the absolute difference that an approximation allows besides.
     """
-    from patcomp.evaluate import compare
+    from patcomp.evaluate.comparison import compare
     from patcomp.evaluate.eager import static_type_of
 
     try:

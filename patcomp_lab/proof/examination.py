@@ -211,8 +211,8 @@ def _compiled_source(pair: Any, catalog: RuleSet) -> IRModule | None:
 
 
 def _run(module: IRModule, inputs: Mapping[str, Any], run: Runner | None) -> list[Any]:
-    from patcomp.evaluate import evaluate
     from patcomp.evaluate.element_types import to_tensor
+    from patcomp.evaluate.machine import evaluate
     from patcomp_lab.proof.calls import in_types_of
 
     names = [argument.name_hint or "" for argument in module.graph("main").regions[0].block.args]

@@ -24,7 +24,7 @@ from patcomp.evaluate.eager import (
     with_special_values,
 )
 from patcomp.evaluate.machine import Machine
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
+from patcomp.evaluate.registry import EvaluatedOp, implementations
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.cleanup import remove_dead_ops
 from patcomp.ir.module import IRModule, function_type
@@ -258,8 +258,8 @@ def run_module(module: IRModule, inputs: Sequence[Any]) -> list[Any]:
             made = machine.run_block(op.body.block, operands, {})
         elif isinstance(op, AtenOp):
             made = run_op(op.name, eager_arguments(op, values))
-        elif op.name in IMPLEMENTATIONS:
-            made = machine.run_op(EvaluatedOp(op, machine, values), IMPLEMENTATIONS[op.name], operands)
+        elif op.name in implementations():
+            made = machine.run_op(EvaluatedOp(op, machine, values), implementations()[op.name], operands)
         else:
             raise EvaluationError(f"{op.name} is not known")
         values.update(zip(op.results, made, strict=False))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.ir.aten import schema_of
+from patcomp.ir.aten_facts import operators_where, ops_where
 from patcomp_lab.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
 from patcomp_lab.proof.worlds import INFINITY, MINUS_INFINITY, Kind, P, World
 
@@ -109,15 +111,6 @@ _UNITS = [
 """Lemmas of a number as one operand, which leaves the other one as it is, or changes its sign: the lemma's name, the
 operation, which operand the number is, and the number."""
 
-for _name, _commutes in {
-    "add": True, "sub": False, "mul": True, "div": False, "pow": False, "remainder": False, "fmod": False,
-    "atan2": False, "hypot": True, "nextafter": False, "copysign": False, "xlogy": False, "logaddexp": True,
-    "floor_divide": False, "logaddexp2": True, "heaviside": False, "bitwise_and": True, "bitwise_or": True,
-    "bitwise_xor": True, "bitwise_left_shift": False, "bitwise_right_shift": False,
-}.items():  # fmt: skip
-    MEANINGS[_name] = _binary(_name, _commutes)
-MEANINGS["true_divide"] = MEANINGS["div"]
-
 
 def _unary(name: str) -> Callable[..., Any]:
     def compute(world: World, x: Symbols, *options: Any, **named: Any) -> Any:
@@ -127,13 +120,17 @@ def _unary(name: str) -> Callable[..., Any]:
     return compute
 
 
-for _name in (  # noqa: SIM905
-    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh erf erfc erfinv exp expm1 log log1p log2 "
-    "log10 exp2 floor ceil trunc round sqrt abs sign lgamma digamma frac special_i0 i0 sinc logit "
-    "special_erfcx special_ndtri special_i1 special_i0e special_i1e special_log_ndtr special_bessel_j0 "
-    "special_bessel_j1 bitwise_not"
-).split():
-    MEANINGS[_name] = _unary(_name)
+def _is_of_two(operator: str) -> bool:
+    """Whether an operator takes two numbers, each as a tensor or not."""
+    schemas = filter(None, (schema_of(name) for name in ops_where("opaque") if name.split(".")[1] == operator))
+    numbers = [[each for each in schema.arguments if each.type in ("Tensor", "Scalar")] for schema in schemas]
+    return any(len([each for each in given if not each.has_default]) == 2 for given in numbers)
+
+
+for _name in sorted(operators_where("opaque")):
+    _is_commutative = _name in operators_where("commutes")
+    MEANINGS[_name] = _binary(_name, _is_commutative) if _is_of_two(_name) else _unary(_name)
+MEANINGS["true_divide"] = MEANINGS["div"]
 
 
 @meaning("neg")

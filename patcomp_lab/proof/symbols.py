@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from patcomp.ir.aten import ops_with
+from patcomp.ir.aten_facts import operators_where
 from patcomp.ir.traits import Movement
 from patcomp.pytorch import (
     decomposition_of,
@@ -120,7 +121,7 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
     numbers = {
         argument.name for argument in schema_of_overload(func).arguments if argument.name in ("value", "fill_value")
     }
-    zero_is_a_number = world.kind is Kind.REALS or name not in ("tril", "triu", "diag_embed", "zero_", "im2col")
+    zero_is_a_number = world.kind is Kind.REALS or name.removesuffix("_") not in operators_where("zeros")
 
     def lowered(value: Any, is_number: bool) -> Any:
         if isinstance(value, Symbols):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from patcomp.ir.aten_facts import operators_where
 from patcomp.ir.types import TensorType, is_integer
 from patcomp.patterns import Rule
 from patcomp.patterns.aspects import TIES, is_left_open
@@ -26,15 +27,6 @@ _POOLS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("infinities and zeros", (math.inf, 1.0, -math.inf)), ("NaN", (math.nan, 1.0, math.nan, 2.0)),
 )  # fmt: skip
 """The numbers of each draw, and the aspect in which a rule may leave the results open."""
-
-_FIRST = ("argmax", "argmin", "max", "min", "aminmax", "searchsorted", "bucketize", "isin")
-"""The ops whose places PyTorch specifies."""
-
-_ANY = ("sort", "argsort", "topk", "median", "nanmedian", "kthvalue", "mode", "cummax", "cummin")
-"""The ops that may give the place of any equal number."""
-
-_ORDERS = ("sort", "argsort", "topk")
-"""Those of which no place occurs twice."""
 
 
 def _names(pair: Pair) -> list[str]:
@@ -66,13 +58,18 @@ def decides(pair: Pair) -> bool:
 def specifies_places(pair: Pair) -> bool:
     """Whether PyTorch specifies each integer result of the source also for equal and for infinite numbers."""
     names = _names(pair)
-    return bool(names) and all(name in _FIRST for name in names)
+    return bool(names) and all(name in operators_where("places", "first") for name in names)
 
 
 def are_places_of_equal_numbers(pair: Pair, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool | None:
     """Whether two results have the places of the same numbers; None if the source does not give places of an axis."""
     drawing, names = pair.drawing, _names(pair)
-    if not isinstance(drawing, OpDrawing) or len(names) != 1 or names[0] not in _ANY or expected.dtype == torch.bool:
+    if (
+        not isinstance(drawing, OpDrawing)
+        or len(names) != 1
+        or names[0] not in operators_where("places", "any", "distinct")
+        or expected.dtype == torch.bool
+    ):
         return None
     schema, (x, *_) = operator_schema(drawing.op), inputs.values()
     if "dim" not in schema.names or x.dim() == 0 or expected.shape != actual.shape:
@@ -88,7 +85,7 @@ def are_places_of_equal_numbers(pair: Pair, expected: Tensor, actual: Tensor, in
     )
     held = [torch.take_along_dim(x, places, dim) for places in (one, other)]
     same = torch.equal(held[0].nan_to_num(nan=-1.5), held[1].nan_to_num(nan=-1.5))
-    if names[0] in _ORDERS:
+    if names[0] in operators_where("places", "distinct"):
         ordered = other.sort(dim).values
         same &= not bool((ordered.diff(dim=dim) == 0).any())
     return same

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from patcomp.ir.extents import _BEFORE, Extent, substituted, unknown
+from patcomp.ir.aten_facts import facts_of, ops_where
+from patcomp.ir.extents import SOURCES, Extent, substituted, unknown
 from tests.helpers.sized_ops import SIZES, S, evaluated, extents_of_results, real_shapes, x
 
 SHAPES: list[tuple[int | str, ...]] = [("a",), ("a", "b"), (3, "b"), ("a", "b", 4), (1, "a", "b"), ("a", 1, "a")]
@@ -130,7 +131,8 @@ def check(name: str, arguments: list[Any]) -> int:
 def test_every_op_is_checked() -> None:
     checked = {f"aten.{name}" for calls, _ in GROUPS.values() for name, _ in calls()}
     sized_by_arguments = {"view", "reshape", "_unsafe_view", "full", "new_zeros", "arange.start_step", "convolution"}
-    assert set(_BEFORE) == checked | {f"aten.{name}" for name in sized_by_arguments}
+    assert {facts_of(name).sizes for name in ops_where("sizes")} == set(SOURCES)
+    assert ops_where("sizes") == checked | {f"aten.{name}" for name in sized_by_arguments}
 
 
 # ---- the polynomials of sizes ----------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.coreai_op import CoreaiOp

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from patcomp.ir.aten_facts import facts_of, ops_where
 from patcomp.ir.value import Value
-from patcomp.narrowing.ranges import TRANSFER, Range, converted
-from tests.helpers.ranged_ops import OPS, Filled, mapped, overload, ranges_of, value
+from patcomp.narrowing.ranges import Range, converted
+from patcomp.narrowing.transfer_functions import TRANSFER
+from tests.helpers.ranged_ops import OPS, Filled, function_of, mapped, overload, ranges_of, value
 
 INF = math.inf
 ENDS = (-INF, -3, -1, 0, 1, 2, INF)
@@ -260,6 +262,5 @@ def test_every_transfer_function_is_checked() -> None:
         *(name for name, _ in MOVES),
         *by_hand,
     }
-    functions = {TRANSFER[f"aten.{name}"] for name in checked}
-    missing = {name.removeprefix("aten.") for name, function in TRANSFER.items() if function not in functions}
-    assert missing == set()
+    assert {function_of(name) for name in checked} == set(TRANSFER.values())
+    assert {facts_of(name).range for name in ops_where("range")} | {"self"} == set(TRANSFER)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from patcomp import AIProgram
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from tests.catalog.recovering import Calling
 
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}

@@ -20,9 +20,10 @@ import torch
 
 from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
-from patcomp.evaluate import evaluate, prepare_input
 from patcomp.evaluate.eager import overload_of
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
+from patcomp.evaluate.machine import evaluate
 from patcomp.frontend_torch.fx.dtypes import dtype_of, type_of
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder

@@ -11,7 +11,7 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir import aten
 from patcomp.patterns import Example, Rule
 from tests.catalog.cases import Case, assert_agrees, eager_argument, make_case, overload_of

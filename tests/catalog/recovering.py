@@ -11,8 +11,8 @@ from torch import nn
 import patcomp
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.types import TensorType
 from tests.catalog.cases import TOLERANCES
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.program.program import AIProgram
 from tests.catalog.attention_models import assert_equal, attentions, convert, export, input_types
 from tests.catalog.recovering import Calling

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp
+from patcomp.evaluate.registry import EvaluatedOp, implementations
 from patcomp.targets import GPU, Target
 from tests.frontend_torch.models import Function
 
@@ -42,7 +42,7 @@ def _same(made: Tensor, wanted: Tensor) -> bool:
 def test_halves_become_even(defective: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = _converted(torch.round, NUMBERS, target=ROUNDING)
     if defective:
-        monkeypatch.setitem(IMPLEMENTATIONS, "coreai.round", _away_from_zero)
+        monkeypatch.setitem(implementations(), "coreai.round", _away_from_zero)
     assert _same(torch.as_tensor(program.run(NUMBERS)), torch.round(NUMBERS))
 
 
@@ -50,7 +50,7 @@ def test_halves_become_even(defective: bool, monkeypatch: pytest.MonkeyPatch) ->
 def test_halves_of_any_size(halves: list[int]) -> None:
     x = torch.tensor(halves).float() / 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IMPLEMENTATIONS, "coreai.round", _away_from_zero)
+        patch.setitem(implementations(), "coreai.round", _away_from_zero)
         assert _same(torch.as_tensor(ROUNDED.run(x)), torch.round(x))
 
 
@@ -63,7 +63,7 @@ def test_floors_and_tests_stay(function: object, monkeypatch: pytest.MonkeyPatch
     x = NUMBERS[:-3]
     program = _converted(function, x, target=ROUNDING)
     assert program.module.op_count() == _converted(function, x, target=Target("none")).module.op_count()
-    monkeypatch.setitem(IMPLEMENTATIONS, "coreai.round", _away_from_zero)
+    monkeypatch.setitem(implementations(), "coreai.round", _away_from_zero)
     assert torch.equal(torch.as_tensor(program.run(x)), function(x))  # type: ignore[operator]
 
 
@@ -74,7 +74,7 @@ def test_what_a_user_does_with_a_rounded_number_is_right(monkeypatch: pytest.Mon
 
     x = NUMBERS[:-5]
     program = _converted(function, x, target=GPU)
-    monkeypatch.setitem(IMPLEMENTATIONS, "coreai.round", _away_from_zero)
+    monkeypatch.setitem(implementations(), "coreai.round", _away_from_zero)
     for made, wanted in zip(program.run(x), function(x), strict=True):
         assert torch.equal(torch.as_tensor(made), wanted)
 

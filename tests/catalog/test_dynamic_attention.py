@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 from tests.catalog.recovering import Calling
 
 BATCH, LENGTH, KEYS = Dim("batch", min=1, max=16), Dim("length", min=1, max=64), Dim("keys", min=2, max=64)

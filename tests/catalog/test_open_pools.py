@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 
 
 class Pools(nn.Module):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values

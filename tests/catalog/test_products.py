@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from patcomp.emit.native import Native
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from patcomp.authoring import CoreaiSource, CoreaiTarget
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.types import tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 import patcomp.evaluate.recurrences
 from patcomp.composite_ops import GatedDeltaUpdate
 from patcomp.emit.native import Native
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.frontend_torch.fx.dtypes import element_of
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder

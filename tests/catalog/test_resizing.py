@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 
 
 class Resizes(nn.Module):

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import compare
-from patcomp.evaluate.comparison import beside_partial_sums, psnr_of
+from patcomp.evaluate.comparison import beside_partial_sums, compare, psnr_of
 from patcomp.evaluate.twin import Twin
 from patcomp.ir.half import STANDS_FOR_MINUS_INFINITY
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import evaluate
 from patcomp.evaluate.element_types import to_numpy
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule
 from patcomp.ir.infer import compatible, infer_types
 from patcomp.ir.module import names_of

@@ -14,8 +14,8 @@ from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
 from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import evaluate
 from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, coreai
 from patcomp.ir.types import integer_range, is_integer
 from tests.evaluate.agreement import assert_all_agree, native_array

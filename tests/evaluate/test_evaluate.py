@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import IMPLEMENTATIONS, evaluate, evaluate_graph
+from patcomp.evaluate.machine import evaluate, evaluate_graph
+from patcomp.evaluate.registry import implementations
 from patcomp.ir import Builder, IRModule, Value, coreai, create_graph
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.dialect import OPS, create_op
@@ -23,7 +24,7 @@ from tests.helpers.programs import program, storage_of, tensor_type
 
 def test_every_op_is_implemented():
     structure = {"coreai.graph", "coreai.output", "coreai.yield", "coreai.condition"}
-    assert {name for name in OPS if name.startswith("coreai.")} - structure <= set(IMPLEMENTATIONS)
+    assert {name for name in OPS if name.startswith("coreai.")} - structure <= set(implementations())
 
 
 def test_the_ir_does_not_import_torch():

@@ -10,7 +10,7 @@ import torch
 
 from patcomp.emit.native import Native
 from patcomp.errors import VerifyError
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, Value
 from patcomp.ir import coreai as c
 from patcomp.ir.coreai_table import ROWS

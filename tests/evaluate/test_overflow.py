@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from patcomp.evaluate import Expectation, Verification, evaluate
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.kept import _fewest
 from patcomp.evaluate.loss import _loss, verify_compressed
+from patcomp.evaluate.machine import evaluate
 from patcomp.evaluate.overflow import Overflow, OverflowMachine, first_overflow, overflows_of_half
+from patcomp.evaluate.verification import Verification
 from patcomp.ir import Value, coreai, tensor
 from patcomp.ir.module import IRModule
 from tests.helpers.programs import program

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, MismatchError, TorchConverter
-from patcomp.evaluate import PartialSumMachine, compare
-from patcomp.evaluate.comparison import beside_partial_sums
+from patcomp.evaluate.comparison import beside_partial_sums, compare
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.program import running
 from tests.catalog.recovering import Calling
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.evaluate import Expectation
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.twin import twins_of_program
 
 

@@ -15,8 +15,10 @@ from torch import nn
 import patcomp
 from patcomp import AIProgram, EvaluationError, MismatchError, TorchConverter, Verification
 from patcomp.emit.native import Native
-from patcomp.evaluate import Expectation, ModuleError, OutputError, compare
+from patcomp.evaluate.comparison import compare
+from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.twin import Twin
+from patcomp.evaluate.verification import ModuleError, OutputError
 
 X = torch.tensor([[1.0, -2.0, 3.0]])
 

@@ -14,7 +14,7 @@ from torch import nn
 from patcomp import AIProgram, MismatchError, TorchConverter, Verification
 from patcomp.authoring import Aten, AtenSource, Coreai, CoreaiSource, CoreaiTarget
 from patcomp.emit.native import Native
-from patcomp.evaluate import IMPLEMENTATIONS
+from patcomp.evaluate.registry import implementations
 from patcomp.ir import coreai
 from patcomp.ir.module import IRModule, with_outputs
 from patcomp.ir.namespaces import coreai_namespace
@@ -376,14 +376,14 @@ def test_the_module_where_the_runtime_departs(
     net: Net, exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime is played by an evaluator with a wrong `tanh`."""
-    plain, run = IMPLEMENTATIONS["coreai.tanh"], running.run
+    plain, run = implementations()["coreai.tanh"], running.run
 
     def run_on(
         program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any
     ) -> dict[str, Any]:
         with monkeypatch.context() as patch:
             if backend == "runtime":
-                patch.setitem(IMPLEMENTATIONS, "coreai.tanh", lambda op, x: plain(op, x) * 0.5)
+                patch.setitem(implementations(), "coreai.tanh", lambda op, x: plain(op, x) * 0.5)
             return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(exported).to_coreai()
@@ -400,14 +400,14 @@ def test_the_runtime_departs_in_a_model_with_a_state(monkeypatch: pytest.MonkeyP
     model, tokens, plain, run = (
         Counts().eval(),
         torch.arange(12).reshape(4, 3),
-        IMPLEMENTATIONS["coreai.sigmoid"],
+        implementations()["coreai.sigmoid"],
         running.run,
     )
 
     def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any) -> Any:
         with monkeypatch.context() as patch:
             if backend == "runtime":
-                patch.setitem(IMPLEMENTATIONS, "coreai.sigmoid", lambda op, x: plain(op, x) * 0.5)
+                patch.setitem(implementations(), "coreai.sigmoid", lambda op, x: plain(op, x) * 0.5)
             return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(torch.export.export(model, (tokens,))).to_coreai()

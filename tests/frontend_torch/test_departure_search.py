@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 from patcomp.errors import PatcompError
-from patcomp.evaluate import Departure, OutputError, compare
+from patcomp.evaluate.comparison import compare
+from patcomp.evaluate.verification import Departure, OutputError
 from patcomp.frontend_torch.verification import departure as searching
 from patcomp.frontend_torch.verification.departure import DepartureSearch
 from patcomp.frontend_torch.verification.values import WrongValueError

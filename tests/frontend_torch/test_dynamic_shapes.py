@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from patcomp import TorchConverter, UnsupportedError
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 from tests.frontend_torch.models import Views
 
 

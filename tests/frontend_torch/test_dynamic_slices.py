@@ -14,8 +14,9 @@ from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
-from patcomp.frontend_torch.sizes.slices import _FOLLOWED, Lengths, with_dynamic_slices, with_lengths
+from patcomp.frontend_torch.sizes.slices import Lengths, with_dynamic_slices, with_lengths
 from patcomp.frontend_torch.sizes.small_sizes import with_small_sizes
+from patcomp.ir.aten_facts import ops_where
 from patcomp.pytorch import pytree
 from tests.frontend_torch.models import Function
 
@@ -129,7 +130,7 @@ def test_what_follows_a_short_slice(start: int) -> None:
 
 
 def test_every_op_has_a_case() -> None:
-    assert {f"aten.{name}" for name in FOLLOWED} >= _FOLLOWED - {"getitem"}
+    assert {f"aten.{name}" for name in FOLLOWED} >= ops_where("any_length")
 
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
@@ -186,8 +187,8 @@ def small(model: Callable[..., Any], low: int = 1, **options: Any) -> tuple[bool
     dims = {0: Dim("n", min=low, max=9)}
     program = torch.export.export(Function(model), (torch.randn(5, 4, 4),), dynamic_shapes=((dims,),))
     symbol = symbol_of(program)
-    given = {"holds": lambda case: True, "converts": lambda changed: True} | options
-    changed, expected, others = with_small_sizes(program, {symbol: (low, 9)}, **given)
+    given = {"holds": lambda case: True} | options
+    changed, _, expected, others = with_small_sizes(program, {symbol: (low, 9)}, **given)
     found = [
         [(tuple(size for _, size in wrong.sizes), bool(wrong.error)) for wrong in each] for each in (expected, others)
     ]
@@ -249,7 +250,6 @@ def test_failures_at_small_sizes(name: str) -> None:
 
 
 def test_a_copy_that_does_not_help_is_not_used() -> None:
-    assert small(a_short_slice, converts=lambda changed: False) == (False, [((1,), False)], [])
     assert small(a_short_slice, holds=lambda case: 1 not in case.values()) == (False, [], [])
     both = small(lambda x: (*a_short_slice(x), x.squeeze()), 1)
     assert both == (False, [((1,), False)], [])
@@ -266,7 +266,7 @@ def test_sizes_that_guards_exclude_change_no_slice() -> None:
     (value,) = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
     n, k = (value.shape[axis].node.expr for axis in (0, 2))
     ranges = {n: (1, 9), k: (1, 9)}
-    changed, *found = with_small_sizes(program, ranges, lambda case: case[k] > 1, lambda changed: True)
+    changed, _, *found = with_small_sizes(program, ranges, lambda case: case[k] > 1)
     assert changed is not program
     assert [[wrong.sizes for wrong in each] for each in found] == [[], [((n, 1),)]]
 
@@ -281,6 +281,6 @@ def test_failures_name_the_small_sizes_only() -> None:
     (value,) = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
     n, m, k = (size.node.expr for size in value.shape)
     ranges = {n: (1, 9), m: (3, 9), k: (1, 9)}
-    _, failures, _ = with_small_sizes(program, ranges, lambda case: True, lambda changed: True)
+    failures = with_small_sizes(program, ranges, lambda case: True).wrong
     assert [wrong.sizes for wrong in failures] == [((n, 1),), ((k, 1),)]
     assert [operator_name(wrong.node) for wrong in failures] == ["aten.slice.Tensor", "aten.squeeze.dim"]

@@ -10,8 +10,8 @@ from torch import nn
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.module import graph_name, names_of
 from patcomp.ir.types import TensorType
 from patcomp.torchvision import declare_operators

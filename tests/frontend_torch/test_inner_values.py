@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import OutputError, compare
+from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.twin import Twin, Wider
+from patcomp.evaluate.verification import OutputError
 from patcomp.frontend_torch.verification.values import ValueComparison
 from patcomp.ir import Value, coreai
 from patcomp.ir.locations import Origin

@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
 from patcomp.authoring import Aten
-from patcomp.frontend_torch.decomposition import shared_graphs
 from patcomp.ir import BlobStore
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_values
@@ -70,8 +69,6 @@ def in_threads(count: int, work) -> list[BaseException]:
 
 
 def test_conversions_in_threads_give_the_texts_of_one_thread(short_turns):
-    """Each thread finds decompositions that nobody has made yet."""
-    shared_graphs._shared_graphs.cache_clear()
     exported = [export(Mixed(8 + k).eval(), (torch.ones(2, 5, 8 + k),)) for k in range(4)]
 
     def convert(program: ExportedProgram) -> str:
@@ -85,7 +82,6 @@ def test_conversions_in_threads_give_the_texts_of_one_thread(short_turns):
             texts.append((chosen, convert(exported[chosen])))
 
     assert in_threads(4, work) == []
-    shared_graphs._shared_graphs.cache_clear()
     assert set(texts) == {(number, convert(program)) for number, program in enumerate(exported)}
 
 

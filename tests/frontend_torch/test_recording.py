@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.nn import functional as F  # noqa: N812
 
 from patcomp import TorchConverter
-from patcomp.frontend_torch.decomposition import decompose, shared_graphs
+from patcomp.frontend_torch.decomposition import decompose
 from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.pytorch import FakeTensorMode, pytree
@@ -35,7 +35,6 @@ def described(graph: GraphModule | None) -> list[tuple[str | None, str]]:
 
 def expansions(program: ExportedProgram) -> dict[str, list[tuple[str | None, str]]]:
     """The graphs of a program's nodes, traced anew."""
-    shared_graphs._shared_graphs.cache_clear()
     converter = TorchConverter()
     found, *_ = Decomposer(converter.rules, converter.lowerings).expansions(program)
     return {node.name: described(graph) for node, graph in found.items()}

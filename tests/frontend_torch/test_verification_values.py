@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from patcomp import AIProgram, TorchConverter
 from patcomp.authoring import Aten
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import Expectation, OutputError
-from patcomp.evaluate.expectation import Run
+from patcomp.evaluate.expectation import Expectation, Run
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.partial_sums import PartialSumMachine
 from patcomp.evaluate.twin import Twin, Wider, twins_of
+from patcomp.evaluate.verification import OutputError
 from patcomp.ir import coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, RuleSet, normalization

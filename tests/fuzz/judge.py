@@ -21,9 +21,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from patcomp import AIProgram, EvaluationError, PatcompError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
 from patcomp.evaluate.element_types import to_numpy, to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.interface.graphs import argument_types
 from patcomp.ir.types import HandleType
 from tests.fuzz import noise

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from patcomp.ir import tensor
+from patcomp.ir.aten import op_class
 from patcomp.ir.types import ELEMENT_OF_TORCH
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
-from patcomp.narrowing.analysis import Facts  # noqa: F401  (registers the transfer functions)
-from patcomp.narrowing.ranges import TRANSFER, Range, RangedOp
+from patcomp.narrowing.ranges import Range, RangedOp, Transfer
+from patcomp.narrowing.transfer_functions import transfer_of
 
 
 def overload(name: str) -> Any:
@@ -26,8 +27,14 @@ def value(like: torch.Tensor, shape: Sequence[int | None] | None = None) -> Valu
     return Value(Block(arg_types=[tensor(tuple(like.shape if shape is None else shape), element)]).args[0])
 
 
+def function_of(name: str) -> Transfer:
+    found = transfer_of(op_class(f"aten.{name}"))
+    assert found is not None, name
+    return found
+
+
 def ranges_of(name: str, given: dict[str, Any], results: list[Value], known: dict[Value, Range]) -> list[Range]:
-    found = TRANSFER[f"aten.{name}"](RangedOp(given, results, known.__getitem__))
+    found = function_of(name)(RangedOp(given, results, known.__getitem__))
     return [found] * len(results) if isinstance(found, Range) else list(found)
 
 

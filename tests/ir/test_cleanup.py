@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.transforms.dead_code_elimination import region_dce, would_be_trivially_dead
 
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import aten, coreai
 from patcomp.ir.builder import Builder
 from patcomp.ir.cleanup import (

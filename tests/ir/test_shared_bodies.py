@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from patcomp.errors import RuleError, VerifyError
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import aten
 from patcomp.ir.builder import Builder
 from patcomp.ir.composite import Composite, composite

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, aten, tensor
 from patcomp.ir.builder import Builder
 from patcomp.ir.types import ELEMENT_OF_TORCH, element_type

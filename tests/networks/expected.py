@@ -29,7 +29,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from patcomp import AIProgram
-from patcomp.evaluate import prepare_input
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.module import graph_name
 from tests.networks.zoo import Example
 

@@ -9,7 +9,8 @@ import torch
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
-from patcomp.evaluate import compare, prepare_input
+from patcomp.evaluate.comparison import compare
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir import parse_module, to_text
 from tests.helpers.as_users_run import AS_USERS_RUN
 from tests.helpers.workers import in_one_worker

@@ -23,8 +23,8 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.eager import overload_of
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir import aten
 from tests.catalog.cases import eager_argument, make_case
 from tests.operators.core import EXAMPLES

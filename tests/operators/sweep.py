@@ -36,8 +36,8 @@ from torch.utils import _pytree as pytree
 
 from patcomp import TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.frontend_torch.fx.nodes import operator_name
 from tests.helpers.time_limits import TimeIsUp, time_limit
 from tests.operators.samples import DTYPES, OpInfo, Sample, name_of, operators, samples

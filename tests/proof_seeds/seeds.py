@@ -11,7 +11,7 @@ import torch
 
 from patcomp import TorchConverter
 from patcomp.errors import UnsupportedError
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value

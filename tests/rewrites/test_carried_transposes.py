@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patcomp.emit.native import Native
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, Value, coreai
 from patcomp.ir.verify import verify
 from patcomp.rewrites.target.transposes import carry_transposes

@@ -9,7 +9,7 @@ from torch import nn
 
 from patcomp import TorchConverter
 from patcomp.emit.native import Native
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import coreai
 from patcomp.ir.constants import constant_values
 from patcomp.ir.module import IRModule

@@ -11,7 +11,7 @@ import torch
 
 from patcomp.defects.known.merged_branches import are_merged, count_ops, has_open_result
 from patcomp.defects.known.repeated_in_loops import compute_before_loops
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, Value
 from patcomp.ir import coreai as c
 from patcomp.ir.types import TOKEN, is_open

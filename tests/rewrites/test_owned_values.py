@@ -11,7 +11,7 @@ import torch
 
 from patcomp.defects.known.conditions_in_place import carry_conditions, is_unsafe_condition
 from patcomp.defects.known.moved_copies import choose_outside_values
-from patcomp.evaluate import evaluate
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, Value, tensor
 from patcomp.ir import coreai as c
 from patcomp.ir.verify import verify

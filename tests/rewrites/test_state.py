@@ -22,8 +22,8 @@ from patcomp import (
     mark_for_externalization,
 )
 from patcomp.emit.native import Native
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.calling import arguments_by_name, result_of
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.module import names_of
 from patcomp.ir.types import HandleType
 from tests.frontend_torch.models import export

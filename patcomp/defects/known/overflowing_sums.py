@@ -8,8 +8,8 @@ DEFECT = Defect(
     name="overflowing_sums",
     says="The runtime ends the process where a product or a scan of integers overflows.",
     met_in=(
-        "patcomp/evaluate/linear_algebra.py",
-        "patcomp/evaluate/reductions.py",
+        "patcomp/evaluate/ops/linear_algebra.py",
+        "patcomp/evaluate/ops/reductions.py",
         "patterns_catalog/lower/combining.py",
         "patterns_catalog/lower/integer_sums.py",
         "patterns_catalog/lower/scans.py",

@@ -20,8 +20,9 @@ from typing import Any
 
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import ASSERTIONS, given_arguments, operator_name
+from patcomp.frontend_torch.fx.nodes import given_arguments, operator_name
 from patcomp.ir import aten, coreai
+from patcomp.ir.aten_facts import ops_where
 from patcomp.ir.custom import Lower
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import LocationAttr
@@ -61,7 +62,8 @@ class Lowerings(dict[str, Lowering]):
             raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
         if name.startswith("higher_order::"):
             raise ValueError(f"{name!r} takes graphs, and a lowering cannot; register lowerings of the ops in them")
-        if name.startswith("aten::sym_") or any(_covers(name, known) for known in ASSERTIONS):
+        checks = (known.replace(".", "::", 1) for known in ops_where("checks"))
+        if name.startswith("aten::sym_") or any(_covers(name, known) for known in checks):
             raise ValueError(f"{name!r} needs no lowering: it computes no tensor, only a size or a check")
         if not allow_override and (self._is_built_in(name) or any(_covers(n, name) or _covers(name, n) for n in self)):
             raise ValueError(f"{name!r} is already registered; set allow_override=True to replace it")

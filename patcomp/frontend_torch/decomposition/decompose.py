@@ -26,9 +26,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import ASSIGNS_DATA, advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, is_known
-from patcomp.frontend_torch.decomposition.kinds import Kind, kind_of, used_results
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
-from patcomp.frontend_torch.decomposition.shared_graphs import SharedGraphs, shared_graphs
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.decomposition.table import Table, current_table
 from patcomp.frontend_torch.externalization.markers import is_marker
@@ -47,6 +45,7 @@ from patcomp.frontend_torch.fx.nodes import (
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.fx.sizes import symbols_in
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.ir.aten_facts import facts_of
 from patcomp.patterns import Rejected, RuleSet
 from patcomp.pytorch import (
     FakeTensor,
@@ -84,11 +83,6 @@ class Decomposer:
     def _formulas(self) -> Formulas:
         """The functions that decompose; computed on first use, because many programs need none."""
         return formulas(self._rules, self._lowerings)
-
-    @cached_property
-    def _shared(self) -> SharedGraphs | None:
-        """The graphs that do not depend on their program."""
-        return shared_graphs(self._rules, self._lowerings)
 
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem], list[Any]]:
         """Decompose the nodes that no rule takes.
@@ -143,8 +137,7 @@ class Decomposer:
     def graph_of(self, node: Node, questions: SizeQuestions | None = None) -> GraphModule | None:
         """The decomposed graph of a node, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
 
-        Nodes that differ only in their inputs share one graph, those of one `Kind` in the whole process. Unused results
-        are None.
+        Nodes that differ only in their inputs share one graph. Unused results are None.
 
         Args:
             questions: collects PyTorch's questions about dynamic sizes.
@@ -153,22 +146,16 @@ class Decomposer:
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
             return None
         _check_parts(node)
-        kind = None if self._shared is None else kind_of(node)
-        if self._shared is not None and kind is not None:
-            with suppress(Exception):  # a decomposition that fails without the program is tried with it
-                return self._shared.graph(kind, lambda: self._decomposed(node, kind))
         key = key_of(node)
         if key not in self._graphs:
             # only on success: the next such node fails for the same reason
-            self._graphs[key] = self._decomposed(node, None, questions)
+            self._graphs[key] = self._decomposed(node, questions)
         return self._graphs[key]
 
-    def _decomposed(
-        self, node: Node, kind: Kind | None = None, questions: SizeQuestions | None = None
-    ) -> GraphModule | None:
+    def _decomposed(self, node: Node, questions: SizeQuestions | None) -> GraphModule | None:
         found, found_asked = None, []
         for table in self._formulas.tables():
-            graph, asked = self._traced(node, table, kind)
+            graph, asked = self._traced(node, table)
             if graph is not None:
                 found, found_asked = graph, asked
                 if not self.unknown(graph):
@@ -189,20 +176,14 @@ class Decomposer:
         # most programs have only ops of procedural rules, and need no table of decompositions
         if name not in self._rules.procedural_ops and not is_known(name, self._rules, self._table):
             return True
-        return name not in COMPLEX_ENDS and has_complex(node)
+        return facts_of(name).complex not in ("imported", "stays") and has_complex(node)
 
     def unknown(self, graph: GraphModule) -> list[str]:
         """The ops in a graph that would have to be decomposed further."""
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
-    def _traced(
-        self, node: Node, table: Mapping[Any, Callable[..., Any]], kind: Kind | None
-    ) -> tuple[GraphModule | None, list[Any]]:
-        """The graph of a node by a table, and the conditions on sizes that PyTorch asked about; None if its op stays.
-
-        Args:
-            kind: the node's kind, to trace it without tensors, sizes and mode of its program.
-        """
+    def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> tuple[GraphModule | None, list[Any]]:
+        """The graph of a node by a table, None if its op stays; and the conditions on sizes that PyTorch asked about."""
         inputs = node.all_input_nodes
         target = node.target
         assert isinstance(target, OpOverload)
@@ -222,17 +203,14 @@ class Decomposer:
 
         asked: list[Any] = []
         traced: GraphModule | None = None
-        if kind is None or self._shared is None:
-            mode = fakes[0].fake_mode
-            with mode, enable_python_dispatcher():
-                samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
-        else:
-            mode = self._shared.mode
-            samples = [facts.sample(mode) for facts in kind.inputs]
+        mode = fakes[0].fake_mode
+        with mode, enable_python_dispatcher():
+            samples: list[Any] = [_resolved(source.meta["val"]) for source in inputs]
         # tensors that two nodes share, and the catalog's formulas of complex numbers, are for PyTorch's own tracer
         are_apart = all(type(each) is FakeTensor for each in samples) and len({*map(id, samples)}) == len(samples)
         if are_apart and not is_complex:
-            dispatcher = enable_python_dispatcher() if kind is None else nullcontext()
+            # the dispatcher takes the shape functions that keep symbolic sizes, and is slower
+            dispatcher = enable_python_dispatcher() if symbols_in(samples) else nullcontext()
             sizes = mode.shape_env
             # a size that depends on data is PyTorch's tracer's to make
             unbound = nullcontext() if sizes is None else sizes.ignore_fresh_unbacked_symbols()
@@ -245,26 +223,21 @@ class Decomposer:
         return None if stays else traced, asked
 
 
-_CUTS = {"aten.unbind.int": "", "aten.chunk": "chunks", "aten.unsafe_chunk": "chunks",
-         "aten.tensor_split.sections": "sections"}  # fmt: skip
-"""The ops that cut a tensor, and the argument that says into how many parts; without one, each row is a part."""
-
-
 def _check_parts(node: Node) -> None:
     """Check that an op which cuts a tensor makes about as many parts as the program records.
 
     Raises:
         ValueError: it makes many more, which would take days to trace: the sizes of the program are wrong.
     """
-    name = operator_name(node)
-    if name not in _CUTS:
+    argument = facts_of(operator_name(node)).parts
+    if not argument:
         return
     given = given_arguments(node)
     source, dim = given.get("self"), given.get("dim", 0)
     shape = getattr(source.meta.get("val"), "shape", ()) if isinstance(source, Node) else ()
     if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
         return  # PyTorch says what is wrong
-    parts, recorded = given.get(_CUTS[name], shape[dim]), len(recorded_results(node))
+    parts, recorded = given.get(argument, shape[dim]), len(recorded_results(node))
     if isinstance(parts, int) and parts > max(2 * recorded, 1000):
         raise ValueError(f"the program records {recorded} results, but the op cuts its input into {parts:,} parts")
 
@@ -283,10 +256,6 @@ def traced_by_pytorch(
             functional = torch.func.functionalize(traced, remove="mutations")
             traced = make_fx(functional, decomposition_table=table)(*samples)
     return traced, asked
-
-
-COMPLEX_ENDS = frozenset({"aten.complex", "aten.view_as_real"})
-"""The ops with complex tensors that stay: they convert from and to real and imaginary parts."""
 
 
 def has_complex(node: Node) -> bool:
@@ -312,6 +281,13 @@ def key_of(node: Node) -> Any:
         for fake in fakes
     ]
     return node.target, arguments_text(node), repr(kinds), used_results(node)
+
+
+def used_results(node: Node) -> frozenset[int] | None:
+    """Which of a node's several results are used; None for all."""
+    if not node.users or any(user.target is not operator.getitem for user in node.users):
+        return None
+    return frozenset(user.args[1] for user in node.users if user.users)  # type: ignore[misc]
 
 
 def _drop_unused_results(traced: GraphModule, used: frozenset[int] | None) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from patcomp.frontend_torch.decomposition.kinds import TensorFacts
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.pytorch import (
     FakeTensor,
@@ -115,8 +114,8 @@ def _batch_norm(x: torch.Tensor, *others: Any, **options: Any) -> tuple[torch.Te
     if type(x) is not FakeTensor or not all(type(size) is int for size in x.shape) or not x.is_contiguous():
         return torch.empty_like(x), x.new_empty((0,)), x.new_empty((0,))
     with outside_of_traces():  # so that PyTorch makes the tensors without asking its modes
-        facts = TensorFacts(x.dtype, tuple(x.shape), x.stride(), x.device, False)
-        return tuple(each.sample(x.fake_mode) for each in (facts, *[facts._replace(shape=(0,), stride=(1,))] * 2))
+        shapes = (tuple(x.shape), (0,), (0,))
+        return tuple(FakeTensor(x.fake_mode, torch.empty(s, dtype=x.dtype, device="meta"), x.device) for s in shapes)
 
 
 def recorded(

@@ -4,51 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import given_arguments
+from patcomp.frontend_torch.fx.nodes import given_arguments, operator_name
 from patcomp.frontend_torch.fx.sizes import known_shape
 from patcomp.ir.aten import ops_with
+from patcomp.ir.aten_facts import facts_of, ops_where
 from patcomp.ir.traits import View
 from patcomp.pytorch import OpOverload, base_name, can_decompose, schema_of_overload, statically_known_true
 
 Call = tuple[OpOverload, tuple[Any, ...]]
 """An operator and its arguments."""
 
-_MAY_COPY = frozenset({"contiguous", "flatten", "lift_fresh", "ravel", "reshape", "reshape_as"})
-"""The ATen operators that return a view or a copy: this depends on strides, types and devices."""
 
-VIEWS = {name.split(".")[1] for name in ops_with(View)} - _MAY_COPY | {"_conj", "view_as_complex", "view_as_real"}
-"""The ATen operators whose result always shares the memory of their first argument."""
-
-_NEW = frozenset(
-    {
-        "__and__", "__or__", "__xor__", "absolute", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-        "argsort", "avg_pool1d", "batch_norm", "bilinear", "clip", "concat", "concatenate", "conv1d", "conv2d",
-        "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity",
-        "cumulative_trapezoid", "divide", "greater", "greater_equal", "group_norm", "hstack", "isfinite", "layer_norm",
-        "less", "less_equal", "linear", "log_sigmoid", "log_softmax", "matmul", "max", "max_pool1d", "max_pool2d",
-        "max_pool3d", "min", "multiply", "negative", "not_equal", "one_hot", "outer", "prelu", "relu6", "rms_norm",
-        "scaled_dot_product_attention", "selu", "softmax", "square", "std", "subtract", "tile", "true_divide",
-        "upsample_bicubic2d", "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
-        "var", "vstack", "where",
-    }
-)  # fmt: skip
-"""The ATen operators that are made of others and never return one of their arguments or a view of it."""
-
-_UNDECLARED = frozenset(
-    {
-        "_reshape_copy", "_unsafe_view", "copy", "dequantize", "lift", "set", "unsafe_split", "unsafe_split_with_sizes",
-    }
-)  # fmt: skip
-"""The ATen operators with their own kernel whose schema does not say that they may return a view."""
-
-
-_DROPOUTS = frozenset({"alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout"})
-"""The operators that may return their argument itself."""
+@cache
+def certain_views() -> frozenset[str]:
+    """The names of the ATen ops whose result always shares the memory of their first argument."""
+    certain = {name for name in ops_with(View) if not facts_of(name).memory and not facts_of(name).layout}
+    return frozenset(certain | ops_where("memory", "shared"))
 
 
 def is_new(node: Node) -> bool:
@@ -59,12 +36,12 @@ def is_new(node: Node) -> bool:
     op = node.target
     if not isinstance(op, OpOverload) or op.namespace != "aten":
         return False
-    name = base_name(op)
-    if name in ("to", "type_as"):
+    if base_name(op) in ("to", "type_as"):
         return bool(node.meta["val"].dtype != node.all_input_nodes[0].meta["val"].dtype)
     if any(argument.alias_info for argument in schema_of_overload(op).arguments):
         return False
-    return name in _NEW if can_decompose(op) else name not in _UNDECLARED
+    memory = facts_of(operator_name(node)).memory
+    return memory == "new" if can_decompose(op) else memory != "undeclared"
 
 
 def is_view(node: Node) -> bool:
@@ -73,14 +50,12 @@ def is_view(node: Node) -> bool:
         return False
     if node.target is torch.ops.aten.narrow.Tensor:
         return False  # the start may be written before the view is built again
-    return base_name(node.target) in VIEWS or is_dropout_off(node)
+    return operator_name(node) in certain_views() or is_dropout_off(node)
 
 
 def is_dropout_off(node: Node) -> bool:
     """Whether a node is a dropout outside of training, which returns its argument itself."""
-    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
-        return False
-    return base_name(node.target) in _DROPOUTS and given_arguments(node)["train"] is False
+    return facts_of(operator_name(node)).memory == "unless_train" and given_arguments(node)["train"] is False
 
 
 def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call | Node | None:
@@ -96,11 +71,10 @@ def changed_base(view: Node, given: Mapping[str, Any], index: int | None, base: 
     Returns:
         None if this is not known.
     """
-    name = base_name(view.target)  # type: ignore[arg-type]
-    if name in ("alias", "detach") or name in _DROPOUTS:
+    written = facts_of(operator_name(view)).written
+    if written == "same":
         return part
-    function = _CHANGED.get(name)
-    return None if function is None else function(view, given, index, base, part)
+    return CHANGED[written](view, given, index, base, part) if written else None
 
 
 def _select(view: Node, given: Mapping[str, Any], index: int | None, base: Node, part: Node) -> Call:
@@ -173,26 +147,18 @@ def _split(view: Node, given: Mapping[str, Any], index: int | None, base: Node, 
     return torch.ops.aten.slice_scatter.default, (base, part, dim, end - lengths[-1], end)
 
 
-_CHANGED: dict[str, Callable[..., Call | None]] = {
-    "chunk": _split,
+CHANGED: Mapping[str, Callable[..., Call | None]] = {
     "diagonal": _diagonal,
-    "mT": _last_two,
+    "last_two": _last_two,
     "narrow": _narrow,
-    "numpy_T": _permute,
     "permute": _permute,
     "select": _select,
     "slice": _slice,
     "split": _split,
-    "split_with_sizes": _split,
-    "squeeze": _view,
-    "swapaxes": _transpose,
-    "swapdims": _transpose,
     "t": _t,
     "transpose": _transpose,
     "unbind": _unbind,
-    "unflatten": _view,
     "unsqueeze": _unsqueeze,
     "view": _view,
-    "view_as": _view,
 }
-"""For each operator of `VIEWS` that can be undone, a function with the arguments of `changed_base`."""
+"""How a write to a view changes its base, by `Facts.written`: functions with the arguments of `changed_base`."""

@@ -7,9 +7,10 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.functional.overloads import without_writes
+from patcomp.frontend_torch.functional.views import certain_views
+from patcomp.ir.aten import op_name
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import OpOverload, base_name
-
-_VIEWS = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 
 
 def view_in_place(node: Node) -> OpOverload | None:
@@ -17,8 +18,9 @@ def view_in_place(node: Node) -> OpOverload | None:
     op = node.target
     if not isinstance(op, OpOverload) or op.namespace != "aten" or torch.Tag.inplace_view not in op.tags:
         return None
-    name = base_name(op).removesuffix("_")
-    return without_writes(op, name) if name in _VIEWS else None
+    found = without_writes(op, base_name(op).removesuffix("_"))
+    name = "" if found is None else op_name(found.name())
+    return found if name in certain_views() and facts_of(name).written != "same" else None  # `detach_` keeps the tensor
 
 
 def replace_views_in_place(graph: Graph) -> None:

@@ -31,6 +31,7 @@ from patcomp.frontend_torch.fx.nodes import (
     writes_in_place,
 )
 from patcomp.frontend_torch.fx.sizes import known_shape
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import (
     FakeTensor,
     OpOverload,
@@ -42,9 +43,6 @@ from patcomp.pytorch import (
     statically_known_true,
     sym_eq,
 )
-
-_CHANGES_NOTHING = frozenset({"detach_", "dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_"})
-"""Operators that change no value unless they have the flag `train`."""
 
 
 class NotFollowedError(Exception):
@@ -236,8 +234,9 @@ class Functional:
             raise NotFollowedError("what the op writes to is not known", node)
         self._tensors[node] = tensor  # it returns the tensor that it writes to
         assert isinstance(node.target, OpOverload)
-        if base_name(node.target) in _CHANGES_NOTHING and given_arguments(node).get("train") in (None, False):
-            return
+        functional = facts_of(f"aten.{base_name(node.target).removesuffix('_')}")
+        if functional.written == "same" and given_arguments(node).get("train") in (None, False):
+            return  # `detach_`, and a dropout that is off
         new = self._copied(node) if base_name(node.target) == "copy_" else self._computed(node, node.target)
         changed = [(tensor, new)]
         while tensor.base is not None:

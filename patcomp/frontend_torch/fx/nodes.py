@@ -15,32 +15,18 @@ from torch.fx.node import map_arg
 from patcomp.evaluate.draws import draws
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir import aten
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import OpOverload, schema_of_overload
-
-ASSERTIONS = {
-    "aten::_assert_async",
-    "aten::_assert_async.msg",
-    "aten::_assert_scalar",
-    "aten::_assert_tensor_metadata",
-    "aten::_linalg_check_errors",
-    "aten::can_cast",
-    "aten::promote_types",
-    "aten::result_type.Scalar",
-    "aten::result_type.Scalar_Scalar",
-    "aten::result_type.Scalar_Tensor",
-    "aten::result_type.Tensor",
-    "aten::sym_constrain_range",
-    "aten::sym_constrain_range_for_size",
-}
-"""Checks and questions about types that export leaves in the graph; they compute nothing, and the IR's types state the
-same facts."""
 
 
 def is_assertion(node: Node) -> bool:
-    """Whether a node only checks something, or asks for a type."""
+    """Whether a node only checks something, or asks for a type.
+
+    Export leaves such nodes in the graph. They compute nothing, and the IR's types state the same facts.
+    """
     # run_decompositions turns ops that may raise into with_effects(token, op, ...), to keep their order
     target = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
-    return isinstance(target, OpOverload) and target.name().removesuffix(".default") in ASSERTIONS
+    return isinstance(target, OpOverload) and facts_of(_name_of(target)).checks
 
 
 def read_by_checks_only(graph: Graph) -> set[Node]:
@@ -82,12 +68,12 @@ def is_untyped(node: Node) -> bool:
 
 def reads_known_number(node: Node) -> bool:
     """Whether a node reads a number from a tensor of constants. Export knows it, and keeps a dead node without it."""
-    is_read = isinstance(node.target, OpOverload) and operator_name(node) in READS
-    return is_read and node.meta.get("val") is None
+    return reads_number(node) and node.meta.get("val") is None
 
 
-READS = ("aten._local_scalar_dense", "aten.item")
-"""The ops that read a number from a tensor."""
+def reads_number(node: Node) -> bool:
+    """Whether a node reads a number from a tensor."""
+    return isinstance(node.target, OpOverload) and facts_of(_name_of(node.target)).reads
 
 
 def is_size(node: Node) -> bool:

@@ -18,13 +18,13 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.markers import BEGIN, is_marker, marker_op
 from patcomp.frontend_torch.fx.dtypes import element_of, has_values, storage_array, type_of
 from patcomp.frontend_torch.fx.nodes import (
-    READS,
     given_arguments,
     is_assertion,
     is_size,
     is_untyped,
     list_lengths,
     operator_name,
+    reads_number,
     recorded_results,
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
@@ -34,6 +34,7 @@ from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.stored_views import check_widths, stored_view
 from patcomp.frontend_torch.importing.strided import flatten_source
 from patcomp.ir import aten
+from patcomp.ir.aten_facts import facts_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.constants import constant_attribute
 from patcomp.ir.custom import Lower, create_custom
@@ -82,7 +83,6 @@ def _is_mask(example: Any) -> bool:
 
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
-_VIEWS = frozenset({"aten.view", "aten.reshape", "aten._unsafe_view"})
 
 
 class _NotImportedError(Exception):
@@ -315,7 +315,7 @@ class _Importer:
 
     def _size(self, node: Node) -> None:
         """Record a new size from `.item()`; nodes that compute sizes are built where they are used."""
-        if operator_name(node) in READS:
+        if reads_number(node):
             (source,) = node.all_input_nodes
             value = self._value(source)
             if value.rank:  # a tensor of one element has an item too
@@ -384,7 +384,8 @@ class _Importer:
         arguments = self._arguments(node)
         if schema.name == "aten.as_strided":
             flatten_source(node, arguments)
-        if schema.name in _VIEWS:
+        facts = facts_of(schema.name)
+        if facts.elements == "in_order" and facts.sizes == "given":
             self._without_rest(node, arguments)
         self._results(node, aten.build(schema.name, self._types(node), **arguments))
 

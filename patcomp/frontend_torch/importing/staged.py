@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import ref
 
 import torch
@@ -14,6 +15,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.interface.calls import model_call
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
+from patcomp.frontend_torch.interface.dims import Sizes
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.interface.checks import ValueChecks
@@ -24,30 +26,35 @@ from patcomp.pytorch import without_tensors
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """A program that is ready for import, and what was found out about it."""
+    """A program on its way in, and what was found out about it; complete after the steps of `way_in.py`."""
 
     name: str
     """Its entry point."""
     program: ExportedProgram
-    signature: Signature
-    names: Names
-    expansions: Mapping[Node, GraphModule]
-    """Graphs to import in place of some nodes, with a placeholder for each of their input nodes."""
-    compressed: Mapping[str, CompressedWeight | str]
-    """The weights that buffers describe as compressed, or why the buffers do not describe them, by the FX name of the
-    weight's placeholder."""
-    dims: Dims
-    """The dynamic dimensions."""
-    checks: ValueChecks | None
-    """What the program checks of values."""
-    diagnostics: tuple[Problem, ...]
-    """The warnings that were issued when the program was staged."""
-    problems: tuple[Problem, ...]
-    """Custom ops that nothing lowers yet."""
-    left_to_pytorch: tuple[Problem, ...]
-    """Why PyTorch had to decompose all of the program; empty if it did not."""
+    """Its graph: the user's, or a copy that steps changed."""
     lowerings: tuple[str, ...]
     """The lowerings that were registered then."""
+    left_to_pytorch: tuple[Problem, ...] = ()
+    """Why PyTorch had to decompose all of the program; empty if it did not."""
+    signature: Signature = Signature(inputs=(), outputs=(), constants={})
+    sizes: Sizes = field(default_factory=Sizes)
+    """What is known of dynamic sizes."""
+    expansions: Mapping[Node, GraphModule] = field(default_factory=dict)
+    """Graphs to import in place of some nodes, with a placeholder for each of their input nodes."""
+    conditions: tuple[Any, ...] = ()
+    """Conditions on sizes, as SymPy expressions, under which ops were decomposed."""
+    names: Names = Names((), (), ())
+    dims: Dims = field(default_factory=Dims)
+    """The dynamic dimensions."""
+    compressed: Mapping[str, CompressedWeight | str] = field(default_factory=dict)
+    """The weights that buffers describe as compressed, or why the buffers do not describe them, by the FX name of the
+    weight's placeholder."""
+    checks: ValueChecks | None = None
+    """What the program checks of values."""
+    diagnostics: tuple[Problem, ...] = ()
+    """The warnings about the program."""
+    problems: tuple[Problem, ...] = ()
+    """What cannot be converted; after the decomposition, custom ops that nothing lowers yet."""
 
     @property
     def call(self) -> ModelCall:

@@ -11,10 +11,8 @@ from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.ir.aten import find_op_class
-from patcomp.ir.traits import View
+from patcomp.ir.traits import View, Whole
 from patcomp.pytorch import OpOverload, pytree
-
-_COPIES = frozenset({"aten.clone", "aten._unsafe_view", "aten.view.dtype"})
 
 
 def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
@@ -29,7 +27,7 @@ def stored_view(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> to
         value = stored(node)
         return value.detach() if value is not None and has_values(value) else None
     op = find_op_class(operator_name(node)) if isinstance(node.target, OpOverload) else None
-    if op is None or not (op.has_trait(View) or op.name in _COPIES):
+    if op is None or not (op.has_trait(View) or op.has_trait(Whole) or op.name == "aten.view.dtype"):
         return None
     assert isinstance(node.target, OpOverload)
     source, *others = node.args

@@ -9,9 +9,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from patcomp.frontend_torch.fx.nodes import operator_name
-
-_SAME_ELEMENTS = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.clone", "aten.alias", "aten.contiguous"}
-"""Ops whose result has the elements of their operand, in the same order."""
+from patcomp.ir.aten_facts import facts_of
 
 
 def value_names(node: Node, expansions: Mapping[Node, GraphModule]) -> tuple[str, ...]:
@@ -60,7 +58,7 @@ def _same_values(node: Any) -> list[Node]:
     while isinstance(node, Node):
         found.append(node)
         source = node.args[0] if node.op == "call_function" and node.args else None
-        same = isinstance(source, Node) and operator_name(node).removesuffix(".default") in _SAME_ELEMENTS
+        same = isinstance(source, Node) and facts_of(operator_name(node)).elements == "in_order"
         node = source if same and _shape(source) == _shape(node) else None
     return found
 

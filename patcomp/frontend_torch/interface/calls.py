@@ -8,8 +8,8 @@ import torch
 from torch.export import ExportedProgram
 
 from patcomp.errors import EvaluationError, Problem, UnsupportedError
-from patcomp.evaluate import prepare_input
 from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.evaluate.inputs import prepare_input
 from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -14,42 +15,62 @@ from torch.export import ExportedProgram
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.nodes import operator_name
-from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
-from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
-from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes
+from patcomp.frontend_torch.sizes.slices import Case, Lengths
+from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes, wrong_shapes
 from patcomp.interface.dims import Dims, Extent, Place, Range
 from patcomp.interface.guards import Guard
 
 
-def dims_of(
-    program: ExportedProgram,
-    signature: Signature,
-    names: Names,
-    converts: Callable[[ExportedProgram], bool],
-    original: ExportedProgram,
-    asked: Iterable[Any] = (),
-) -> tuple[ExportedProgram, Dims, list[Problem]]:
-    """The dynamic dimensions of an exported program's inputs and states, by the names that these have at run time.
+@dataclass(frozen=True)
+class Sizes:
+    """The dynamic sizes of a program's inputs, before its inputs have their names at run time."""
+
+    names: Mapping[sympy.Symbol, str] = field(default_factory=dict)
+    """The name of each symbol."""
+    ranges: Mapping[sympy.Symbol, Range] = field(default_factory=dict)
+    extents: Mapping[Place, Extent] = field(default_factory=dict)
+    """The dynamic dimensions, by the FX name of an input."""
+    guards: tuple[Guard, ...] = ()
+    """Export's conditions."""
+    unreadable: tuple[str, ...] = ()
+    """Export's conditions that cannot be expressed as a `Guard`."""
+    lengths: Lengths = field(default_factory=dict)
+    """The lengths of slices that became dynamic."""
+    wrong: tuple[WrongShape, ...] = ()
+    """The small sizes at which the program is wrong."""
+    computed: tuple[WrongShape, ...] = ()
+    """The small sizes at which it is right because lengths of slices became dynamic."""
+
+    def hold(self, guards: Sequence[Guard]) -> Callable[[Case], bool]:
+        """Whether guards hold for sizes by symbol."""
+
+        def holds(case: Case) -> bool:
+            sizes = {self.names[symbol]: size for symbol, size in case.items()}
+            return all(guard.value(sizes) for guard in guards)
+
+        return holds
+
+
+def with_sizes(
+    program: ExportedProgram, signature: Signature, original: ExportedProgram
+) -> tuple[ExportedProgram, Sizes]:
+    """The program, or a copy of it that is right at more sizes, and the sizes of its inputs and states.
 
     A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
     on in order of appearance.
 
     Args:
-        converts: whether a copy of the program can be converted.
-        original: the program before decomposition, which may lose guards.
-        asked: further conditions, under which the program's ops were decomposed.
-
-    Returns:
-        The program, or a copy of it that is right at more sizes; the dimensions; and warnings, because an asset cannot
-        check the guards.
+        original: the program before PyTorch decomposed it, which may lose guards.
     """
-    own = names.of_arguments(signature)
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-    sizes = [(place, size) for name in signature.arguments for place, size in _sizes(own[name], values[name])]
-    called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env) if sizes else {}
+    sizes = [(place, size) for name in signature.arguments for place, size in _sizes(name, values[name])]
+    if not sizes:
+        guards, unreadable = guards_of(dict.fromkeys((original, program)), {}, {})
+        return program, Sizes(guards=tuple(guards), unreadable=tuple(unreadable))
+    called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env)
     extents: dict[Place, Extent] = {}
     for place, size in sizes:
         symbols = sorted(size.node.expr.free_symbols, key=str)
@@ -70,10 +91,42 @@ def dims_of(
     expressions = {size.node.expr for _, size in sizes}
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
-    guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges, asked)
-    program, more, problems = _small_sizes(program, called, ranges, guards, converts)
-    limits = {called[symbol]: limits for symbol, limits in ranges.items()}
-    return program, Dims(limits, extents, (*guards, *more)), [*_problems(guards, unreadable), *problems]
+    guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges)
+    found = Sizes(called, ranges, extents, tuple(guards), tuple(unreadable))
+    small = with_small_sizes(program, ranges, found.hold(guards))
+    return small.program, replace(found, lengths=small.lengths, wrong=small.wrong, computed=small.computed)
+
+
+def dims_of(
+    program: ExportedProgram,
+    original: ExportedProgram,
+    sizes: Sizes,
+    own: Mapping[str, str],
+    conditions: Sequence[Any],
+) -> tuple[Dims, list[Problem]]:
+    """The dynamic dimensions by the names of inputs and states at run time.
+
+    Args:
+        program: the program that `with_sizes` gave.
+        original: as for `with_sizes`.
+        sizes: what `with_sizes` found.
+        own: the names at run time by FX name.
+        conditions: further conditions, under which ops were decomposed.
+
+    Returns:
+        The dimensions; and warnings, because an asset cannot check the guards.
+    """
+    guards, unreadable, wrong = sizes.guards, sizes.unreadable, sizes.wrong
+    if conditions:
+        more, unread = guards_of(dict.fromkeys((original, program)), sizes.names, sizes.ranges, conditions)
+        guards, unreadable = tuple(more), tuple(unread)
+        wrong = tuple(wrong_shapes(program, sizes.ranges, sizes.hold(guards), sizes.lengths))
+    problems = [*_problems(guards, unreadable), *_of_small_sizes(sizes, wrong)]
+    differences = [[Guard("!=", (sizes.names[symbol], size)) for symbol, size in each.sizes] for each in wrong]
+    excluded = (reduce(lambda left, right: Guard("or", (left, right)), each) for each in differences)
+    limits = {sizes.names[symbol]: limits for symbol, limits in sizes.ranges.items()}
+    extents = {(own[name], axis): extent for (name, axis), extent in sizes.extents.items()}
+    return Dims(limits, extents, (*guards, *excluded)), problems
 
 
 def _sizes(name: str, value: Any) -> Iterator[tuple[Place, Any]]:
@@ -148,48 +201,27 @@ def _allowed(guards: Sequence[Guard]) -> str:
     return f"some sizes of {listed} only ({len(guards)} conditions, which the program's signature lists)"
 
 
-def _small_sizes(
-    program: ExportedProgram,
-    called: Mapping[sympy.Symbol, str],
-    ranges: Mapping[sympy.Symbol, Range],
-    guards: Sequence[Guard],
-    converts: Callable[[ExportedProgram], bool],
-) -> tuple[ExportedProgram, list[Guard], list[Problem]]:
-    """Find the sizes 0 and 1 at which the recorded shapes are wrong.
-
-    Returns:
-        The program, or a copy that computes these shapes; guards that exclude the sizes that remain wrong; warnings.
-    """
-
-    def holds(case: Mapping[sympy.Symbol, int]) -> bool:
-        sizes = {called[symbol]: size for symbol, size in case.items()}
-        return all(guard.value(sizes) for guard in guards)
+def _of_small_sizes(sizes: Sizes, wrong: Sequence[WrongShape]) -> Iterator[Problem]:
+    """Warnings about the sizes 0 and 1 at which export recorded wrong shapes."""
 
     def problem(failure: WrongShape, consequence: str, advice: str) -> Problem:
-        where = " and ".join(f"{called[symbol]} is {size}" for symbol, size in failure.sizes)
-        return origins[failure.node].problem(
+        where = " and ".join(f"{sizes.names[symbol]} is {size}" for symbol, size in failure.sizes)
+        return failure.origin.problem(
             operator_name(failure.node),
             f"export recorded a shape that the model does not have where {where}; {consequence}",
             f"begin the range of the dimension at 2, Dim('name', min=2), or {advice}",
         )
 
-    changed, wrong, computed = with_small_sizes(program, ranges, holds, converts)
-    origins = Origins(program.graph)
-    differences = [[Guard("!=", (called[symbol], size)) for symbol, size in failure.sizes] for failure in wrong]
-    problems = [
-        problem(
+    for failure in sizes.computed:
+        yield problem(
             failure,
             "the program computes this shape, but numbers that the model's Python code takes from it are as recorded",
             "check that the model uses no such number",
         )
-        for failure in computed
-    ]
-    problems += [
-        problem(
-            failure,
-            "program.run refuses this size, but an asset cannot, and may be wrong",
-            "export once more with this size fixed",
-        )
-        for failure in wrong if not failure.is_expected
-    ]  # fmt: skip
-    return changed, [reduce(lambda left, right: Guard("or", (left, right)), each) for each in differences], problems
+    for failure in wrong:
+        if not failure.is_expected:
+            yield problem(
+                failure,
+                "program.run refuses this size, but an asset cannot, and may be wrong",
+                "export once more with this size fixed",
+            )

@@ -23,6 +23,7 @@ from patcomp.frontend_torch.fx.nodes import graphs_of, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of_dtype
 from patcomp.interface.dims import Range
 from patcomp.interface.guards import Guard
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
 
 
@@ -101,7 +102,7 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
         usual = {symbol: int(low) for symbol, low in lows.items() if isinstance(low, sympy.Integer)}
         assumed = {symbol: (max(low, 2) if is_loaded else low, None) for symbol, low in usual.items()}
         nodes = (node for graph in graphs_of(program) for node in graph.nodes)
-        matters = any(operator_name(node).startswith(_OF_LAYOUTS) for node in nodes)
+        matters = any(facts_of(operator_name(node)).layout for node in nodes)
         for guard in environment.guards:
             condition = environment.replace(guard.expr)
             if is_loaded and _always(condition, assumed):
@@ -128,10 +129,6 @@ def conditions_of(program: ExportedProgram) -> Iterator[Any]:
             size: Any = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
             if isinstance(known(size), SYMBOLIC):
                 yield size.node.expr
-
-
-_OF_LAYOUTS = ("aten.as_strided", "aten.empty_strided", "aten.new_empty_strided", "aten.sym_stride", "aten.sym_storage")
-"""Ops whose results depend on the layout of tensors in memory."""
 
 
 def _is_of_layout(guard: Any) -> bool:

@@ -15,12 +15,13 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.fx.nodes import READS, given_arguments, is_assertion, operator_name
+from patcomp.frontend_torch.fx.nodes import given_arguments, is_assertion, operator_name, reads_number
 from patcomp.frontend_torch.fx.provenance import nested_graph
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.names import Names
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.interface.checks import ValueChecks
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import bound_sympy, free_unbacked_symbols
 
 
@@ -117,7 +118,7 @@ def _is_of_values(condition: Any) -> bool:
         node = stack.pop()
         if not isinstance(node, Node):
             continue
-        if operator_name(node) in READS or torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ()):
+        if reads_number(node) or torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ()):
             return True
         size: Any = known(node.meta.get("val")) if _is_size(node) else None
         if not hasattr(size, "node"):  # also a size that export has found to be a number: by a check, or of the inputs
@@ -149,7 +150,7 @@ def _is_trivial(condition: Any, ranges: Mapping[Any, Any]) -> bool:
     if condition.target is operator.ge:
         least = given_arguments(selected).get("minlength", 0) if operator_name(selected) == "aten.bincount" else 0
         return limit <= least
-    if operator_name(selected) not in _SELECTIONS:
+    if not facts_of(operator_name(selected)).selects:
         return False
     sources = [source.meta["val"] for source in selected.all_input_nodes]
     return any(
@@ -168,13 +169,6 @@ def _most(size: Any, ranges: Mapping[Any, Any]) -> float:
         ranges[value.node.expr].upper if value.node.expr in ranges else bound_sympy(value.node.expr, {**ranges}).upper
     )
     return int(most) if getattr(most, "is_Integer", False) else math.inf
-
-
-_SELECTIONS = (
-    "aten.nonzero", "aten.nonzero_numpy", "aten.argwhere", "aten.where", "aten.index.Tensor", "aten.masked_select",
-    "aten._unique2", "aten._unique", "aten.unique_consecutive", "aten.unique_dim", "aten.unique_dim_consecutive",
-)  # fmt: skip
-"""Ops with at most as many results as their operand has elements."""
 
 
 def _with_message(text: str, arguments: tuple[Any, ...]) -> str:

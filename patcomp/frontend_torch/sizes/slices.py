@@ -22,6 +22,7 @@ from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import given_arguments, graphs_of, is_assertion, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, symbols_in
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import (
     LazyGraphModule,
     OpOverload,
@@ -92,8 +93,7 @@ def with_dynamic_slices(program: ExportedProgram, cases: Sequence[Case]) -> tupl
             continue
         else:
             try:
-                is_pointwise = isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
-                result = _result(node) if is_pointwise or operator_name(node) in _FOLLOWED else None
+                result = _result(node) if _is_followed(node) else None
             except Exception:  # PyTorch needs the length as a number
                 return None
             if not _is_same(node.meta["val"], result, recorded):
@@ -146,20 +146,11 @@ def _of_length(node: Node, axis: int, symbol: sympy.Symbol, limits: ValueRanges[
         return torch.empty_strided(shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-_FOLLOWED = {"getitem"} | {
-    f"aten.{op}"
-    for op in (
-        "_softmax", "_to_copy", "addmm", "alias", "all", "all.dim", "amax", "amin", "any", "any.dim", "bmm", "cat",
-        "chunk", "clone", "contiguous", "cumsum", "detach", "embedding", "expand", "flatten.using_ints", "full_like",
-        "layer_norm", "linalg_vector_norm", "linear", "log_softmax.int", "logsumexp", "matmul", "max", "max.dim",
-        "mean", "mean.dim", "min", "min.dim", "mm", "native_layer_norm", "numpy_T", "ones_like", "permute", "prod",
-        "prod.dim_int", "reshape", "rms_norm", "scaled_dot_product_attention", "select.int", "slice.Tensor",
-        "softmax.int", "squeeze.dim", "stack", "std.correction", "std.dim", "sum", "sum.dim_IntList", "t", "to.dtype",
-        "transpose.int", "unbind.int", "unsqueeze", "var.correction", "var.dim", "view", "where.Scalar",
-        "where.ScalarOther", "where.ScalarSelf", "zeros_like",
-    )
-}  # fmt: skip
-"""Ops, besides elementwise ones, that work for any length of a dynamic dimension."""
+def _is_followed(node: Node) -> bool:
+    """Whether a node's op works for any length of a dynamic dimension."""
+    if not isinstance(node.target, OpOverload):
+        return node.target is operator.getitem
+    return torch.Tag.pointwise in node.target.tags or facts_of(operator_name(node)).any_length
 
 
 def _result(node: Node) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -20,9 +20,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from patcomp.frontend_torch.fx.nodes import arguments_text, graphs_of, is_size
+from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.sizes.slices import Case, Lengths, with_dynamic_slices, with_lengths
 from patcomp.interface.dims import Range
+from patcomp.ir.locations import Origin
 from patcomp.pytorch import OpOverload, pytree
 
 
@@ -33,6 +35,8 @@ class WrongShape:
     sizes: tuple[tuple[sympy.Symbol, int], ...]
     """The symbols that are smaller than export assumes."""
     node: Node
+    origin: Origin
+    """Where the node comes from."""
     error: str
     """PyTorch's error for these sizes; empty if it computes a result of another shape."""
 
@@ -42,39 +46,50 @@ class WrongShape:
         return bool(self.error) or 0 in dict(self.sizes).values()
 
 
+class SmallSizes(NamedTuple):
+    """What is known of a program at small sizes."""
+
+    program: ExportedProgram
+    """The program, or a copy that computes the lengths of slices."""
+    lengths: Lengths
+    """These lengths."""
+    wrong: tuple[WrongShape, ...]
+    """The small sizes at which the program is wrong, each with the first node that is."""
+    computed: tuple[WrongShape, ...]
+    """The small sizes at which only the copy is right."""
+
+
 def with_small_sizes(
-    program: ExportedProgram,
-    ranges: Mapping[sympy.Symbol, Range],
-    holds: Callable[[Case], bool],
-    converts: Callable[[ExportedProgram], bool],
-) -> tuple[ExportedProgram, list[WrongShape], list[WrongShape]]:
+    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool]
+) -> SmallSizes:
     """The program, or a copy that is right at more small sizes.
+
+    A copy allows no further sizes of 0, because the runtime supports few ops on empty tensors.
 
     Args:
         ranges: the ranges of the symbols of inputs.
         holds: whether sizes satisfy the existing guards.
-        converts: whether a copy of the program can be converted.
-
-    Returns:
-        The program, or a copy that computes the lengths of slices; the small sizes at which it is wrong, each with the
-        first node that is wrong; the small sizes at which only the copy is right. A copy allows no further sizes of 0,
-        because the runtime supports few ops on empty tensors.
     """
-    found = _failures(program, ranges, holds, {})
+    found = wrong_shapes(program, ranges, holds, {})
     expected = [failure for failure in found if failure.is_expected]
     if unexpected := [failure for failure in found if not failure.is_expected]:
         cases = [case for case in _cases(ranges) if all(case.values()) and holds(case)]
-        if (changed := with_dynamic_slices(program, cases)) is not None and converts(changed[0]):
-            left = {failure.sizes for failure in _failures(changed[0], ranges, holds, changed[1])}
+        if (changed := with_dynamic_slices(program, cases)) is not None:
+            left = {failure.sizes for failure in wrong_shapes(changed[0], ranges, holds, changed[1])}
             if left <= {failure.sizes for failure in expected}:
-                return changed[0], expected, unexpected
-    return program, found, []
+                return SmallSizes(*changed, tuple(expected), tuple(unexpected))
+    return SmallSizes(program, {}, tuple(found), ())
 
 
-def _failures(
+def wrong_shapes(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[WrongShape]:
-    """The small sizes, within the ranges, at which a recorded shape is wrong, each with the first such node."""
+    """The small sizes, within the ranges, at which a recorded shape is wrong, each with the first such node.
+
+    Args:
+        ranges, holds: as for `with_small_sizes`.
+        lengths: the lengths of slices that the program computes.
+    """
     found: list[WrongShape] = []
     cases = [case for case in _cases(ranges) if holds(case)]
     if not cases:
@@ -84,6 +99,7 @@ def _failures(
     for node in _nodes(program):
         if _depends_on(node, small.union(lengths)):
             kinds.setdefault(_kind(node), node)
+    origins = Origins(program.graph)
     for case in cases:
         sizes = tuple((symbol, size) for symbol, size in case.items() if size < _USUAL)
         if any(set(failure.sizes) <= set(sizes) for failure in found):
@@ -95,7 +111,7 @@ def _failures(
                 wrong = str(error).partition("\n")[0] or type(error).__name__
             usual = {symbol: max(size, _USUAL) for symbol, size in case.items()}
             if wrong is not None and _works(node, with_lengths(usual, lengths)):
-                found.append(WrongShape(sizes, node, wrong))
+                found.append(WrongShape(sizes, node, origins[node], wrong))
                 break
     return found
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.fx import Node
 
 from patcomp.errors import PatcompError
-from patcomp.evaluate import Departure, HalfLoss, ModuleError, compare
+from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.element_types import to_tensor
+from patcomp.evaluate.verification import Departure, HalfLoss, ModuleError
 from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
 from patcomp.frontend_torch.verification.half import most_lost
 from patcomp.frontend_torch.verification.near_ties import distance

@@ -15,10 +15,12 @@ from torch import Tensor
 from torch.fx import Node
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import Expectation, ModuleError, OutputError, compare, evaluate
+from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.element_types import TORCH_DTYPES
-from patcomp.evaluate.machine import Machine
+from patcomp.evaluate.expectation import Expectation
+from patcomp.evaluate.machine import Machine, evaluate
 from patcomp.evaluate.twin import Twin, Wider, twins_of
+from patcomp.evaluate.verification import ModuleError, OutputError
 from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.running import Visit, left_modules, run_graph
 from patcomp.frontend_torch.importing.staged import Staged

@@ -154,7 +154,7 @@ def _stored(op: Operation, module: IRModule, sources: Iterable[Attribute]) -> li
 
 def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
     """The results of an op. The values from which its operands are computed are not kept."""
-    from patcomp.evaluate import evaluate_op  # needs PyTorch
+    from patcomp.evaluate.folding import evaluate_op  # needs PyTorch
 
     known: dict[SSAValue, np.ndarray] = {}
     for operand in op.operands:
@@ -167,7 +167,7 @@ def _computed(op: Operation, module: IRModule) -> list[np.ndarray]:
 
 def _kept(array: np.ndarray, blobs: BlobStore) -> np.ndarray:
     """The array itself where it is a view of a weight, else a copy in a file that is mapped into memory."""
-    from patcomp.evaluate import copy_elements  # needs PyTorch
+    from patcomp.evaluate.folding import copy_elements  # needs PyTorch
 
     weights = (np.frombuffer(blob.data, np.uint8) for blob in blobs)
     if array.flags["C_CONTIGUOUS"] and any(np.may_share_memory(array, weight) for weight in weights):

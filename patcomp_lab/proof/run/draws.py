@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate import call_arguments, named_arguments
 from patcomp.evaluate.eager import random_tensor
+from patcomp.evaluate.inputs import call_arguments, named_arguments
 from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, is_integer, shape_of, tensor

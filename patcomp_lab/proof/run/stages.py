@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from patcomp.evaluate import compare
+from patcomp.evaluate.comparison import compare
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import origins
 from patcomp.ir.types import shape_of

@@ -19,7 +19,7 @@ from patcomp.errors import EvaluationError
 from patcomp.evaluate.eager import overload_of
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.evaluate.machine import Machine, decode_constant
-from patcomp.evaluate.registry import IMPLEMENTATIONS, EvaluatedOp, Implementation
+from patcomp.evaluate.registry import EvaluatedOp, Implementation, implementations
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import erase_locations
@@ -139,7 +139,7 @@ class Program:
             EvaluationError: the evaluator does not know the op, or it is not defined for its operands.
         """
         op = node.op
-        function = IMPLEMENTATIONS.get(op.name) or self.others(op)
+        function = implementations().get(op.name) or self.others(op)
         if function is None:
             raise EvaluationError(f"the evaluator does not know the op {op.name}")
         given = {value: values[number] for value, number in zip(node.read, node.operands, strict=True)}

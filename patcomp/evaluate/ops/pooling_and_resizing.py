@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from patcomp.evaluate.element_types import ordered, unordered, widen
-from patcomp.evaluate.elementwise import saturate
+from patcomp.evaluate.ops.elementwise import saturate
 from patcomp.evaluate.registry import EvaluatedOp, implements, integers
 from patcomp.ir.types import is_integer
 
