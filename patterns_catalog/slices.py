@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patterns_catalog.optimize.bounds import ALL, bounds_of_part
+from patterns_catalog.bounds import ALL, bounds_of_part
 from patterns_catalog.sizes import END, Size
 
 
