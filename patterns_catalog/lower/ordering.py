@@ -42,11 +42,8 @@ def _positions_of_extremes(name: str, *, largest: bool) -> list[Rule]:
 
 def _reduced(c: Coreai, position: Value, axis: int, keepdim: bool, result: ValueType) -> Value:
     """A position for each slice of an axis, in the shape of the result."""
-    return (
-        c.reshape(position, list(result.static_shape))
-        if result.is_static
-        else with_or_without(c, position, [axis], keepdim)
-    )
+    static = list(result.static_shape) if result.is_static else None
+    return with_or_without(c, position, [axis], keepdim) if static is None else c.reshape(position, static)
 
 
 argmax = _positions_of_extremes("argmax", largest=True)
