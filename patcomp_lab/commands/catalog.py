@@ -145,14 +145,16 @@ def list_pattern_ops(
     catalog: Catalogs = None,
 ) -> None:
     """List the ops in the patterns of rules, `a.NAME(...)`, each as a rule writes it."""
-    from patcomp_lab.commands.matched_page import call_of, matched_pages, uses_of_ops
+    from patcomp_lab.commands.matched_page import matched_pages, pattern_call, uses_of_ops
 
     rules = rules_with(catalog)
     if markdown is not None:
         write_pages(markdown, matched_pages(rules))
         return
     found = sorted(uses_of_ops(rules).items())
-    print_table(["op", "rules", "as a pattern"], [(op, str(len(uses)), call_of(uses[0][0])) for op, (_, uses) in found])
+    print_table(
+        ["op", "rules", "as a pattern"], [(op, str(len(uses)), pattern_call(uses[0][0])) for op, (_, uses) in found]
+    )
 
 
 def ops(
