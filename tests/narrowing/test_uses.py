@@ -420,6 +420,14 @@ POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
     "size": lambda n, t: op("view", (None,), self=t, size=[n]),
     "repeats": lambda n, t: op("repeat", (None, 2), self=t, repeats=[n, 1]),
     "split_sizes": lambda n, t: op("split_with_sizes", (None, 2), self=t, split_sizes=[n, 3], dim=0),
+    "split_size": lambda n, t: op("split.Tensor", (None, 2), self=t, split_size=n, dim=0),
+    "an index that is moved": lambda n, t: op(
+        "index_select",
+        (1, 2),
+        self=t,
+        dim=0,
+        index=aten.build("aten.roll", tensor((1,), "si64"), self=op("view", (1,), self=n, size=[1]), shifts=[0], dims=[]),
+    ),
     "pad": lambda n, t: op("constant_pad_nd", (None, None), self=t, pad=[n, 0], value=0),
     "k": lambda n, t: op("topk", (None, 2), self=t, k=n, dim=0, largest=True, sorted=True),
     "indices": lambda n, t: op(
@@ -441,3 +449,14 @@ POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
 def test_lost_bits_of_positions_do_not_matter(name: str) -> None:
     module = program({"n": "si64", "t": "12x2xf32"}, lambda n, t: POSITIONS_ONLY[name](product(n, 7), t))
     assert check_narrowing(module, Widths()).diagnostics == ()
+
+
+def test_lost_bits_of_a_shift_matter_also_if_indices_are_shifted() -> None:
+    """Wherever an index is shifted to, it is a valid one, but another one."""
+
+    def body(n: Value, t: Value) -> Value:
+        shifted = op("roll", (4,), "si64", self=constant(torch.arange(4)), shifts=[product(n, 7)], dims=[0])
+        return op("index_select", (4, 2), self=t, dim=0, index=shifted)
+
+    (warning,) = check_narrowing(program({"n": "si64", "t": "12x2xf32"}, body), Widths()).diagnostics
+    assert "mul" in str(warning)
