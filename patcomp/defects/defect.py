@@ -19,7 +19,7 @@ Detect = Callable[[CoreaiOp, IRModule], Iterator[str]]
 Mend = Callable[[IRModule, "Statistics"], None]
 """Rewrites a module in place so that the toolchain computes it rightly, and records each rewrite."""
 
-Stage = Literal["recover", "lowered", "optimize"]
+DefectStage = Literal["recover", "lowered", "optimize"]
 """When a defect is mended: before the rules of recover; after each stage from lower on that rewrote something; or at
 the end of optimize."""
 
@@ -61,7 +61,7 @@ class Defect:
     """What the verifier asks of each op, by the op's name; `coreai.graph` for signatures. If the end of optimize mends
     the defect, it is asked of finished programs only."""
     mend: Mend | None = None
-    stage: Stage = "optimize"
+    stage: DefectStage = "optimize"
     """When it is mended."""
     ops: Collection[str] = ()
     """The names of ops without which there is nothing to mend: the mend runs only on programs with one of them. Empty

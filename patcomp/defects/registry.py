@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from patcomp.defects.defect import Defect, Detect, Stage
+from patcomp.defects.defect import Defect, DefectStage, Detect
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import ops_inside
@@ -45,7 +45,7 @@ def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
     return _detectors(installed_version(), finished)
 
 
-def mends(module: IRModule, stage: Stage) -> Iterator[Defect]:
+def mends(module: IRModule, stage: DefectStage) -> Iterator[Defect]:
     """The defects to mend in a stage, in order, without those of ops that the module does not have."""
     names: set[str] | None = None
     for defect in _mends(installed_version(), stage):
@@ -57,7 +57,7 @@ def mends(module: IRModule, stage: Stage) -> Iterator[Defect]:
         names = None  # the mend may have made other ops
 
 
-def mend(module: IRModule, statistics: Statistics, stage: Stage) -> None:
+def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:
     """Mend the defects of a stage in place."""
     for defect in mends(module, stage):
         assert defect.mend is not None
@@ -84,7 +84,7 @@ def _detectors(version: str | None, finished: bool) -> dict[str, tuple[Detect, .
 
 
 @cache
-def _mends(version: str | None, stage: Stage) -> tuple[Defect, ...]:
+def _mends(version: str | None, stage: DefectStage) -> tuple[Defect, ...]:
     mended = {each.name: each for each in known_defects() if each.mend is not None and each.stage == stage}
     order = TopologicalSorter(
         {name: [other for other in mended if other in each.after] for name, each in mended.items()}

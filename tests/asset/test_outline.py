@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from patcomp.emit.bytecode import Program, read_program
+from patcomp.emit.bytecode import StoredProgram, read_program
 from patcomp.emit.stored.decompositions import has_decomposition
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.stored.loading import loaded_module
@@ -24,7 +24,7 @@ from tests.emit.assets import adds, ramp
 _COMPUTES_NOTHING = ("builtin.module", "coreai.graph", "coreai.output")
 
 
-def of_program(program: Program) -> Any:
+def of_program(program: StoredProgram) -> Any:
     outline = Outline(program)
     entries = {
         name: (

@@ -41,7 +41,7 @@ def _form(row: Row) -> StoredForm:
 FORMS: dict[str, StoredForm] = {row.op_name: _form(row) for row in (*ROWS, *COREAIX_ROWS) if row.stored}
 """The stored form of each op by its name in the IR."""
 
-NAMES: dict[str, str] = {form.name: op for op, form in FORMS.items()}
+OPS_BY_FORM: dict[str, str] = {form.name: op for op, form in FORMS.items()}
 """The op of each stored name."""
 
 DATES: dict[str, int] = {form.name: form.date for form in FORMS.values()}
