@@ -376,7 +376,7 @@ TRANSFER: Mapping[str, Transfer] = {
     "sqrt": _sqrt,
     "inverse": _inverse,
 }
-"""The transfer functions, by `Facts.range`."""
+"""The transfer functions, by `OpFacts.range`."""
 
 
 def transfer_of(kind: type[Operation]) -> Transfer | None:

@@ -9,7 +9,7 @@ import torch
 
 from patcomp.frontend_torch.functional.views import CHANGED
 from patcomp.ir import aten
-from patcomp.ir.aten_facts import Facts, facts_of, operators_where, ops_where
+from patcomp.ir.aten_facts import OpFacts, facts_of, operators_where, ops_where
 from patcomp.ir.extents import SOURCES
 from patcomp.ir.traits import Elementwise, SameShape, Selection, View
 from patcomp.narrowing.transfer_functions import TRANSFER
@@ -81,7 +81,7 @@ def test_ops_of_rules_lack_no_fact_by_oversight() -> None:
 
 
 def test_an_op_without_a_row_has_no_facts_and_a_name_is_of_one_overload() -> None:
-    assert facts_of("my_library.op") == facts_of("aten.nothing") == Facts()
+    assert facts_of("my_library.op") == facts_of("aten.nothing") == OpFacts()
     assert facts_of("aten.max.dim").range != facts_of("aten.max").range
     assert "add" in operators_where("commutes")
     assert "aten.add.Scalar" not in ops_where("commutes")

@@ -426,7 +426,9 @@ POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
         (1, 2),
         self=t,
         dim=0,
-        index=aten.build("aten.roll", tensor((1,), "si64"), self=op("view", (1,), self=n, size=[1]), shifts=[0], dims=[]),
+        index=aten.build(
+            "aten.roll", tensor((1,), "si64"), self=op("view", (1,), self=n, size=[1]), shifts=[0], dims=[]
+        ),
     ),
     "pad": lambda n, t: op("constant_pad_nd", (None, None), self=t, pad=[n, 0], value=0),
     "k": lambda n, t: op("topk", (None, 2), self=t, k=n, dim=0, largest=True, sorted=True),

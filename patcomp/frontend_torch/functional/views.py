@@ -161,4 +161,4 @@ CHANGED: Mapping[str, Callable[..., Call | None]] = {
     "unsqueeze": _unsqueeze,
     "view": _view,
 }
-"""How a write to a view changes its base, by `Facts.written`: functions with the arguments of `changed_base`."""
+"""How a write to a view changes its base, by `OpFacts.written`: functions with the arguments of `changed_base`."""
