@@ -1,8 +1,8 @@
 """What is known of PyTorch's operators besides their schemas: one row an op, in `aten_facts.txt`.
 
 A row is `add.Tensor: commutes range=add float=sum`: overloads of one operator that share their facts, then the facts.
-The fields of `OpFacts` say what the words mean. What PyTorch says of an operator is not repeated: `aten_schemas.txt` has
-its tag `pointwise`, and its schema says whether the result shares memory with an argument.
+The fields of `OpFacts` say what the words mean. What PyTorch says of an operator is not repeated: `aten_schemas.txt`
+has its tag `pointwise`, and its schema says whether the result shares memory with an argument.
 
 A value such as `range=add` is the name of a function of the package that asks; a test compares the names with the
 functions. An op without a row, such as a custom one, has no facts.
