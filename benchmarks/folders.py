@@ -89,23 +89,23 @@ def rows_of_model(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
 
 def rows_of_bundle(source: Source, place: Path) -> Iterator[tuple[str, ...]]:
     """The rows of a bundle, one for each part."""
-    from patcomp_models.bundles.folder_to_bundle import kind_of
+    from patcomp_models.bundles.folder_to_bundle import bundle_kind
 
     written = source.write(place / "model")
     folder = written if isinstance(written, Path) else next(path.parent for path in place.rglob("model.safetensors"))
-    kind = kind_of(folder)
+    kind = bundle_kind(folder)
     for component in kind.of(folder, "float32", dict(source.options)).components():
         yield _row(kind.name, source.name, component.role, component.entries())
 
 
 def _row(kind: str, name: str, part: str, entries: Sequence[Any]) -> tuple[str, ...]:
     from patcomp import TorchConverter
-    from patcomp_models.tasks.folder_to_program import exported
+    from patcomp_models.tasks.folder_to_program import exported_entry
 
     converter = TorchConverter()
     for entry in entries:
         converter.add_exported_program(
-            exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+            exported_entry(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
         )
     program = converter.to_coreai()
     errors = {"evaluator": 0.0, "runtime": 0.0}

@@ -6,7 +6,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 
 
-def default_settings() -> AbstractContextManager[None]:
+def plain_settings() -> AbstractContextManager[None]:
     """`patcomp.pytorch.default_settings`; nothing while PyTorch is not imported, because tools for text need none."""
     if "torch" not in sys.modules:
         return nullcontext()

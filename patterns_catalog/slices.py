@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patterns_catalog.optimize.bounds import ALL, bounds_of_part
+from patterns_catalog.bounds import ALL, bounds_of_part
 from patterns_catalog.sizes import END, Size
 
 
@@ -19,8 +20,15 @@ def slice_axis(
 
 
 def update_axis(c: Coreai, x: Value, axis: int, start: Size, end: Size, values: Value, step: Size = 1) -> Value:
-    """`x` with `x[..., start:end:step, ...]` along one axis replaced."""
+    """`x` with `x[..., start:end:step, ...]` along one axis replaced; `x` itself if the slice is known to be empty."""
+    if isinstance(start, int) and start == end:
+        return x
     return c.slice_update(x, *_bounds(x.rank, axis, start, end, step), values)
+
+
+def side_by_side(c: Coreai, axis: int, parts: Sequence[Value]) -> Value:
+    """The parts joined along an axis; a single part stays as it is."""
+    return parts[0] if len(parts) == 1 else c.concat(axis, parts)
 
 
 def _bounds(rank: int, axis: int, start: Size, end: Size, step: Size) -> tuple[list[Size], list[Size], list[Size]]:

@@ -91,12 +91,12 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an asset of each model that tests look at."""
     pytest.importorskip("coreai")
     from patcomp import TorchConverter
-    from patcomp.commands.models import load_model
+    from patcomp.commands.models import load_exported
 
     folder = tmp_path_factory.mktemp("assets")
     (folder / "models.py").write_text(MODELS)
     for name in ("net", "sums", "picks", "frames", "half"):
-        exported = load_model(f"{folder / 'models.py'}:{name}")
+        exported = load_exported(f"{folder / 'models.py'}:{name}")
         outputs = ["z"] if name == "sums" else None
         program = TorchConverter().add_exported_program(exported, output_names=outputs).to_coreai()
         program.save_asset(folder / f"{name}.aimodel", {"author": "somebody"})

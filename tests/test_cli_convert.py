@@ -186,7 +186,7 @@ def test_progress_is_shown_for_slow_steps(monkeypatch: pytest.MonkeyPatch) -> No
     with progress.working("a quick step"):
         pass
     assert Terminal.events == ["stop a quick step"]
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
     with progress.working("a slow step"):
         while len(Terminal.events) < 2:
             time.sleep(0.001)

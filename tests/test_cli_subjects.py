@@ -45,13 +45,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one of each kind of thing."""
     pytest.importorskip("transformers")
     from patcomp import TorchConverter
-    from patcomp.commands.models import load_model
+    from patcomp.commands.models import load_exported
 
     place = tmp_path_factory.mktemp("subjects")
     (place / "models.py").write_text(MODELS)
     save_folder(place / "resnet", "ResNetForImageClassification")
     for name in ("net", "counts"):
-        exported = load_model(f"{place / 'models.py'}:{name}")
+        exported = load_exported(f"{place / 'models.py'}:{name}")
         program = TorchConverter().add_exported_program(exported).to_coreai()
         program.save_asset(place / f"{name}.aimodel", writer="python")
         if name == "net":

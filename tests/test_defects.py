@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from patcomp.defects import Defect, installed_version, known_defects, mends, registry, warnings_of
+from patcomp.defects import Defect, installed_version, known_defects, mends, mends_for, registry, warnings_of
 from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.emit.native import Native
 from patcomp.emit.probing import arrays_of, outcome_of, probe
@@ -41,6 +41,27 @@ def test_each_defect_is_described() -> None:
         assert defect.action, f"{defect.name}: patcomp does nothing about it"
         assert all((ROOT / file).is_file() for file in defect.met_in), defect.name
         assert {*defect.after} <= {each.name for each in mends(defect.stage)}, defect.name
+
+
+def _texts() -> list[str]:
+    return [each.program for probes in PROBED.values() for each in probes]
+
+
+@pytest.mark.parametrize("name", [name for name, defect in DEFECTS.items() if defect.ops])
+def test_a_program_without_the_ops_of_a_defect_has_nothing_to_mend(name: str) -> None:
+    defect, without = DEFECTS[name], 0
+    for text in _texts():
+        module = IRModule.parse(text)
+        names = {op.name for op in module.op.walk()}
+        is_asked = name in {each.name for each, _ in mends_for(module, defect.stage)}
+        assert is_asked == (not names.isdisjoint(defect.ops))
+        if not is_asked:
+            statistics = Statistics()
+            assert defect.mend is not None
+            defect.mend(module, statistics)
+            assert statistics.rewrites == 0, text
+            without += 1
+    assert without > 0
 
 
 # ---- probes ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Any
 
 from patcomp.errors import PatcompError
 
-Check = Callable[[str], bool]
+_Check = Callable[[str], bool]
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """What the readers of zip archives raise for a damaged one; `NotImplementedError` is a `RuntimeError`."""
 
@@ -316,7 +316,7 @@ def _is_guard(text: str) -> bool:
     return tree is not None
 
 
-_CHECKS: dict[str, tuple[str, Check]] = {
+_CHECKS: dict[str, tuple[str, _Check]] = {
     **dict.fromkeys(("name", "as_name", "forward_arg_names", "field_names"), ("name", _is_name)),
     **dict.fromkeys(
         ("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name", "user_input_name", "fqn"),

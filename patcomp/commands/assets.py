@@ -25,7 +25,7 @@ AssetOrBundle = Annotated[
 Entrypoint = Annotated[
     str | None, typer.Option(help="The name of the function; by default main, or the only one.", show_default=False)
 ]
-Sizes = Annotated[
+RandomSizes = Annotated[
     list[str] | None,
     typer.Option(
         help="The size of a dynamic dimension of random inputs and empty states, x:0=4; otherwise 2, or the smallest."
@@ -112,7 +112,7 @@ def runnable(path: Path, module: IRModule) -> Iterator[Path]:
         yield copy.path
 
 
-def parts_of(name: str, found: Subject, component: str | None) -> dict[str, Path]:
+def runnable_parts(name: str, found: Subject, component: str | None) -> dict[str, Path]:
     """The folders of a bundle's assets by role, or of one component only; an asset alone has the role "".
 
     Args:

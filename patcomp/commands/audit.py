@@ -13,12 +13,13 @@ from patcomp.commands.common import (
     AsJson,
     Fix,
     UsageError,
+    fixed_sizes,
     print_json,
-    sizes_in,
     tell,
 )
-from patcomp.commands.convert import target_of
-from patcomp.commands.models import Anything, ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.convert_options import target_of
+from patcomp.commands.models import Anything, ModelOptions, converted_model, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.programs import program_of
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from patcomp.targets import Target
 
 
-@takes_models
+@takes_options
 def audit(
     program: Anything,
     target: Annotated[str, typer.Option(help="cpu, gpu, neural_engine, or one of a catalog.")],
@@ -50,7 +51,7 @@ def audit(
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules
 
-    chosen, sizes = target_of(target, without, options.catalog), sizes_in(fix)
+    chosen, sizes = target_of(target, without, options.catalog), fixed_sizes(fix)
     assert chosen is not None
     if run:
         found = _run(program, options, chosen, sizes)
@@ -70,5 +71,5 @@ def _run(name: str, options: ModelOptions, target: Target, sizes: Mapping[str, i
     if (found := subject_of(name, "audit", (*MODELS, *CONVERTED))) not in MODELS:
         raise UsageError(f"--run takes a model, which has example inputs, and {name} is {found}")
     sources = load_sources(name, "audit", options)
-    program = converted(sources, options, target=target, fixed=sizes)
+    program = converted_model(sources, options, target=target, fixed=sizes)
     return program.audit(target, sources[0].inputs_for(program), entrypoint=sources[0].entry)

@@ -17,11 +17,11 @@ _OF_THE_BATCH = ("batch", "jobs", "junit", "json", "quiet", "verbose", "help")
 """Options of the command that are not options of one conversion."""
 
 
-Options = Mapping[str, tuple[bool, bool]]
+_Options = Mapping[str, tuple[bool, bool]]
 """Whether an option of convert is a flag, and whether it may be repeated, by its name without dashes."""
 
 
-def read_jobs(path: Path, known: Options) -> list[BatchJob]:
+def read_jobs(path: Path, known: _Options) -> list[BatchJob]:
     """The jobs in a TOML file: a table `[defaults]`, and a table `[[models]]` for each model.
 
     The keys are the options of `patcomp convert`; paths are relative to the file.
@@ -51,7 +51,7 @@ def read_jobs(path: Path, known: Options) -> list[BatchJob]:
     return jobs
 
 
-def _job(path: Path, table: Mapping[str, Any], known: Options) -> BatchJob:
+def _job(path: Path, table: Mapping[str, Any], known: _Options) -> BatchJob:
     options = {key.replace("_", "-"): value for key, value in table.items()}
     model = options.pop("model", None)
     if not isinstance(model, str):
@@ -67,7 +67,7 @@ def _job(path: Path, table: Mapping[str, Any], known: Options) -> BatchJob:
     return BatchJob(name, tuple(arguments), str(path.absolute().parent))
 
 
-def _arguments(place: str, key: str, value: Any, known: Options) -> list[str]:
+def _arguments(place: str, key: str, value: Any, known: _Options) -> list[str]:
     """An option and its value as arguments of the command.
 
     Raises:
@@ -89,7 +89,7 @@ def _arguments(place: str, key: str, value: Any, known: Options) -> list[str]:
     return [part for each in (texts if is_list else [",".join(texts)]) for part in (f"--{key}", each)]
 
 
-def options_of(command: Any) -> Options:
+def options_of(command: Any) -> _Options:
     """The options of one conversion that a command of Click has."""
     return {
         name.removeprefix("--"): (getattr(option, "is_flag", False), getattr(option, "multiple", False))
@@ -106,7 +106,7 @@ def _asset(job: BatchJob) -> str:
     return str(Path(job.folder, job.arguments[job.arguments.index("--output") + 1]).resolve())
 
 
-def run_batch(file: Path, known: Options, workers: int, report: Path | None, *, as_json: bool, quiet: bool) -> int:
+def run_batch(file: Path, known: _Options, workers: int, report: Path | None, *, as_json: bool, quiet: bool) -> int:
     """Convert the models of a TOML file for the command line; return the exit code."""
     if workers < 1:
         raise UsageError("--jobs must be 1 or more")

@@ -13,7 +13,7 @@ from patcomp.errors import ConversionWarning
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
-    from patcomp.commands.exporting import Source
+    from patcomp.commands.exporting import ModelSource
     from patcomp.emit.asset import Asset
     from patcomp.evaluate.verification import Verification
 
@@ -26,7 +26,7 @@ class CheckFailed(Exception):  # noqa: N818
 class Check:
     """Compares a program with its model on example inputs, and shows the results on standard error."""
 
-    sources: Sequence[Source]
+    sources: Sequence[ModelSource]
     """The functions of the model."""
     converted: AIProgram
     """The program before its weights are compressed."""
@@ -63,7 +63,7 @@ class Check:
             show(result, error_console())
         return bool(result)
 
-    def _results(self, source: Source, asset: Asset | None) -> Iterator[Verification]:
+    def _results(self, source: ModelSource, asset: Asset | None) -> Iterator[Verification]:
         """The comparisons of a function: of the program, if its weights are compressed before that, then of them."""
         inputs = source.inputs_for(self.converted)
         of_model: dict[str, Any] = {"entrypoint": source.entry, "float32_model": source.float32_model}
@@ -82,7 +82,7 @@ class Check:
             yield self.written.verify_compressed(source.model, inputs, entrypoint=source.entry, asset=asset)
 
 
-def kept_for(convert: Callable[..., AIProgram], sources: Sequence[Source]) -> tuple[str, ...]:
+def kept_for(convert: Callable[..., AIProgram], sources: Sequence[ModelSource]) -> tuple[str, ...]:
     """The FX nodes whose ops stay in float32, so that outputs are finite for the example inputs.
 
     Args:

@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from patcomp.errors import PatcompError, printable
+from patcomp.options import ALLOW_MISSING, ALLOW_UNEXPECTED, CATALOG, COMPRESS, WRITER
 
 if TYPE_CHECKING:
     from patcomp.patterns import Rule, RuleSet
@@ -85,44 +86,14 @@ Modules = Annotated[
     list[str] | None,
     typer.Option("--import", help="A module to import first, which registers the program's operators or classes."),
 ]
-Catalogs = Annotated[
-    list[str] | None,
-    typer.Option("--catalog", help="A catalog of rules, tried before patcomp's own: a file FILE.py or a module."),
-]
+Catalogs = Annotated[list[str] | None, typer.Option("--catalog", help=CATALOG.help)]
 
-AllowMissing = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A weight that the folder may lack and that is drawn at random, by its name or a pattern (classifier.*); "
-        "may be given several times."
-    ),
-]
-AllowUnexpected = Annotated[
-    list[str] | None,
-    typer.Option(help="Ignore this weight of the folder, by name or pattern; may be given several times."),
-]
+AllowMissing = Annotated[list[str] | None, typer.Option(help=ALLOW_MISSING.help)]
+AllowUnexpected = Annotated[list[str] | None, typer.Option(help=ALLOW_UNEXPECTED.help)]
 
-Writer = Annotated[
-    Literal["python", "coreai"] | None,
-    typer.Option(
-        "--writer",
-        help="What writes the asset, python or coreai; by default coreai-core where it is installed, and python for "
-        "256 MiB of weights and more.",
-    ),
-]
+WriterOption = Annotated[Literal["python", "coreai"] | None, typer.Option("--writer", help=WRITER.help)]
 
-Compress = Annotated[
-    str | None,
-    typer.Option(
-        "--compress",
-        help="How small the weights become: 4bit, 8bit, another scheme, a budget (4.5bits, 30%), or a TOML file.",
-    ),
-]
-
-Calibrate = Annotated[
-    Path | None,
-    typer.Option(help="A text like what the model will read, by which its weights are rounded; with --compress."),
-]
+Compress = Annotated[str | None, typer.Option("--compress", help=COMPRESS.help)]
 
 Fix = Annotated[
     list[str] | None,
@@ -151,7 +122,7 @@ Random = Annotated[
 ]
 
 
-def sizes_in(texts: Sequence[str] | None) -> dict[str, int]:
+def fixed_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     """The sizes that `--fix` gives to dimensions, by name.
 
     Raises:
@@ -202,7 +173,7 @@ def tell(text: object, *, flush: bool = False) -> None:
     print(printable(str(text)), flush=flush)
 
 
-def quiet() -> None:
+def hide_export_warnings() -> None:
     """Hide warnings that PyTorch's export raises about itself."""
     import warnings
 

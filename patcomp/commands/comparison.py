@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say, tell, write_page
-from patcomp.commands.models import Anything, ModelOptions, takes_models
+from patcomp.commands.models import Anything, ModelOptions
+from patcomp.commands.options import takes_options
 from patcomp.commands.programs import Hashed, program_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 
-@takes_models
+@takes_options
 def diff(
     first: Anything,
     second: Annotated[str, typer.Argument(help="The same.", show_default=False)],

@@ -52,7 +52,7 @@ AS_IT_IS = ExportOptions()
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model: its exported program and its example inputs."""
 
     name: str
@@ -140,7 +140,7 @@ def _of_size(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     return tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
 
 
-def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
+def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSource:
     """The model that a function of a Python file returns: an exported program, or a module with inputs.
 
     The inputs are a tuple, or a dict of keyword arguments; `dynamic_shapes` of `torch.export` may follow.
@@ -161,7 +161,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
     name = f"{path}:{function}"
     if isinstance(model, torch.export.ExportedProgram):
         check_unused(name, options)
-        return Source(name, model)
+        return ModelSource(name, model)
     if not (isinstance(model, tuple) and len(model) in (2, 3) and isinstance(model[0], torch.nn.Module)):
         raise PatcompError(
             f"{function} of {path} returns {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
@@ -197,7 +197,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> Source:
             )
         except ExportError as error:
             raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
-    return Source(name, exported, module, float32_model, note=note)
+    return ModelSource(name, exported, module, float32_model, note=note)
 
 
 def check_unused(name: str, options: ExportOptions) -> None:

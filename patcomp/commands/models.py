@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,12 +17,12 @@ from patcomp.commands.common import (
     Catalogs,
     Modules,
     UsageError,
+    hide_export_warnings,
     import_modules,
     load_catalogs,
-    quiet,
     say,
 )
-from patcomp.commands.exporting import ExportOptions, Source, check_unused, exported_by
+from patcomp.commands.exporting import ExportOptions, ModelSource, check_unused, exported_by
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import load_program
@@ -46,7 +44,7 @@ OptionalModel = Annotated[
         show_default=False,
     ),
 ]
-Model = Annotated[str, typer.Argument(help="A model, as for convert.", show_default=False)]
+ModelArgument = Annotated[str, typer.Argument(help="A model, as for convert.", show_default=False)]
 Anything = Annotated[
     str,
     typer.Argument(
@@ -142,22 +140,7 @@ def converted_already(options: list[str], name: str, found: Subject) -> UsageErr
 _FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
 
 
-def takes_models(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `ModelOptions` on the command line, in place of its last parameter, `options`."""
-    declared = inspect.signature(ModelOptions, eval_str=True).parameters.values()
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-
-    @functools.wraps(command)
-    def called(**values: Any) -> None:
-        options = ModelOptions(**{each.name: values.pop(each.name) for each in declared})
-        command(**values, options=options)
-
-    called.__signature__ = signature.replace(parameters=[*own, *declared])  # type: ignore[attr-defined]
-    return called
-
-
-def load_model(model: str, *, trusted: bool = False) -> ExportedProgram:
+def load_exported(model: str, *, trusted: bool = False) -> ExportedProgram:
     """The exported program of a file or of a function of a Python file.
 
     Args, raises:
@@ -167,7 +150,7 @@ def load_model(model: str, *, trusted: bool = False) -> ExportedProgram:
     return source.exported
 
 
-def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool = True) -> list[Source]:
+def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool = True) -> list[ModelSource]:
     """The functions of the model that the command line names: several if it is the folder of a checkpoint.
 
     Args:
@@ -189,7 +172,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     is_checkpoint = found in (Subject.FOLDER, Subject.NAME)
     if not is_checkpoint and (unused := options.given(*_FOR_FOLDERS)):
         raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
-    quiet()
+    hide_export_warnings()
     known = "torchvision" in sys.modules
     try:
         import_modules(options.modules)
@@ -200,7 +183,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
             source = exported_by(Path(f"{file}.py"), function, options.export)
         else:
             check_unused(model, options.export)
-            source = Source(model, load_program(Path(model), options.trusted))
+            source = ModelSource(model, load_program(Path(model), options.trusted))
         if notes and source.note:
             say(f"note: {source.note}")
         return [source]
@@ -209,7 +192,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
             say(f"note: {problem}")
 
 
-def add_sources(converter: TorchConverter, sources: list[Source]) -> TorchConverter:
+def add_sources(converter: TorchConverter, sources: list[ModelSource]) -> TorchConverter:
     """A converter with the functions of a model, by the names that they have."""
     for source in sources:
         converter.add_exported_program(
@@ -236,11 +219,11 @@ def convert_model(
         As `load_sources`.
     """
     with working(f"converting {model}"):
-        return converted(load_sources(model, command, options), options, target=target, fixed=fixed)
+        return converted_model(load_sources(model, command, options), options, target=target, fixed=fixed)
 
 
-def converted(
-    sources: list[Source],
+def converted_model(
+    sources: list[ModelSource],
     options: ModelOptions,
     *,
     target: Target | None = None,

@@ -20,10 +20,10 @@ from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
-    from patcomp.commands.exporting import Source
+    from patcomp.commands.exporting import ModelSource
     from patcomp.commands.models import ModelOptions
 
-GROUP = "patcomp.commands"
+_GROUP = "patcomp.commands"
 """The entry point group of packaging metadata in which a package names its commands."""
 
 
@@ -41,7 +41,7 @@ class Reader(Commands, ABC):
     """What it reads."""
 
     @abstractmethod
-    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[Source]:
+    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         """The exported functions of a model that the user names by its folder or its name."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ def packages() -> tuple[Commands, ...]:
         PatcompError: a package cannot be loaded, or names something else.
     """
     found = []
-    for point in entry_points_of(GROUP):
+    for point in entry_points_of(_GROUP):
         try:
             commands = point.load()
         except Exception as error:  # the code of a package can raise anything

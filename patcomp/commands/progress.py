@@ -12,7 +12,7 @@ from rich.table import Table
 
 from patcomp.commands.common import is_spinning, spinning
 
-PATIENCE = 1.0
+_PATIENCE = 1.0
 """Seconds after which a step is shown."""
 
 
@@ -35,7 +35,7 @@ def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], Non
         line.add_row(what, ProgressBar(size, done, width=30), f"{size_text(done)} of {size_text(size)}")
         status.update(line)
 
-    timer = Timer(PATIENCE, status.start)
+    timer = Timer(_PATIENCE, status.start)
     timer.start()
     try:
         with spinning(console):

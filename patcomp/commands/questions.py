@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from patcomp.commands.common import ANSWER_IS_NO, quiet, tell
-from patcomp.commands.models import Anything, Model, ModelOptions, convert_model, takes_models
+from patcomp.commands.common import ANSWER_IS_NO, hide_export_warnings, tell
+from patcomp.commands.models import Anything, ModelArgument, ModelOptions, convert_model
+from patcomp.commands.options import takes_options
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 
@@ -20,14 +21,14 @@ def demo(
     ),
 ) -> None:
     """Convert a small Llama of transformers, and show the stages, composites and numbers."""
-    quiet()
+    hide_export_warnings()
     from patcomp.commands.demo import run_demo
 
     if not run_demo(Console(), output):
         sys.exit(ANSWER_IS_NO)
 
 
-@takes_models
+@takes_options
 def explain(
     model: Anything,
     what: Annotated[str, typer.Argument(help="A value (%mul_3), an FX node (mul_3) or a source line (model.py:12).")],
@@ -48,10 +49,10 @@ def explain(
     tell(explained(program_of(model, "explain", options)[0], RuleSet(()), what))
 
 
-@takes_models
+@takes_options
 def why_not(
     rule: Annotated[str, typer.Argument(help="A rule's name, as `patcomp catalog list` shows it.")],
-    model: Model,
+    model: ModelArgument,
     *,
     options: ModelOptions,
 ) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
+from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
 from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
-from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.models import ModelOptions, converted_model, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
@@ -22,37 +24,82 @@ if TYPE_CHECKING:
     from patcomp.interface.signature import EntrySignature
 
 
-@dataclass(frozen=True)
-class _Given:
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
     """What the user gives of the inputs."""
 
-    file: Path | None
-    """A file of inputs and states by name."""
-    files: Sequence[str]
-    """Inputs from files of their own."""
-    sizes: Sequence[str]
-    """Sizes of random inputs."""
-    seed: int
-    examples: Mapping[str, Any] = field(default_factory=dict)
-    """The example inputs of a model, for what the user does not give."""
+    inputs: Annotated[
+        Path | None, typer.Option(help="A file of numpy.savez with the inputs, and states, by name; otherwise random.")
+    ] = None
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="An input from a file, image=photo.png or x=values.npy; may be given several times. An image file "
+            "goes with an input of bytes.",
+        ),
+    ] = None
+    size: RandomSizes = None
+    seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0
 
-    def values(self, signature: EntrySignature, initial: Collection[str]) -> dict[str, Any]:
-        """The inputs of a function, and the states that are given or have no initial content, by name."""
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            UsageError: they do not, or there is no such file.
+        """
+        if self.inputs is not None and self.size:
+            raise UsageError("--size is for random inputs; leave it out with --inputs")
+        if self.inputs is not None and not self.inputs.is_file():
+            raise UsageError(f"--inputs: there is no file {self.inputs}")
+
+    def values(
+        self,
+        signature: EntrySignature,
+        initial: Collection[str],
+        examples: Mapping[str, Any] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """The inputs of a function, and the states that are given or have no initial content, by name.
+
+        Args:
+            signature: of the function.
+            initial: the names of the states that have initial content.
+            examples: the example inputs of a model, for what the user does not give.
+        """
         from patcomp.commands.arrays import random_inputs, read_input_files, read_inputs
 
-        from_files = read_input_files(self.files, signature)
-        if self.file is not None:
-            return read_inputs(self.file, signature) | from_files
-        known = {**self.examples, **from_files}
+        from_files = read_input_files(self.given or (), signature)
+        if self.inputs is not None:
+            return read_inputs(self.inputs, signature) | from_files
+        known = {**examples, **from_files}
         if known.keys() >= {spec.name for spec in signature.inputs}:
             return known
-        values = random_inputs(signature, self.sizes, self.seed, initial) | known
+        values = random_inputs(signature, self.size or (), self.seed, initial) | known
         which = "the other inputs are random" if known else "random inputs"
         say(f"{which}, with seed {self.seed}; --inputs FILE.npz gives {'them' if known else 'others'}")
         return values
 
 
-@takes_models
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """How functions are run.
+
+    Attributes:
+        given: what the user gives of the inputs.
+        entrypoint: the name of the function.
+        backend: `runtime` or `evaluator`.
+        output: the file of the outputs.
+        examples: the example inputs of a model.
+    """
+
+    given: InputOptions
+    entrypoint: str | None
+    backend: str
+    output: Path | None
+    examples: Mapping[str, Any] = field(default_factory=dict)
+
+
+@takes_options
 def run(
     context: typer.Context,
     model: Annotated[
@@ -63,24 +110,13 @@ def run(
             show_default=False,
         ),
     ],
-    inputs: Annotated[
-        Path | None, typer.Option(help="A file of numpy.savez with the inputs, and states, by name; otherwise random.")
-    ] = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            help="An input from a file, image=photo.png or x=values.npy; may be given several times. An image file "
-            "goes with an input of bytes.",
-        ),
-    ] = None,
+    *,
+    given: InputOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write outputs and new states to this file, as numpy.savez.")
     ] = None,
     entrypoint: Entrypoint = None,
     component: Annotated[str | None, typer.Option(help="The role of an asset of a bundle, encoder.")] = None,
-    size: Sizes = None,
-    seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0,
     backend: Annotated[
         Literal["runtime", "evaluator"],
         typer.Option(help="The Core AI runtime, or the reference evaluator, which needs no coreai-core."),
@@ -90,7 +126,6 @@ def run(
         typer.Option(help="Continue this text by a bundle of a language model, as `patcomp generate` does."),
     ] = None,
     json: AsJson = False,
-    *,
     options: ModelOptions,
 ) -> None:
     """Run an asset on the Core AI runtime or the reference evaluator, and show its outputs.
@@ -109,59 +144,18 @@ def run(
         return
     if output is not None:
         check_writable(output)
-    if inputs is not None and size:
-        raise UsageError("--size is for random inputs; leave it out with --inputs")
-    if inputs is not None and not inputs.is_file():
-        raise UsageError(f"--inputs: there is no file {inputs}")
+    given.check()
     if backend == "runtime":
         toolchain()
-    wanted = _Given(inputs, given or (), size or (), seed)
+    call = _Call(given=given, entrypoint=entrypoint, backend=backend, output=output)
     if found in MODELS:
-        if component is not None or size:
-            raise UsageError(f"{'--size' if size else '--component'} does not go with {found}, which {model} is")
-        _run_model(model, wanted, entrypoint, backend, output, json, options)
-        return
-    options.check_unused(model, found)
-    parts = parts_of(model, found, component)
-    if len(parts) > 1 and (inputs is not None or given or size or output is not None):
-        raise UsageError(
-            f"{model} has {len(parts)} assets; choose the one for these inputs or outputs with --component: "
-            f"{', '.join(parts)}"
-        )
-    shown = {}
-    for role, path in parts.items():
-        with working(f"running {path}"):
-            shown[role] = _run(path, wanted, entrypoint, backend, output)
+        if component is not None or given.size:
+            raise UsageError(f"{'--size' if given.size else '--component'} does not go with {found}, which {model} is")
+        shown = {"": _run_model(model, call, options)}
+    else:
+        options.check_unused(model, found)
+        shown = _run_assets(runnable_parts(model, found, component), model, call)
     _show(shown, json)
-    if output is not None:
-        say(f"outputs: {output}")
-
-
-def _run_model(
-    model: str,
-    given: _Given,
-    entrypoint: str | None,
-    backend: str,
-    output: Path | None,
-    json: bool,
-    options: ModelOptions,
-) -> None:
-    """Convert a model and run one of its functions."""
-    from patcomp.emit.asset import as_array
-    from patcomp.evaluate.inputs import call_arguments, named_arguments
-
-    with working(f"converting {model}"):
-        sources = load_sources(model, "run", options)
-        name = chosen_entry([each.entry for each in sources], entrypoint)
-        source = next(each for each in sources if each.entry == name)
-        program = converted([source], options)
-    example = source.inputs_for(program)
-    values = named_arguments(program.signature(name), *call_arguments(example))
-    given = replace(given, examples={each: as_array(value) for each, value in values.items()})
-    with TemporaryDirectory() as folder, working(f"running {model}"):
-        path = program.save_asset(Path(folder, "model.aimodel")).path
-        shown = _run(path, given, name, backend, output)
-    _show({"": shown}, json)
     if output is not None:
         say(f"outputs: {output}")
 
@@ -169,7 +163,44 @@ def _run_model(
 _Described = dict[str, list[dict[str, Any]]]
 
 
-def _run(path: Path, given: _Given, entrypoint: str | None, backend: str, output: Path | None) -> _Described:
+def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
+    """Convert a model and run one of its functions."""
+    from patcomp.emit.asset import as_array
+    from patcomp.evaluate.inputs import call_arguments, named_arguments
+
+    with working(f"converting {model}"):
+        sources = load_sources(model, "run", options)
+        name = chosen_entry([each.entry for each in sources], call.entrypoint)
+        source = next(each for each in sources if each.entry == name)
+        program = converted_model([source], options)
+    example = source.inputs_for(program)
+    values = named_arguments(program.signature(name), *call_arguments(example))
+    examples = {each: as_array(value) for each, value in values.items()}
+    with TemporaryDirectory() as folder, working(f"running {model}"):
+        path = program.save_asset(Path(folder, "model.aimodel")).path
+        return _run(path, replace(call, entrypoint=name, examples=examples))
+
+
+def _run_assets(parts: Mapping[str, Path], model: str, call: _Call) -> dict[str, _Described]:
+    """Run the assets of a bundle, by their roles, or a single one.
+
+    Raises:
+        UsageError: there are several, for the inputs or outputs of one.
+    """
+    given = call.given
+    if len(parts) > 1 and (given.inputs is not None or given.given or given.size or call.output is not None):
+        raise UsageError(
+            f"{model} has {len(parts)} assets; choose the one for these inputs or outputs with --component: "
+            f"{', '.join(parts)}"
+        )
+    shown = {}
+    for role, path in parts.items():
+        with working(f"running {path}"):
+            shown[role] = _run(path, call)
+    return shown
+
+
+def _run(path: Path, call: _Call) -> _Described:
     """What a function of an asset computes; the arrays are written to the output."""
     from patcomp.commands.arrays import described_array, write_outputs
     from patcomp.emit.asset import Asset
@@ -178,19 +209,19 @@ def _run(path: Path, given: _Given, entrypoint: str | None, backend: str, output
 
     module, _ = read_asset(path)
     functions = signatures(module, read_metadata(path))
-    name = chosen_entry(functions, entrypoint)
+    name = chosen_entry(functions, call.entrypoint)
     asset = Asset(path)
-    values = given.values(functions[name], asset.initial_state.get(name, ()))
+    values = call.given.values(functions[name], asset.initial_state.get(name, ()), call.examples)
     state = {spec.name: values.pop(spec.name) for spec in functions[name].states if spec.name in values}
-    if backend == "runtime":
+    if call.backend == "runtime":
         with opened(path) as native, runnable(path, module) as usable:
             outputs, state = native.call(usable, values, state, name)
     else:
         outputs = asset.evaluate(values, state, name)
     if both := outputs.keys() & state.keys():
         state = {f"state {each}" if each in both else each: value for each, value in state.items()}
-    if output is not None:
-        write_outputs(output, outputs | state)
+    if call.output is not None:
+        write_outputs(call.output, outputs | state)
     return {
         kind: [described_array(each, value) for each, value in values.items()]
         for kind, values in (("outputs", outputs), ("states", state))

@@ -126,10 +126,10 @@ def _similar(path: Path) -> str:
 
 
 def _undo_a_broken_save(path: Path) -> None:
-    from patcomp.emit.files.replacement import recover
+    from patcomp.emit.files.replacement import recover_asset
 
     if path.suffix == ".aimodel":
-        recover(path)
+        recover_asset(path)
 
 
 def _of_a_folder(path: Path) -> Subject:

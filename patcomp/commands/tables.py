@@ -43,7 +43,7 @@ def show(shown: Any, console: Console | None = None) -> None:
         console.width = _ANY  # a pipe or a file has no width to fit
     for part in shown.renderables if isinstance(shown := rich_cast(shown), Group) else [shown]:
         if isinstance(part, Table):
-            segments = console.render(fitted(part, console), console.options.update(markup=False))
+            segments = console.render(_fitted(part, console), console.options.update(markup=False))
             seen = (Segment(printable(each.text), each.style, each.control) for each in segments)
             console.print(Segments(seen), end="")
         else:
@@ -51,7 +51,7 @@ def show(shown: Any, console: Console | None = None) -> None:
             console.print(part, markup=False, highlight=False, soft_wrap=True)
 
 
-def fitted(table: Table, console: Console) -> Table:
+def _fitted(table: Table, console: Console) -> Table:
     """A table that is not wider than the terminal: with lighter lines, with fewer columns, or with shorter names or
     folded texts in its widest column."""
     if _width(table, console) <= console.width:

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from patcomp.commands.assets import Entrypoint, Sizes, chosen_entry, parts_of, runnable
+from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
     Fix,
     UsageError,
+    fixed_sizes,
     load_catalogs,
     print_json,
     say,
-    sizes_in,
     tell,
 )
-from patcomp.commands.exporting import Source
-from patcomp.commands.models import ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.exporting import ModelSource
+from patcomp.commands.models import ModelOptions, converted_model, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.packages import asset_in, reader_of
 from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _ASSETS = (Subject.ASSET, Subject.BUNDLE)
 
 
-@takes_models
+@takes_options
 def verify(
     model: Annotated[
         str,
@@ -61,7 +62,7 @@ def verify(
     tolerance: Annotated[
         float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
     ] = None,
-    size: Sizes = None,
+    size: RandomSizes = None,
     fix: Fix = None,
     json: AsJson = False,
     *,
@@ -72,7 +73,7 @@ def verify(
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
     """
     found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
-    sizes = sizes_in(fix)
+    sizes = fixed_sizes(fix)
     if size and found in MODELS:
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
     if found not in MODELS:
@@ -105,7 +106,7 @@ def _of_conversion(
     """A model that is converted now, on the evaluator, and on the runtime where it is installed."""
     with working(f"converting {model}"):
         sources = chosen_sources(load_sources(model, "verify", options), entrypoint)
-        program = converted(sources, options, fixed=sizes)
+        program = converted_model(sources, options, fixed=sizes)
     with working(f"verifying {model}"):
         return {
             each.entry: program.verify_against(
@@ -119,7 +120,7 @@ def _of_conversion(
         }
 
 
-def chosen_sources(sources: list[Source], entrypoint: str | None) -> list[Source]:
+def chosen_sources(sources: list[ModelSource], entrypoint: str | None) -> list[ModelSource]:
     """The functions of a model that are compared."""
     if entrypoint is None:
         return sources
@@ -137,7 +138,7 @@ def _of_runtime(
     from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
-    results, parts = {}, parts_of(name, found, None)
+    results, parts = {}, runnable_parts(name, found, None)
     if found is Subject.BUNDLE:
         _say_problems(name)
     for role, path in parts.items():
@@ -174,12 +175,12 @@ def _on_both(
 
 def _with_overflow(result: Verification, expectation: Expectation, asset: Asset, function: str) -> Verification:
     """The result with the op of an asset that half precision makes NaN or infinite, if there is one."""
-    from patcomp.emit.evaluated import in_types_of
+    from patcomp.emit.evaluated import inputs_in_types
     from patcomp.evaluate.overflow import first_overflow
 
     if not any(error.overflows for error in result.errors):
         return result
-    given = in_types_of(asset.module, expectation.given, expectation.states, function)
+    given = inputs_in_types(asset.module, expectation.given, expectation.states, function)
     return replace(result, overflow=first_overflow(asset.module, *given, function))
 
 
@@ -196,11 +197,11 @@ def _on_runtime(native: Native, path: Path, function: str) -> Run:
 
 def _on_evaluator(asset: Asset, function: str) -> Callable[[type[Machine]], Run]:
     """Runs a function of an asset on the evaluator, on a machine; the program is read when it runs."""
-    from patcomp.emit.evaluated import evaluated
+    from patcomp.emit.evaluated import evaluated_outputs
 
     def on(machine: type[Machine]) -> Run:
         module = asset.module
-        return lambda values, states: evaluated(module, values, states, states, function, machine(module))
+        return lambda values, states: evaluated_outputs(module, values, states, states, function, machine(module))
 
     return on
 
@@ -248,7 +249,7 @@ def _compared(
     path: Path,
     function: str,
     signature: EntrySignature,
-    source: Source,
+    source: ModelSource,
     tolerance: float | None,
     sizes: Mapping[str, int],
     options: ModelOptions,
@@ -260,7 +261,7 @@ def _compared(
     """
     from patcomp.compression import compressed_weights
     from patcomp.emit.asset import Asset
-    from patcomp.emit.evaluated import in_types_of
+    from patcomp.emit.evaluated import inputs_in_types
     from patcomp.evaluate.draws import drawn
     from patcomp.evaluate.expectation import Expectation
     from patcomp.evaluate.loss import verify_compressed
@@ -279,12 +280,12 @@ def _compared(
     result = _with_overflow(result, expectation, saved, function)
     if result or tolerance is not None or not any(compressed_weights(saved.module)):
         return result
-    given = in_types_of(saved.module, expectation.given, expectation.states, function)
+    given = inputs_in_types(saved.module, expectation.given, expectation.states, function)
     return verify_compressed(saved.module, expectation, given, function, {"runtime": run}, evaluate)
 
 
 def _fixed(
-    signature: EntrySignature, dims: Dims, sizes: Mapping[str, int], path: Path, source: Source
+    signature: EntrySignature, dims: Dims, sizes: Mapping[str, int], path: Path, source: ModelSource
 ) -> dict[str, int]:
     """The fixed sizes: an asset's own, from the shapes of its inputs and states, and the user's (`sizes`).
 
@@ -304,12 +305,12 @@ def _fixed(
     return fixed
 
 
-def _note_of_weights(model: str, sources: list[Source], saved: Hashed, options: ModelOptions) -> str:
+def _note_of_weights(model: str, sources: list[ModelSource], saved: Hashed, options: ModelOptions) -> str:
     """What to tell the user if an asset holds other weights than its model; empty if it does not."""
     from patcomp.ir.difference import difference
 
     try:
-        program = converted(sources, options)
+        program = converted_model(sources, options)
     except PatcompError as error:
         return f"note: the weights of the asset are not compared, because {model} is not converted: {error}"
     module, hashes = hashed(program.module)
@@ -323,7 +324,7 @@ def _note_of_weights(model: str, sources: list[Source], saved: Hashed, options: 
     )
 
 
-def _call(source: Source, path: Path, signature: EntrySignature, options: ModelOptions) -> tuple[ModelCall, Dims]:
+def _call(source: ModelSource, path: Path, signature: EntrySignature, options: ModelOptions) -> tuple[ModelCall, Dims]:
     """How the model of an asset is called, and its dynamic dimensions, by the names that the asset has.
 
     Raises:

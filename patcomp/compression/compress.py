@@ -25,13 +25,13 @@ from patcomp.ir.value import replace_op
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
-Choice = Callable[[Weight], Scheme | None]
+_Choice = Callable[[Weight], Scheme | None]
 
 
 def compress_module(
     module: IRModule,
     config: CompressionConfig,
-    choose: Choice | None = None,
+    choose: _Choice | None = None,
     rounded: Mapping[str, Stored] = MappingProxyType({}),
     by_examples: Collection[str] = (),
     signal: OutputSignal | None = None,
@@ -90,7 +90,7 @@ def floats(weight: Weight, blobs: BlobStore) -> np.ndarray:
     return values
 
 
-def dtype_of(weight: Weight) -> np.dtype:
+def float_dtype_of(weight: Weight) -> np.dtype:
     """The dtype of a weight's floats, in which scales and palettes are."""
     name = element_name(weight.type.element_type)
     return ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
@@ -101,11 +101,11 @@ def stored_as(scheme: Scheme, weight: Weight, values: np.ndarray, moments: Seque
     kernel = values.shape[2:] if weight.kinds == ("conv",) else ()
     if moments and kernel:  # its inputs are the channels at each place of the kernel
         rows = scheme.for_places(math.prod(kernel))
-        made = rows.store_for(values.reshape(len(values), -1), Layout((0,), 1), dtype_of(weight), moments)
+        made = rows.store_for(values.reshape(len(values), -1), Layout((0,), 1), float_dtype_of(weight), moments)
         return made.reshaped(values.shape)
     if moments:
-        return scheme.store_for(values, weight.layout, dtype_of(weight), moments)
-    return scheme.store(values, weight.layout, dtype_of(weight))
+        return scheme.store_for(values, weight.layout, float_dtype_of(weight), moments)
+    return scheme.store(values, weight.layout, float_dtype_of(weight))
 
 
 def _replace(weight: Weight, stored: Stored, scheme: Scheme, blobs: BlobStore) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.compression.scheme import Scheme
-from patcomp.compression.weights import KINDS, Weight
+from patcomp.compression.weights import WEIGHT_KINDS, Weight
 from patcomp.errors import near_names
 
 _SHOWN = 3
@@ -58,7 +58,7 @@ class CompressionConfig:
         for key in ("kinds", "names"):
             if not isinstance(given.get(key, {}), Mapping):
                 raise ValueError(f"{key} is a mapping from {key} to schemes, not {given[key]!r}")
-        _check("kind", given.get("kinds", {}), KINDS)
+        _check("kind", given.get("kinds", {}), WEIGHT_KINDS)
         threshold = given.get("threshold", cls.threshold)
         if type(threshold) is not int or threshold < 0:
             raise ValueError(f"threshold is a number of elements, not {threshold!r}")

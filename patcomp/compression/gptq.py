@@ -25,7 +25,7 @@ def damped(moments: np.ndarray) -> np.ndarray:
     return moments + (_DAMPING * mean or 1.0) * np.eye(len(moments))
 
 
-def fitted(weight: np.ndarray, moments: np.ndarray, crossed: np.ndarray) -> np.ndarray:
+def fitted_weights(weight: np.ndarray, moments: np.ndarray, crossed: np.ndarray) -> np.ndarray:
     """The weight W' for which W' x' is closest to W x; x is the product's input, and x' its input in the rounded
     program.
 

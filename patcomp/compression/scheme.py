@@ -120,14 +120,14 @@ class Scheme(ABC):
             UnknownSchemeError: no kind has such a name (the message lists some names of each), or none with such
                 numbers; it is a `ValueError`.
         """
-        for kind in kinds():
+        for kind in _kinds():
             if match := kind.spelling.fullmatch(name):
                 try:
                     return kind.of(name, match)
                 except ValueError as error:
                     raise UnknownSchemeError(str(error)) from None
         raise UnknownSchemeError(
-            f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in kinds())}"
+            f"{name!r} is not a compression scheme; the schemes are {', '.join(k.examples for k in _kinds())}"
         )
 
     @classmethod
@@ -181,14 +181,14 @@ class Scheme(ABC):
 
 
 @cache  # of the process, because the files of a folder do not change
-def kinds() -> Sequence[type[Scheme]]:
+def _kinds() -> Sequence[type[Scheme]]:
     """The kinds of schemes, ordered by their files."""
     return classes_in("patcomp.compression.schemes", Scheme)  # type: ignore[type-abstract]
 
 
 @cache
 def _kind_of_op() -> dict[str, type[Scheme]]:
-    return {op: kind for kind in kinds() for op in kind.unpacking}
+    return {op: kind for kind in _kinds() for op in kind.unpacking}
 
 
 def is_unpacking(op: Operation) -> bool:
@@ -201,7 +201,7 @@ def reads_stored(op: Operation) -> bool:
     return is_unpacking(op) or op.name == "coreai.build_sparse_with_bitmask"
 
 
-def name_of(op: Operation) -> str:
+def scheme_name(op: Operation) -> str:
     """The name of the scheme of an op that unpacks."""
     return _kind_of_op()[op.name].name_of(op)
 

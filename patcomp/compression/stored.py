@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from patcomp.compression.report import WeightReport
-from patcomp.compression.scheme import is_unpacking, name_of, reads_stored
+from patcomp.compression.scheme import is_unpacking, reads_stored, scheme_name
 from patcomp.compression.weights import Readers, weight_name
 from patcomp.ir.constants import is_constant, weight_key
 from patcomp.ir.module import IRModule
@@ -35,7 +35,7 @@ def compressed_weights(module: IRModule) -> Iterator[WeightReport]:
         shape = Value(result).static_shape
         kinds = dict.fromkeys(found.kind for use in result.uses for found in readers.readers(use))
         after = sum(_bytes(part.results[0]) for part in constants)
-        yield WeightReport(weight_name(key), tuple(kinds), shape, name_of(op), _bytes(result), after, None)
+        yield WeightReport(weight_name(key), tuple(kinds), shape, scheme_name(op), _bytes(result), after, None)
 
 
 def _data(op: Operation) -> Operation:

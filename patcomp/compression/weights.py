@@ -15,18 +15,18 @@ from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import element_name, static_shape, storage_bytes
 from patcomp.ir.xdsl import DenseResourceAttr, Operation, SSAValue, TensorType, Use, ops_inside
 
-ELEMENTS = ("f32", "f16", "bf16")
-KINDS = ("matmul", "conv", "gather", "gather_mm")
+_ELEMENTS = ("f32", "f16", "bf16")
+WEIGHT_KINDS = ("matmul", "conv", "gather", "gather_mm")
 """The kinds of readers, by which a config may choose."""
 
-PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
+WEIGHT_PRODUCTS = ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul")
 _CONVOLUTIONS = ("coreai.conv2d", "coreai.conv3d", "coreai.conv_transpose2d", "coreai.conv_transpose3d")
 _LOOKUPS = ("coreai.gather_nd", "coreai.gather_along_axis")
 
 
 @dataclass(frozen=True)
-class Reader:
-    """An op that reads a weight: its kind, of `KINDS`, and the layout in which it reads."""
+class _Reader:
+    """An op that reads a weight: its kind, of `WEIGHT_KINDS`, and the layout in which it reads."""
 
     kind: str
     layout: Layout
@@ -45,7 +45,7 @@ class Weight:
 
     key: str
     constants: tuple[Operation, ...]
-    readers: tuple[Reader, ...]
+    readers: tuple[_Reader, ...]
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Weight:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What reads it, of `KINDS`."""
+        """What reads it, of `WEIGHT_KINDS`."""
         return tuple(dict.fromkeys(reader.kind for reader in self.readers))
 
     @property
@@ -89,7 +89,7 @@ def weight_name(key: str) -> str:
 
 
 def weights_of(module: IRModule) -> Iterator[Weight]:
-    """The float weights, of rank 2 or more, all of whose readers are of `KINDS`, in the order of the program."""
+    """The float weights, of rank 2 or more, all of whose readers are of `WEIGHT_KINDS`, in the order of the program."""
     known = Readers.of(module)
     for key, constants in _matrices(module).items():
         if readers := known.common(use for op in constants for use in op.results[0].uses):
@@ -98,7 +98,7 @@ def weights_of(module: IRModule) -> Iterator[Weight]:
 
 @dataclass(frozen=True)
 class OtherWeight:
-    """A float weight that cannot be compressed: one of its readers is not among `KINDS`."""
+    """A float weight that cannot be compressed: one of its readers is not among `WEIGHT_KINDS`."""
 
     name: str
     shape: tuple[int, ...]
@@ -132,7 +132,7 @@ def _matrices(module: IRModule) -> dict[str, list[Operation]]:
         value = op.properties["value"] if is_constant(op) else None
         if not isinstance(value, DenseResourceAttr) or not isinstance(value.type, TensorType):
             continue
-        if element_name(value.type.element_type) in ELEMENTS and len(static_shape(value.type)) > 1:
+        if element_name(value.type.element_type) in _ELEMENTS and len(static_shape(value.type)) > 1:
             found.setdefault(value.resource_handle.data, []).append(op)
     return found
 
@@ -151,8 +151,8 @@ class Readers:
         experts = [symbol for symbol, name in module.composite_names().items() if name == "gather_mm"]
         return cls({graph_name(graph): graph for graph in module.graphs}, experts)
 
-    def readers(self, use: Use) -> tuple[Reader, ...]:
-        """What reads a weight by a use, through transposes and calls; nothing if an op is none of `KINDS`."""
+    def readers(self, use: Use) -> tuple[_Reader, ...]:
+        """What reads a weight by a use, through transposes and calls; nothing if an op is none of `WEIGHT_KINDS`."""
         op, rank = use.operation, _rank(use.operation.operands[use.index])
         if use.index == 0 and (axes := axes_before(op)) is not None:
             found = self.common(op.results[0].uses)
@@ -161,18 +161,18 @@ class Readers:
             return tuple(replace(reader, layout=reader.layout.before(axes)) for reader in found)
         if op.name == "coreai.invoke" and callee(op) not in self.experts:  # an externalized module with its weights
             return self.common(self.graphs[callee(op)].regions[0].block.args[use.index].uses)
-        if op.name in PRODUCTS and use.index in (0, 1):
-            return (Reader("matmul", _matrix(rank, use.index), op),)
+        if op.name in WEIGHT_PRODUCTS and use.index in (0, 1):
+            return (_Reader("matmul", _matrix(rank, use.index), op),)
         if op.name in _CONVOLUTIONS and use.index == 1:
-            return (Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)
+            return (_Reader("conv", Layout((1,), 0) if "transpose" in op.name else Layout((0,), 1), op),)
         if op.name in _LOOKUPS and use.index == 0:
-            return (Reader("gather", Layout((0,), rank - 1), op),)
+            return (_Reader("gather", Layout((0,), rank - 1), op),)
         if op.name == "coreai.invoke" and use.index in (0, 1) and rank > 2:
-            return (Reader("gather_mm", _matrix(rank, use.index), op),)
+            return (_Reader("gather_mm", _matrix(rank, use.index), op),)
         return ()
 
-    def common(self, uses: Iterable[Use]) -> tuple[Reader, ...]:
-        """What reads a weight by several uses; nothing if an op is none of `KINDS`."""
+    def common(self, uses: Iterable[Use]) -> tuple[_Reader, ...]:
+        """What reads a weight by several uses; nothing if an op is none of `WEIGHT_KINDS`."""
         found = [self.readers(use) for use in uses]
         return tuple(reader for each in found for reader in each) if all(found) else ()
 

@@ -15,7 +15,7 @@ NESTING = ("coreai.if", "coreai.while")
 _COPIES = {"coreai.decomposable.broadcasting_maximum", "coreai.decomposable.broadcasting_or"}
 
 
-def copied(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
+def copy_of(value: SSAValue, holder: Operation, module: IRModule) -> SSAValue:
     """A copy of a value before an op: the larger of the value and itself, which the toolchain does not drop."""
     assert holder.parent is not None
     assert isinstance(value.type, TensorType)

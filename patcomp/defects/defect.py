@@ -19,7 +19,7 @@ Detect = Callable[[CoreaiOp, IRModule], Iterator[str]]
 Mend = Callable[[IRModule, "Statistics"], None]
 """Rewrites a module in place so that the toolchain computes it rightly, and records each rewrite."""
 
-Stage = Literal["recover", "lowered", "optimize"]
+DefectStage = Literal["recover", "lowered", "optimize"]
 """When a defect is mended: before the rules of recover; after each stage from lower on that rewrote something; or at
 the end of optimize."""
 
@@ -63,7 +63,7 @@ class Defect:
     mend: Mend | None = None
     ops: tuple[str, ...] = ()
     """The ops that a program to mend has at least one of; empty for any program."""
-    stage: Stage = "optimize"
+    stage: DefectStage = "optimize"
     """When it is mended."""
     after: tuple[str, ...] = ()
     """The names of the defects that are mended before, in the same stage; beside them why, or that the order is free:

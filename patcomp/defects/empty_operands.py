@@ -26,7 +26,7 @@ _NO_CHANGE = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """The neutral element of each scatter mode; other modes use the old number itself."""
 
 
-def sizes_of(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[int | Value]:
+def operand_sizes(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[int | Value]:
     """The sizes of a result, read off the operands where they are dynamic.
 
     A dynamic size of one operand may turn out to be 1; that of the next operand counts then.
@@ -36,13 +36,13 @@ def sizes_of(shape: Sequence[int | None], values: Sequence[Value]) -> Iterator[i
             yield size
             continue
         dynamic = [value for value in values if value.rank >= -position and value.shape[position] is None]
-        first, *others = (size_of(x, position + x.rank) for x in dict.fromkeys(dynamic))
+        first, *others = (size_at(x, position + x.rank) for x in dict.fromkeys(dynamic))
         for other in others:
             first = coreai.broadcasting_where(coreai.broadcasting_equal(first, 1), other, first)
         yield first
 
 
-def size_of(x: Value, axis: int) -> Value:
+def size_at(x: Value, axis: int) -> Value:
     """The size of a dimension, of shape 1."""
     return coreai.slice_(coreai.cast(coreai.get_shape(x), "si32"), [axis], [axis + 1], [1])
 
@@ -52,17 +52,17 @@ def reduce_nothing(op: Operation) -> bool:
     x, axes, shape = Value(op.operands[0]), constant_integers(op.operands[1]), Value(op.results[0]).shape
     reduced = [axis % x.rank for axis in axes or () if x.shape[axis] is None]
     if any(x.shape[axis] == 0 for axis in axes or ()):
-        sizes = list(sizes_of(shape, [_again(op, [x])] if None in shape else []))
+        sizes = list(operand_sizes(shape, [_again(op, [x])] if None in shape else []))
         neutral = coreai.constant(_NEUTRAL[op.name], x.element_type)
         replace_op(op, [coreai.broadcast_to(neutral, sizes, result_type=op.results[0].type).ssa])
         return True
     if not reduced:
         return False
-    count = size_of(x, reduced[0])
+    count = size_at(x, reduced[0])
     for axis in reduced[1:]:
-        count = coreai.broadcasting_mul(count, size_of(x, axis))
+        count = coreai.broadcasting_mul(count, size_at(x, axis))
     result = _again(op, [x])
-    sizes = list(sizes_of(result.shape, [result]))
+    sizes = list(operand_sizes(result.shape, [result]))
     nothing = coreai.broadcast_to(coreai.broadcasting_equal(count, 0), sizes)
     neutral = coreai.broadcast_to(coreai.constant(_NEUTRAL[op.name], x.element_type), sizes)
     chosen = coreai.broadcasting_where(nothing, neutral, result, result_type=op.results[0].type)
@@ -82,7 +82,7 @@ def go_along_one_more(op: Operation) -> bool:
         return False
     ends = [-1 if axis in rows else 2**31 - 1 for axis in range(x.rank)]
     for axis in rows:
-        sizes = [1 if other == axis else size for other, size in enumerate(sizes_of(x.shape, [x]))]
+        sizes = [1 if other == axis else size for other, size in enumerate(operand_sizes(x.shape, [x]))]
         x = coreai.concat(axis, [x, coreai.broadcast_to(coreai.constant(0, x.element_type), sizes)])
     (result,) = op.results
     longer = _again(op, [x])
@@ -97,7 +97,7 @@ def scatter_one_more(op: Operation) -> bool:
         return False
 
     def row(like: Value, number: int) -> Value:
-        _, *sizes = sizes_of(like.shape, [like])
+        _, *sizes = operand_sizes(like.shape, [like])
         return coreai.broadcast_to(coreai.constant(number, like.element_type), [1, *sizes])
 
     first, mode = row(indices, 0), getattr(op.properties.get("scatter_mode"), "data", "update")

@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from patcomp.defects.defect import Defect, Detect, Mend, Stage
+from patcomp.defects.defect import Defect, DefectStage, Detect, Mend
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import ops_inside
@@ -45,12 +45,12 @@ def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
     return _detectors(installed_version(), finished)
 
 
-def mends(stage: Stage) -> tuple[Defect, ...]:
+def mends(stage: DefectStage) -> tuple[Defect, ...]:
     """The defects that are mended in a stage, in order."""
     return _mends(installed_version(), stage)
 
 
-def mends_for(module: IRModule, stage: Stage) -> Iterator[tuple[Defect, Mend]]:
+def mends_for(module: IRModule, stage: DefectStage) -> Iterator[tuple[Defect, Mend]]:
     """The defects of a stage that a program may have by its ops, in order, each with its mend."""
     present = {op.name for op in ops_inside(module.op)}
     for defect in mends(stage):
@@ -59,7 +59,7 @@ def mends_for(module: IRModule, stage: Stage) -> Iterator[tuple[Defect, Mend]]:
             present = {op.name for op in ops_inside(module.op)}
 
 
-def mend(module: IRModule, statistics: Statistics, stage: Stage) -> None:
+def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:
     """Mend the defects of a stage in place."""
     for _, work in mends_for(module, stage):
         work(module, statistics)
@@ -85,7 +85,7 @@ def _detectors(version: str | None, finished: bool) -> dict[str, tuple[Detect, .
 
 
 @cache
-def _mends(version: str | None, stage: Stage) -> tuple[Defect, ...]:
+def _mends(version: str | None, stage: DefectStage) -> tuple[Defect, ...]:
     mended = {each.name: each for each in known_defects() if each.mend is not None and each.stage == stage}
     order = TopologicalSorter(
         {name: [other for other in mended if other in each.after] for name, each in mended.items()}

@@ -19,19 +19,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from patcomp.emit.files.metadata import creation_date, described
-from patcomp.emit.files.replacement import check_target, not_an_asset, recover, replacing
+from patcomp.emit.files.metadata import creation_date, saved_metadata
+from patcomp.emit.files.replacement import check_target, not_an_asset, recover_asset, replacing
 from patcomp.emit.files.state_file import StateArrays, read_state, remove_earlier_state, write_state
-from patcomp.emit.stored.streaming import Progress
+from patcomp.emit.stored.streaming import Advance
 from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.emit.toolchain.library import has_toolchain, toolchain
 from patcomp.emit.toolchain.loaded import LoadedModel, checked
 from patcomp.emit.toolchain.writing import handed_over, parsed
-from patcomp.emit.written import module_of, written_in_python
+from patcomp.emit.written import written_in_python, written_module
 from patcomp.errors import AssetError as AssetError
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.weights import stored_weights
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 
 LARGE_WEIGHTS = 1 << 28
 """The bytes of weights from which on patcomp writes by default: coreai-core reads the whole file that it has written
@@ -65,7 +65,7 @@ class Asset:
             AssetError: what is at the path is not an asset, or is damaged.
         """
         place = Path(path)
-        recover(place)
+        recover_asset(place)
         if not place.exists():
             raise FileNotFoundError(f"there is no asset {str(path)!r}; program.save_asset(path) writes one")
         if problem := not_an_asset(place):
@@ -96,7 +96,7 @@ class Asset:
         Raises:
             AssetError: the program has something that patcomp does not know.
         """
-        return module_of(self.path)
+        return written_module(self.path)
 
     @property
     def initial_state(self) -> StateArrays:
@@ -147,7 +147,7 @@ class Asset:
         for name, value in given.items():
             if not getattr(value, "is_contiguous", lambda: True)():  # of a tensor, only a copy would be written
                 raise ValueError(f"state {name!r} must be contiguous to be written in place")
-        with default_settings():
+        with plain_settings():
             start = self.new_state(entrypoint) if function.desc.state_names else {}
             values, contents = checked(function, inputs, {**start, **given}, entrypoint)
             buffers = {name: tools.NDArray(as_array(value).copy()) for name, value in contents.items()}
@@ -179,10 +179,12 @@ class Asset:
             EvaluationError: an input or state is missing, unknown, or of another type or shape.
             UnknownNameError: there is no such entry point; it is a `KeyError`.
         """
-        from patcomp.emit.evaluated import evaluated
+        from patcomp.emit.evaluated import evaluated_outputs
 
-        with default_settings():
-            return evaluated(self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint)
+        with plain_settings():
+            return evaluated_outputs(
+                self.module, inputs, {**self.new_state(entrypoint), **(state or {})}, state, entrypoint
+            )
 
     @property
     def function_names(self) -> list[str]:
@@ -275,9 +277,9 @@ def as_array(value: Any) -> np.ndarray:
     """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
     if not type(value).__module__.startswith("torch"):
         return np.asarray(value)
-    from patcomp.evaluate.element_types import to_numpy
+    from patcomp.evaluate.element_types import array_of
 
-    return to_numpy(value)
+    return array_of(value)
 
 
 def save_asset(
@@ -289,7 +291,7 @@ def save_asset(
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
     writer: Writer | None = None,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     check: Callable[[Asset], object] | None = None,
 ) -> Asset:
     """Write a program as an `.aimodel` folder, replacing an existing asset.
@@ -323,7 +325,7 @@ def save_asset(
     """
     target = Path(path)
     check_target(target, force)
-    described_by = partial(described, given=metadata, facts=facts or {})
+    described_by = partial(saved_metadata, given=metadata, facts=facts or {})
     if chosen_writer(writer, module) == "python":
         prepared = written_in_python(module, described_by, progress)
     else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from patcomp.evaluate.machine import Machine
 
 
-def evaluated(
+def evaluated_outputs(
     module: IRModule,
     inputs: Mapping[str, Any],
     start: Mapping[str, Any],
@@ -39,23 +39,23 @@ def evaluated(
         EvaluationError: an input or state is missing, unknown, or of another type or shape.
         UnknownNameError: there is no such entry point; it is a `KeyError`.
     """
-    from patcomp.evaluate.element_types import to_numpy
+    from patcomp.evaluate.element_types import array_of
     from patcomp.evaluate.machine import evaluate
 
-    given, contents = in_types_of(module, inputs, start, entrypoint)
+    given, contents = inputs_in_types(module, inputs, start, entrypoint)
     outputs = evaluate(module, given, entry=entrypoint, state=contents, machine=machine)
     if state is not None:
-        state.update({name: to_numpy(value) for name, value in contents.items()})
-    return {name: to_numpy(value) for name, value in outputs.items()}
+        state.update({name: array_of(value) for name, value in contents.items()})
+    return {name: array_of(value) for name, value in outputs.items()}
 
 
-def in_types_of(
+def inputs_in_types(
     module: IRModule, inputs: Mapping[str, Any], states: Mapping[str, Any], entrypoint: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs and copies of the states of an entry point, in the types that it takes.
 
     Args, raises:
-        As `evaluated`.
+        As `evaluated_outputs`.
     """
     from patcomp.evaluate.inputs import prepare_input
 

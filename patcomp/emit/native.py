@@ -23,7 +23,7 @@ from patcomp.emit.toolchain.hand_over import HandOver, hand_over_text
 from patcomp.errors import PatcompError
 from patcomp.ir.module import IRModule
 
-PATIENCE = 10
+_PATIENCE = 10
 """Seconds that the child process has to end by itself."""
 
 
@@ -142,7 +142,7 @@ class Native:
             assert self._process.stdin is not None
             self._process.stdin.close()
             try:
-                self._process.wait(timeout=PATIENCE)
+                self._process.wait(timeout=_PATIENCE)
             except subprocess.TimeoutExpired:  # native code hangs, or the machine is busy
                 self.kill()
             self._process = None

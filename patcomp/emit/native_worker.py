@@ -12,7 +12,7 @@ from typing import Any
 
 from patcomp.emit.asset import Asset, stored_text, temporary_asset
 from patcomp.emit.toolchain.hand_over import HandOver
-from patcomp.emit.toolchain.writing import diagnostics
+from patcomp.emit.toolchain.writing import parser_diagnostics
 
 _Arrays = dict[str, Any]
 
@@ -54,7 +54,7 @@ def main() -> None:
     os.dup2(2, 1)
     assets = _Assets()
     jobs: dict[str, Callable[..., Any]] = {
-        "run": assets.run, "check": diagnostics, "call": assets.call, "read": stored_text,
+        "run": assets.run, "check": parser_diagnostics, "call": assets.call, "read": stored_text,
     }  # fmt: skip
     while True:
         try:

@@ -16,7 +16,7 @@ from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.module import IRModule, names_of
 from patcomp.ir.types import ML_DTYPES, HandleType, TensorType, element_name
 
-Outcome = Literal["is right", "dies", "is refused", "is wrong"]
+_Outcome = Literal["is right", "dies", "is refused", "is wrong"]
 """What a toolchain does with a program; the last three are symptoms of a defect."""
 
 _TOLERANCE = 1e-3
@@ -24,11 +24,11 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """What the probes of a defect showed on the installed toolchain."""
 
     defect: Defect
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[_Outcome, ...]
 
     @property
     def state(self) -> str:
@@ -38,7 +38,7 @@ class Finding:
         return "healed" if set(self.outcomes) == {"is right"} else "present"
 
 
-def probe(defects: Iterable[Defect]) -> Iterator[Finding]:
+def probe(defects: Iterable[Defect]) -> Iterator[_Finding]:
     """Run the probes of defects, one after another; a child process that dies is started again.
 
     Raises:
@@ -48,10 +48,10 @@ def probe(defects: Iterable[Defect]) -> Iterator[Finding]:
     with closing(Native()) as native:
         for defect in defects:
             programs = () if isinstance(defect.probes, str) else defect.probes
-            yield Finding(defect, tuple(outcome_of(each, native) for each in programs))
+            yield _Finding(defect, tuple(outcome_of(each, native) for each in programs))
 
 
-def outcome_of(probe: Probe, native: Native) -> Outcome:
+def outcome_of(probe: Probe, native: Native) -> _Outcome:
     """What the installed toolchain does with a program."""
     module = IRModule.parse(probe.program)
     states = arrays_of(module, probe.states)

@@ -17,7 +17,7 @@ from patcomp.emit.files.replacement import check_asset
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.toolchain.library import has_toolchain, toolchain
-from patcomp.emit.written import hashes_of, module_of
+from patcomp.emit.written import hashes_of, written_module
 from patcomp.errors import AssetError, EvaluationError
 from patcomp.interface.graphs import entry_signature
 from patcomp.interface.signature import EntrySignature
@@ -59,7 +59,7 @@ def read_asset(path: Path, *, values: bool = False) -> tuple[IRModule, dict[str,
     """
     check_asset(path)
     try:
-        module = module_of(path)
+        module = written_module(path)
     except AssetError as error:
         if not isinstance(error.__cause__, UnsupportedInAssetError) or not has_toolchain():
             raise

@@ -15,7 +15,7 @@ from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.stored.folder import read_folder
 from patcomp.emit.stored.loading import loaded_module
 from patcomp.emit.stored.storing import stored_program
-from patcomp.emit.stored.streaming import Progress, write_folder
+from patcomp.emit.stored.streaming import Advance, write_folder
 from patcomp.emit.toolchain.hand_over import check_blobs
 from patcomp.errors import AssetError, VerifyError
 from patcomp.ir.module import IRModule
@@ -29,7 +29,7 @@ _FURTHER_BYTES = 1 << 16
 
 @contextmanager
 def written_in_python(
-    module: IRModule, metadata: Callable[[Any], Any], progress: Progress | None = None
+    module: IRModule, metadata: Callable[[Any], Any], progress: Advance | None = None
 ) -> Iterator[Callable[[Path], None]]:
     """Prepare a program to be written; yield a function that writes it as a new folder.
 
@@ -55,7 +55,7 @@ def written_in_python(
     yield write
 
 
-def module_of(path: Path) -> IRModule:
+def written_module(path: Path) -> IRModule:
     """The program of an asset, whose weights stay in the mapped file. The hash of the asset is not checked.
 
     Args:

@@ -12,7 +12,9 @@ from patcomp.errors import EvaluationError
 from patcomp.pytorch import pytree
 
 
-def check_names(entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False) -> None:
+def check_input_names(
+    entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False
+) -> None:
     """Check the names of the inputs or states that a graph is called with.
 
     Args:

@@ -94,8 +94,8 @@ class Draws(TorchDispatchMode):
 _REJECTION = "PyTorch draws as many numbers as it needs until one is accepted"
 _WITHOUT_FORMULA = dict.fromkeys(("poisson", "binomial", "_standard_gamma", "_sample_dirichlet"), _REJECTION)
 
-Given = Mapping[str, Any]
-Formula = Callable[[Noise, Given], Any]
+_Given = Mapping[str, Any]
+_Formula = Callable[[Noise, _Given], Any]
 
 
 def _computing(dtype: torch.dtype) -> torch.dtype:
@@ -104,22 +104,22 @@ def _computing(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _shape(given: Given) -> Sequence[Any]:
+def _shape(given: _Given) -> Sequence[Any]:
     return given["size"] if "size" in given else given["self"].shape  # type: ignore[no-any-return]
 
 
-def _dtype(given: Given) -> torch.dtype:
+def _dtype(given: _Given) -> torch.dtype:
     """The element type of a tensor that an operator makes."""
     if given.get("dtype") is not None:
         return given["dtype"]  # type: ignore[no-any-return]
     return given["self"].dtype if "self" in given else torch.get_default_dtype()
 
 
-def _rand(noise: Noise, given: Given) -> Tensor:
+def _rand(noise: Noise, given: _Given) -> Tensor:
     return noise(UNIFORM, _shape(given), _real(_dtype(given)))
 
 
-def _randn(noise: Noise, given: Given) -> Tensor:
+def _randn(noise: Noise, given: _Given) -> Tensor:
     return noise(NORMAL, _shape(given), _real(_dtype(given)))
 
 
@@ -131,12 +131,12 @@ def _real(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _uniform(noise: Noise, given: Given) -> Tensor:
+def _uniform(noise: Noise, given: _Given) -> Tensor:
     low, high = given["from"], given["to"]
     return noise(UNIFORM, given["self"].shape, _real(given["self"].dtype)) * (high - low) + low
 
 
-def _normal(noise: Noise, given: Given) -> Tensor:
+def _normal(noise: Noise, given: _Given) -> Tensor:
     mean, std = given["mean"], given["std"]
     tensors = [each for each in (mean, std) if isinstance(each, Tensor)]
     if tensors:
@@ -146,7 +146,7 @@ def _normal(noise: Noise, given: Given) -> Tensor:
     return noise(NORMAL, shape, _real(dtype)) * std + mean
 
 
-def _log_normal(noise: Noise, given: Given) -> Tensor:
+def _log_normal(noise: Noise, given: _Given) -> Tensor:
     return _normal(noise, given).exp()
 
 
@@ -154,25 +154,25 @@ _LEAST = 2.0**-24
 """The smallest number of an exponential distribution: it has no 0, by which samplers divide."""
 
 
-def _exponential(noise: Noise, given: Given) -> Tensor:
+def _exponential(noise: Noise, given: _Given) -> Tensor:
     own = given["self"]
     standard = -torch.log1p(-noise(UNIFORM, own.shape, _computing(own.dtype)))
     return (standard.clamp(min=_LEAST) / given["lambd"]).to(own.dtype)
 
 
-def _cauchy(noise: Noise, given: Given) -> Tensor:
+def _cauchy(noise: Noise, given: _Given) -> Tensor:
     own = given["self"]
     angle = (noise(UNIFORM, own.shape, _computing(own.dtype)) - 0.5) * math.pi
     return (angle.tan() * given["sigma"] + given["median"]).to(own.dtype)
 
 
-def _geometric(noise: Noise, given: Given) -> Tensor:
+def _geometric(noise: Noise, given: _Given) -> Tensor:
     own, p = given["self"], given["p"]
     failures = torch.log1p(-noise(UNIFORM, own.shape, _computing(own.dtype))) / (math.log1p(-p) if p < 1 else -math.inf)
     return failures.ceil().clamp(min=1).to(own.dtype)
 
 
-def _bernoulli(noise: Noise, given: Given) -> Tensor:
+def _bernoulli(noise: Noise, given: _Given) -> Tensor:
     own, p = given["self"], given.get("p")
     p = own if p is None else p
     wide = p.dtype if isinstance(p, Tensor) else own.dtype
@@ -183,7 +183,7 @@ _MOST_INTEGERS = 2**24
 """How many integers noise of float32 can tell apart."""
 
 
-def _integers(noise: Noise, given: Given, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
+def _integers(noise: Noise, given: _Given, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
     low, high = given.get("low", given.get("from", 0)), given.get("high", given.get("to"))
     if high is None:
         raise NotFromNoiseError("noise cannot choose among integers without an upper bound: give the op its bounds")
@@ -197,24 +197,24 @@ def _integers(noise: Noise, given: Given, shape: Sequence[Any], dtype: torch.dty
     return ((chosen.minimum(last) if isinstance(last, Tensor) else chosen.clamp(0, last)) + low).to(dtype)
 
 
-def _randint(noise: Noise, given: Given) -> Tensor:
+def _randint(noise: Noise, given: _Given) -> Tensor:
     return _integers(noise, given, _shape(given), _dtype(given) if "self" in given else _integral(given))
 
 
-def _integral(given: Given) -> torch.dtype:
+def _integral(given: _Given) -> torch.dtype:
     """The element type of integers; the schemas have a number of C++ as the default."""
     return given["dtype"] if isinstance(given["dtype"], torch.dtype) else torch.int64
 
 
-def _random(noise: Noise, given: Given) -> Tensor:
+def _random(noise: Noise, given: _Given) -> Tensor:
     return _integers(noise, given, given["self"].shape, given["self"].dtype)
 
 
-def _randperm(noise: Noise, given: Given) -> Tensor:
+def _randperm(noise: Noise, given: _Given) -> Tensor:
     return noise(UNIFORM, (given["n"],), torch.float32).argsort().to(_integral(given))
 
 
-def _multinomial(noise: Noise, given: Given) -> Tensor:
+def _multinomial(noise: Noise, given: _Given) -> Tensor:
     """The largest of log(weight) + Gumbel noise has each index with the probability of its weight, and the largest few
     are a sample without replacement (Kool et al. 2019, "Stochastic Beams and Where to Find Them")."""
     weights, count = given["self"], given["num_samples"]
@@ -226,26 +226,26 @@ def _multinomial(noise: Noise, given: Given) -> Tensor:
     return keys.argmax(-1, keepdim=True) if isinstance(count, int) and count == 1 else keys.topk(count, -1).indices
 
 
-def _native_dropout(noise: Noise, given: Given) -> tuple[Tensor, Tensor]:
+def _native_dropout(noise: Noise, given: _Given) -> tuple[Tensor, Tensor]:
     own, p = given["input"], given["p"]
     kept = noise(UNIFORM, own.shape, _computing(own.dtype)) < 1 - p
     return own * kept * (1 / (1 - p) if p < 1 else 0.0), kept
 
 
-def _rrelu(noise: Noise, given: Given) -> tuple[Tensor, Tensor]:
+def _rrelu(noise: Noise, given: _Given) -> tuple[Tensor, Tensor]:
     own, lower, upper = given["self"], given["lower"], given["upper"]
     slope = noise(UNIFORM, own.shape, own.dtype) * (upper - lower) + lower
     slope = torch.where(own <= 0, slope, 1.0)
     return own * slope, slope
 
 
-def _rrelu_with_noise(noise: Noise, given: Given) -> Tensor:
+def _rrelu_with_noise(noise: Noise, given: _Given) -> Tensor:
     result, slope = _rrelu(noise, given)
     given["noise"].copy_(slope)
     return result
 
 
-_FORMULAS: dict[str, Formula] = {
+_FORMULAS: dict[str, _Formula] = {
     "bernoulli": _bernoulli,
     "cauchy": _cauchy,
     "exponential": _exponential,

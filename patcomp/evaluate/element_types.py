@@ -177,7 +177,7 @@ _ELEMENT_OF_ML_DTYPE = {dtype: name for name, dtype in ML_DTYPES.items() if name
 _ML_DTYPE_OF = {TORCH_DTYPES[name]: dtype for dtype, name in _ELEMENT_OF_ML_DTYPE.items()}
 
 
-def to_numpy(tensor: Tensor) -> np.ndarray:
+def array_of(tensor: Tensor) -> np.ndarray:
     """The array of a tensor, sharing its memory; `ml_dtypes` dtypes for bf16 and 8-bit floats."""
     tensor = tensor.detach().cpu().contiguous()
     if (dtype := _ML_DTYPE_OF.get(tensor.dtype)) is not None:

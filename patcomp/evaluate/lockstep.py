@@ -17,7 +17,7 @@ from patcomp.evaluate.registry import EvaluatedOp
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.xdsl import Block, Operation, SSAValue
 
-Frame = dict[SSAValue, Any]
+BlockValues = dict[SSAValue, Any]
 """The values of one example."""
 
 
@@ -43,7 +43,7 @@ class Lockstep:
             return self._run_block(graph.regions[0].block, operands)
 
     def _run_block(self, block: Block, operands: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        frames: list[Frame] = [dict(zip(block.args, given, strict=True)) for given in operands]
+        frames: list[BlockValues] = [dict(zip(block.args, given, strict=True)) for given in operands]
         for step in self.machine.steps(block):
             given = [[frame[operand] for operand in step.op.operands] for frame in frames]
             if step.op is block.last_op:
@@ -54,7 +54,7 @@ class Lockstep:
                     del frame[dead]
         raise EvaluationError("a block has no terminator")
 
-    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
+    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[BlockValues]) -> list[list[Any]]:
         """The results of an op for each example.
 
         Args:
@@ -71,7 +71,7 @@ class Lockstep:
 
 
 @dataclass(frozen=True)
-class Choices:
+class MatrixChoices:
     """Which matrices of a stack a product takes, in each example of a program and of a changed one; each in order."""
 
     exact: Sequence[Tensor]
@@ -83,7 +83,7 @@ def second_moments(
     changed: Sequence[Sequence[Tensor]],
     index: int,
     count: int,
-    choices: Choices | None = None,
+    choices: MatrixChoices | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """How the inputs of a weight's matrices go together, in examples of a program and of a changed one.
 

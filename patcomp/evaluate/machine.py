@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate.calling import check_names
+from patcomp.evaluate.calling import check_input_names
 from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, to_tensor
 from patcomp.evaluate.registry import EvaluatedOp, Implementation, implementations
 from patcomp.ir import packing
@@ -31,7 +31,7 @@ from patcomp.ir.xdsl import (
     TensorType,
 )
 
-TOKEN = object()
+TOKEN_VALUE = object()
 """The value of every token: ops run in program order anyway."""
 
 
@@ -145,7 +145,7 @@ class Machine:
 
     def mismatch(self, value: Any, type_: Attribute) -> str:
         """How a value differs from its type; empty if it has the type."""
-        return mismatch(value, type_)
+        return _mismatch(value, type_)
 
     def steps(self, block: Block) -> Sequence[Step]:
         """The ops of a block in order."""
@@ -241,11 +241,11 @@ def _from_small(raw: Tensor, name: str) -> Tensor:
 
 def check_value(value: Any, type_: Attribute, what: str) -> None:
     """Raise an `EvaluationError` about `what` if a value has another dtype, rank or static dimension than its type."""
-    if problem := mismatch(value, type_):
+    if problem := _mismatch(value, type_):
         raise EvaluationError(f"{what} {problem}")
 
 
-def mismatch(value: Any, type_: Attribute) -> str:
+def _mismatch(value: Any, type_: Attribute) -> str:
     """How a value differs from its type; empty if it has the type."""
     if isinstance(type_, HandleType):
         return "" if isinstance(value, Handle) else "must be a handle"
@@ -319,7 +319,7 @@ def operands_of(
     handles = {name for name, type_ in zip(names, types, strict=True) if isinstance(type_, HandleType)}
     wanted = [name for name, type_ in zip(names, types, strict=True) if isinstance(type_, TensorType)]
     for what, given, expected in (("input", inputs, set(wanted)), ("state", state, handles)):
-        check_names(graph_name(graph), what, given, expected)
+        check_input_names(graph_name(graph), what, given, expected)
     operands: list[Any] = []
     for name, type_ in zip(names, types, strict=True):
         if isinstance(type_, HandleType):
@@ -331,7 +331,7 @@ def operands_of(
             check_value(content, type_, f"input {name!r}")
             operands.append(content)
         else:
-            operands.append(TOKEN)
+            operands.append(TOKEN_VALUE)
     return operands
 
 
@@ -352,7 +352,7 @@ def _store(state: dict[str, Any], name: str, content: Tensor) -> None:
 
 
 def evaluate_graph(graph: Operation, operands: Sequence[Any], module: IRModule) -> list[Any]:
-    """Runs a graph on operands in order; handles are `Handle` values, tokens are returned as `TOKEN`.
+    """Runs a graph on operands in order; handles are `Handle` values, tokens are returned as `TOKEN_VALUE`.
 
     Raises:
         EvaluationError: an operand does not fit its type, or an op cannot be run.

@@ -132,7 +132,7 @@ def integers(tensor: Tensor) -> list[int]:
     return widen(tensor).reshape(-1).tolist()
 
 
-def axes_of(op: EvaluatedOp, axes: Tensor, rank: int) -> list[int]:
+def front_axes(op: EvaluatedOp, axes: Tensor, rank: int) -> list[int]:
     """Axes counted from the front.
 
     Raises:
@@ -149,4 +149,4 @@ def axes_of(op: EvaluatedOp, axes: Tensor, rank: int) -> list[int]:
 
 def axis_of(op: EvaluatedOp, axis: Tensor, rank: int) -> int:
     """A single axis counted from the front."""
-    return axes_of(op, axis, rank)[0]
+    return front_axes(op, axis, rank)[0]

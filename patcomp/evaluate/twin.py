@@ -17,13 +17,16 @@ from patcomp.ir.xdsl import Attribute, Operation
 from patcomp.pytorch import HigherOrderOperator, TorchDispatchMode, schema_of_overload, tree_map
 
 HALF = (torch.float16, torch.bfloat16)
-IN_FLOAT32: dict[torch.dtype, torch.dtype] = {**dict.fromkeys(HALF, torch.float32), torch.complex32: torch.complex64}
+IN_FLOAT32: dict[torch.dtype, torch.dtype] = {
+    **dict.fromkeys(HALF, torch.float32),
+    torch.complex32: torch.complex64,
+}
 _IN_FLOAT64: dict[torch.dtype, torch.dtype] = {
     **dict.fromkeys((*HALF, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
-Key = TypeVar("Key")
-Watch = Callable[[Operation, Sequence[Any]], object]
+_Key = TypeVar("_Key")
+_Watch = Callable[[Operation, Sequence[Any]], object]
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Wider(TorchDispatchMode):
         self.narrowest = max(self.narrowest or real, real, key=lambda each: torch.finfo(each).eps)
 
 
-def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]:
+def twins_of(run: Callable[[Wider], Mapping[_Key, Tensor]]) -> Mapping[_Key, Twin]:
     """The outputs of a model in float32, if it computes anything in half precision; otherwise in float64.
 
     Args:
@@ -119,8 +122,8 @@ def twins_of(run: Callable[[Wider], Mapping[Key, Tensor]]) -> Mapping[Key, Twin]
 
 
 def _values_in(
-    wider: dict[torch.dtype, torch.dtype], run: Callable[[Wider], Mapping[Key, Tensor]]
-) -> tuple[Mapping[Key, Tensor] | None, torch.dtype | None]:
+    wider: dict[torch.dtype, torch.dtype], run: Callable[[Wider], Mapping[_Key, Tensor]]
+) -> tuple[Mapping[_Key, Tensor] | None, torch.dtype | None]:
     """The values of a model run in wider types, and the narrowest type that was widened; None if it does not run so."""
     mode = Wider(wider)
     try:
@@ -157,7 +160,7 @@ def twins_of_program(
 
 
 def run_wide(
-    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str, watch: Watch
+    module: IRModule, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], entrypoint: str, watch: _Watch
 ) -> Mapping[str, Tensor] | None:
     """Run a program of half precision on the evaluator in float32; None if it does not run so.
 
@@ -173,7 +176,7 @@ def _in_wider_types(
     inputs: Mapping[str, Tensor],
     state: Mapping[str, Tensor],
     entrypoint: str,
-    watch: Watch | None = None,
+    watch: _Watch | None = None,
 ) -> Callable[[Wider], Mapping[str, Tensor]]:
     """What runs a program in a mode."""
     copy = module.clone()  # which has decoded constants of its own, because they may be wider

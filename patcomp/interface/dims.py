@@ -13,12 +13,12 @@ from patcomp.interface.guards import Guard
 Place = tuple[str, int | None]
 """The name of an input or state, and an axis; the axis is None for the value of a scalar input."""
 
-Range = tuple[int, int | None]
+SizeRange = tuple[int, int | None]
 """The smallest and the largest value, both included; None for no limit."""
 
 
 @dataclass(frozen=True)
-class Extent:
+class SizePolynomial:
     """The size of a dimension as a polynomial of named dimensions: `2*seq + 1`."""
 
     terms: tuple[tuple[int, tuple[str, ...]], ...]
@@ -42,14 +42,14 @@ class Extent:
         """The size, if it depends on no name."""
         return None if self.names else sum(factor for factor, _ in self.terms)
 
-    def given(self, sizes: Mapping[str, int]) -> Extent:
+    def given(self, sizes: Mapping[str, int]) -> SizePolynomial:
         """The same with some names replaced by numbers."""
         terms: dict[tuple[str, ...], int] = {}
         for factor, names in self.terms:
             left = tuple(name for name in names if name not in sizes)
             product = factor * math.prod(sizes[name] for name in names if name in sizes)
             terms[left] = terms.get(left, 0) + product
-        return Extent(tuple((factor, names) for names, factor in terms.items() if factor))
+        return SizePolynomial(tuple((factor, names) for names, factor in terms.items() if factor))
 
     def solved(self, size: int) -> tuple[str, int, int] | None:
         """Solve `extent = size` for its one name: the name, the quotient and the remainder.
@@ -68,9 +68,9 @@ class Extent:
 class Dims:
     """The facts about the dynamic dimensions of an entry point."""
 
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, SizeRange] = field(default_factory=dict)
     """The range of each named dimension."""
-    extents: Mapping[Place, Extent] = field(default_factory=dict)
+    extents: Mapping[Place, SizePolynomial] = field(default_factory=dict)
     """The size of each dynamic dimension of the inputs and states, and the value of each scalar input."""
     guards: tuple[Guard, ...] = ()
     """Conditions on the named dimensions that the ranges do not imply: at other sizes the program would be wrong."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from patcomp.interface.dims import Range
+from patcomp.interface.dims import SizeRange
 from patcomp.interface.guards import Guard
 
 
@@ -74,7 +74,7 @@ class EntrySignature:
     states: tuple[TensorSpec, ...]
     call: ModelCall | None = None
     """None for a program that was not converted from a model."""
-    dims: Mapping[str, Range] = field(default_factory=dict)
+    dims: Mapping[str, SizeRange] = field(default_factory=dict)
     """The smallest and largest size of each named dimension, None for no limit: `{"batch": (1, 16)}`."""
     smallest: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """The smallest sizes of dynamic dimensions of an asset, by input and axis; empty if 2 is enough for all."""

@@ -73,6 +73,7 @@ def rule(
     source: DialectInterface = ...,
     into: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
+    examples: Iterable[Example] = ...,
     priority: int = ...,
     name: str | None = ...,
     targets: Sequence[str] = ...,
@@ -89,6 +90,7 @@ def rule(
     source: DialectInterface = aten_namespace,
     into: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
+    examples: Iterable[Example] = (),
     priority: int = 0,
     name: str | None = None,
     targets: Sequence[str] = (),
@@ -101,7 +103,9 @@ def rule(
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
         into: the dialect or table of composites of the second parameter.
-        example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
+        example: a type (`"2x8xf32"`), number or attribute value for each capture. The tests are programs that are drawn
+            from the pattern.
+        examples: instead, programs with the pattern's ops in them.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
         targets: the names of the targets to which a rule of the target stage belongs.
@@ -130,13 +134,16 @@ def rule(
             _check_approximation(approximation, served)
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
+            listed = [*examples] if example is None else [*examples, Example((), example)]
+            if examples and not all(item.program for item in listed):
+                raise RuleError("the examples of a pattern are programs; example= gives a value for each capture")
         return Rule(
             spelled,
             served,
             pattern.root_ops,
             pattern,
             to=rewrite.to,
-            examples=(Example((), example),) if example is not None else (),
+            examples=tuple(listed),
             unspecified=unspecified or {},
             approximation=approximation,
             doc=(function.__doc__ or "").strip(),
@@ -278,6 +285,7 @@ def formula(
     ignored: Mapping[str, str] | None = None,
     parameters: Sequence[str] | None = None,
     written: Iterable[Callable[..., Any]] | None = None,
+    doc: str | None = None,
     **parts: Any,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Declare a rule that replaces one op by a formula of its arguments. The decorated name becomes a `Rule`.
@@ -294,6 +302,7 @@ def formula(
         ignored: the arguments that cannot change the result, each with the reason.
         parameters: the arguments that the function takes, if its signature does not name them.
         written: the functions that the rule's author wrote, if `function` only chooses among them.
+        doc: what the rule does, if the function is a lambda or serves several rules.
         parts: `examples`, `name`, `targets`, `priority`, `unspecified` and `approximation`, as for `op_rule`.
 
     Raises:
@@ -304,6 +313,7 @@ def formula(
         with _declaring(parts.get("name") or function.__name__, place_of(function)):
             specs = [_spec_of(op, stage) for op in ops]
             made = Formula(function, specs, where, ignored, parameters=parameters, written=written)
+            made.__doc__ = doc or function.__doc__
         return op_rule(stage, *ops, **parts)(made)
 
     return declare
@@ -320,9 +330,8 @@ def _spec_of(op: str | Composite, stage: str) -> OpSpec:
     dialect = coreai_namespace if stage in (Stage.TARGET, Stage.OPTIMIZE) else aten_namespace
     found = dialect.spec(op)
     if found is None or found.name != op:
-        raise RuleError(
-            f"{dialect.name} has no op {op!r}{did_you_mean(op.removeprefix(f'{dialect.name}.'), dialect.names())}"
-        )
+        near = did_you_mean(op.removeprefix(f"{dialect.name}."), dialect.names())
+        raise RuleError(f"{dialect.name} has no op {op!r}{near or '; declare the rule of an op of yours with op_rule'}")
     return found
 
 

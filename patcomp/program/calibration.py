@@ -19,13 +19,13 @@ import numpy as np
 from torch import Tensor
 
 from patcomp.compression.compress import floats, stored_as
-from patcomp.compression.gptq import fitted
+from patcomp.compression.gptq import fitted_weights
 from patcomp.compression.scheme import Layout, Scheme, Stored
-from patcomp.compression.weights import PRODUCTS, Weight, weights_of
+from patcomp.compression.weights import WEIGHT_PRODUCTS, Weight, weights_of
 from patcomp.evaluate.lockstep import (
-    Choices,
-    Frame,
+    BlockValues,
     Lockstep,
+    MatrixChoices,
     moments_of,
     second_moments,
     weight_operand,
@@ -120,7 +120,7 @@ class _Walk(Lockstep):
         self.named: dict[SSAValue, tuple[Weight, _Chosen]] = {}
         """The weights that wait for their product, by the values that are views of them or of chosen matrices."""
 
-    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[Frame]) -> list[list[Any]]:
+    def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[BlockValues]) -> list[list[Any]]:
         op = step.op
         if is_constant(op):
             results = super().run(step, operands, frames)
@@ -133,7 +133,7 @@ class _Walk(Lockstep):
                 self._name(argument, operand)
         elif op.name == "coreai.gather_nd":
             self._name(op.results[0], op.operands[0], [given[1].long().reshape(-1) for given in operands])
-        elif op.name in PRODUCTS:
+        elif op.name in WEIGHT_PRODUCTS:
             for index, operand in enumerate(op.operands[:2]):
                 if operand in self.named:
                     self._round(*self.named[operand], index, operands)
@@ -194,14 +194,14 @@ class _Walk(Lockstep):
         values = floats(weight, self.module.blobs)
         matrices = layout.matrices(values.reshape(shape))
         moments, crossed = seen(len(matrices))
-        better = [fitted(*each) for each in zip(matrices, moments, crossed, strict=True)]
+        better = [fitted_weights(*each) for each in zip(matrices, moments, crossed, strict=True)]
         made = layout.weight(np.stack(better), shape).reshape(values.shape)
         self.stored[weight.key] = stored_as(self._scheme(weight), weight, made, moments)
 
     def _round(self, weight: Weight, chosen: _Chosen, index: int, operands: Sequence[list[Any]]) -> None:
         """Give the rounded programs the stored forms of a weight, which are made for its first product."""
         exact, found, plain = _thirds(operands)
-        choices = None if chosen is None else Choices(*_thirds(chosen)[:2])
+        choices = None if chosen is None else MatrixChoices(*_thirds(chosen)[:2])
         self._store(
             weight, weight.layout, weight.shape, lambda count: second_moments(exact, found, index, count, choices)
         )

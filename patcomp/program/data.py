@@ -17,7 +17,7 @@ from patcomp.ir.module import IRModule, graph_name
 from patcomp.program.composite_calls import CompositeReport, composite_calls
 from patcomp.program.history import History, Questions
 from patcomp.program.summary import Summary, weight_sizes
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 
 if TYPE_CHECKING:
     from patcomp.compression import CompressionReport
@@ -103,7 +103,7 @@ class ProgramData(Questions):
             KeyError: there is no such entry point.
         """
         self.graph(entrypoint)
-        with default_settings():
+        with plain_settings():
             return copy.deepcopy(dict(self.initial_state.get(entrypoint, {})))
 
     @property

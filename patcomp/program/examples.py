@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from patcomp.compression import Weight, weights_of
-from patcomp.compression.compress import dtype_of
+from patcomp.compression.compress import float_dtype_of
 from patcomp.compression.measures import OutputSignal
 from patcomp.compression.scheme import Scheme, Stored
 from patcomp.evaluate.comparison import psnr_of
@@ -20,7 +20,7 @@ from patcomp.evaluate.machine import evaluate_graph, operands_of
 from patcomp.evaluate.resumed import Resumed
 from patcomp.ir.module import IRModule
 from patcomp.program.calibration import Calibration, calibrated
-from patcomp.program.running import call, prepared
+from patcomp.program.running import prepared, run_program
 
 if TYPE_CHECKING:
     from patcomp.program.data import ProgramData
@@ -85,7 +85,7 @@ class Examples:
 
 def _outputs(program: ProgramData, values: Mapping[str, Any], entrypoint: str) -> Mapping[str, Any]:
     """The outputs of a program on the evaluator."""
-    result: Mapping[str, Any] = call(program, (values,), {}, entrypoint, None, "evaluator", None)
+    result: Mapping[str, Any] = run_program(program, (values,), {}, entrypoint, None, "evaluator", None)
     return result
 
 
@@ -104,7 +104,7 @@ class Alone:
     def signal(self, weight: Weight, stored: Stored) -> float | None:
         """The least PSNR of an output, in dB; None if the graph does not read the weight."""
         changed = copy(self.module)
-        changed.blobs = self.module.blobs.with_values(weight.key, stored.floats().astype(dtype_of(weight)))
+        changed.blobs = self.module.blobs.with_values(weight.key, stored.floats().astype(float_dtype_of(weight)))
         least: float | None = None
         for run, exact in zip(self.runs, self.exact, strict=True):
             results = run.results(changed, weight.key)

@@ -14,10 +14,10 @@ from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.program.proof_of_run import ProofOfRun
-from patcomp.program.stages import Stages
+from patcomp.program.stages import StageTexts
 from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 from patcomp.targets import Target
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class History(ABC):
     # ---- answers ----------------------------------------------------------------------------------
 
     @cached_property
-    def stages(self) -> Stages:
+    def stages(self) -> StageTexts:
         """The text after each stage."""
-        return Stages(self._texts, self.reports)
+        return StageTexts(self._texts, self.reports)
 
     def explain(self, module: IRModule, what: str) -> str:
         """`AIProgram.explain`."""
@@ -120,7 +120,7 @@ class History(ABC):
 
     def specialize(self, module: IRModule, entrypoint: str, variants: Mapping[str, Sizes]) -> IRModule:
         """A module in which variants replace an entry point."""
-        with default_settings():
+        with plain_settings():
             return specialize(module, entrypoint, variants, self.rules, self.options)
 
     def html(self, program: Any, **options: Any) -> str:
@@ -157,7 +157,7 @@ class History(ABC):
         Raises:
             LookupError: the conversion depends on weights that are gone.
         """
-        with default_settings():
+        with plain_settings():
             compilation = run_pipeline(
                 self.imported(), self.rules, self.options, after_stage=after_stage, only_before=only_before
             )
@@ -194,7 +194,7 @@ class History(ABC):
         return {}
 
 
-def known(history: History | None) -> History:
+def known_history(history: History | None) -> History:
     """The history of a program that has one.
 
     Raises:
@@ -279,7 +279,7 @@ class Questions:
         """
         if not isinstance(what, str):
             raise TypeError(f"explain takes a value ('%linear'), an FX node or a line ('model.py:12'), got {what!r}")
-        return known(self.history).explain(self.module, what)
+        return known_history(self.history).explain(self.module, what)
 
     def why_not(self, rule: str) -> str:
         """Where a rule came closest to a match in the program, and what was missing there.
@@ -294,7 +294,7 @@ class Questions:
         """
         if not isinstance(rule, str):
             raise TypeError(f"why_not takes the name of a rule ('rms_norm'), got {rule!r}")
-        return known(self.history).why_not(rule)
+        return known_history(self.history).why_not(rule)
 
     def prove(self, inputs: Any = None, *, entrypoint: str | None = None) -> ProofOfRun:
         """Prove that each stage's program equals the program before it, for all inputs, up to rounding.

@@ -12,17 +12,17 @@ from patcomp.interface.dims import Dims
 from patcomp.ir.verify import verify
 from patcomp.program import running, verifying
 from patcomp.program.data import ProgramData
-from patcomp.program.history import known
+from patcomp.program.history import known_history
 from patcomp.program.notebook import html_summary
 from patcomp.program.variants import static_variants
-from patcomp.settings import default_settings
+from patcomp.settings import plain_settings
 from patcomp.targets import Target, chosen_target
 
 if TYPE_CHECKING:
     from patcomp.compression import Measure
     from patcomp.compression.request import Given
     from patcomp.emit.asset import Asset, Writer
-    from patcomp.emit.stored.streaming import Progress
+    from patcomp.emit.stored.streaming import Advance
     from patcomp.evaluate.verification import Verification
     from patcomp.questions.audit import Audit
 
@@ -79,9 +79,9 @@ class AIProgram(ProgramData):
         chosen = chosen_target(target)
         assert chosen is not None
         half = chosen.wants.only_half
-        with default_settings():
+        with plain_settings():
             overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
-            return known(self.history).audit(self.module, chosen, overflows)
+            return known_history(self.history).audit(self.module, chosen, overflows)
 
     def optimize(self) -> AIProgram:
         """Return the program unchanged, because `to_coreai` has optimized it already."""
@@ -94,7 +94,7 @@ class AIProgram(ProgramData):
         *,
         force: bool = False,
         writer: Writer | None = None,
-        progress: Progress | None = None,
+        progress: Advance | None = None,
         check: Callable[[Asset], object] | None = None,
     ) -> Asset:
         """Write the program as an `.aimodel` folder, replacing an existing asset.
@@ -125,12 +125,12 @@ class AIProgram(ProgramData):
             UnsupportedError: the program has something that only coreai-core writes.
         """
         from patcomp.emit.asset import as_array, save_asset
-        from patcomp.emit.files.metadata import entries_of
+        from patcomp.emit.files.metadata import saved_entries
 
-        with default_settings():
+        with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-            facts = {**self.versions, **entries_of(self.draws, self.dims)}
+            facts = {**self.versions, **saved_entries(self.draws, self.dims)}
             return save_asset(
                 self.module,
                 path,
@@ -182,8 +182,8 @@ class AIProgram(ProgramData):
             MissingToolchainError: `"runtime"` needs coreai-core, which is not installed.
             TypeError: a state cannot be written to.
         """
-        with default_settings():
-            return running.call(self, arguments, keywords, entrypoint, state, backend, seed)
+        with plain_settings():
+            return running.run_program(self, arguments, keywords, entrypoint, state, backend, seed)
 
     def compress(
         self,
@@ -229,7 +229,7 @@ class AIProgram(ProgramData):
         """
         from patcomp.program.compressed import compress_program
 
-        with default_settings():
+        with plain_settings():
             return compress_program(self, config, budget, bits_per_weight, inputs, entrypoint, calibrate, measure)
 
     def specialize(self, sizes: Mapping[str, int], *, entrypoint: str = "main") -> AIProgram:
@@ -250,7 +250,7 @@ class AIProgram(ProgramData):
         self.graph(entrypoint)
         dims = self.dims.get(entrypoint, Dims())
         dims.check(sizes)
-        module = known(self.history).specialize(self.module, entrypoint, {entrypoint: dims.fixed(sizes)})
+        module = known_history(self.history).specialize(self.module, entrypoint, {entrypoint: dims.fixed(sizes)})
         return replace(self, module=module, dims={**self.dims, entrypoint: dims.given(sizes)})
 
     def set_static_shape_config(
@@ -275,7 +275,7 @@ class AIProgram(ProgramData):
         self.graph(entrypoint)
         variants, dims = static_variants(self, entrypoint, shapes_config)
         names = [(new, old) for old in self.entrypoints for new in (variants if old == entrypoint else (old,))]
-        self.module, self.dims = known(self.history).specialize(self.module, entrypoint, variants), dims
+        self.module, self.dims = known_history(self.history).specialize(self.module, entrypoint, variants), dims
         for each in ("calls", "initial_state", "limits", "checks", "draws"):
             held = getattr(self, each)
             setattr(self, each, {new: held[old] for new, old in names if old in held})
@@ -347,8 +347,8 @@ class AIProgram(ProgramData):
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
             ValueError: no backend is given, or an unknown one; or an unknown `by`.
         """
-        with default_settings():
-            return verifying.verify(
+        with plain_settings():
+            return verifying.verify_program(
                 self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
             )
 
@@ -373,8 +373,8 @@ class AIProgram(ProgramData):
             EvaluationError: the model's arguments or results do not correspond to the program's.
             KeyError: there is no such entry point.
         """
-        with default_settings():
-            return verifying.verify_compressed(self, model, inputs, entrypoint, asset)
+        with plain_settings():
+            return verifying.verify_compressed_program(self, model, inputs, entrypoint, asset)
 
     def needs_float32(self, inputs: Any, *, entrypoint: str = "main") -> tuple[str, ...]:
         """The FX nodes whose ops must stay in float32 for finite outputs, in a program of half precision.
@@ -401,5 +401,5 @@ class AIProgram(ProgramData):
             KeyError: there is no such entry point.
             LookupError: a converter did not make the program.
         """
-        with default_settings():
-            return running.needs_float32(self, inputs, entrypoint)
+        with plain_settings():
+            return running.float32_nodes(self, inputs, entrypoint)

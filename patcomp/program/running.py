@@ -17,7 +17,7 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of
-from patcomp.program.history import known
+from patcomp.program.history import known_history
 from patcomp.rewrites.target import left_wide
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from patcomp.program.data import ProgramData
 
 
-def call(
+def run_program(
     program: ProgramData,
     arguments: Sequence[Any],
     keywords: dict[str, Any],
@@ -48,17 +48,17 @@ def call(
     if named and model_call is not None and not names.issuperset(arguments[0]):
         named = not is_model_call(model_call, arguments, keywords)  # the model itself may take a dict
     if named:
-        return run(program, {**arguments[0], **noise}, entrypoint, state, backend, seed=seed or 0)
+        return run_entry_point(program, {**arguments[0], **noise}, entrypoint, state, backend, seed=seed or 0)
     if model_call is None:
         raise EvaluationError(
             "this program was not made from a model, so it takes one mapping of input names to tensors: "
             f"program.run({{{', '.join(f'{name!r}: ...' for name in program.input_names(entrypoint))}}})"
         )
     values = {**arguments_by_name(model_call, arguments, keywords), **noise}
-    return result_of(model_call, run(program, values, entrypoint, state, backend, seed=seed or 0))
+    return result_of(model_call, run_entry_point(program, values, entrypoint, state, backend, seed=seed or 0))
 
 
-def run(
+def run_entry_point(
     program: ProgramData,
     values: Mapping[str, Any],
     entrypoint: str,
@@ -113,14 +113,14 @@ def prepared(
     Raises:
         EvaluationError: as `AIProgram.run`.
     """
-    from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate.calling import check_input_names
     from patcomp.evaluate.inputs import prepare_input
 
     types = argument_types(program.module.graph(entrypoint))
     states = {name for name, type_ in types.items() if isinstance(type_, HandleType)}
-    check_names(entrypoint, "input", {*values, *program.draws.get(entrypoint, ())} - states, set(types) - states)
-    values = {**values, **drawn(program, {**state, **values}, entrypoint, seed)}
-    check_names(entrypoint, "state", state, states, partial=True)
+    check_input_names(entrypoint, "input", {*values, *program.draws.get(entrypoint, ())} - states, set(types) - states)
+    values = {**values, **drawn_inputs(program, {**state, **values}, entrypoint, seed)}
+    check_input_names(entrypoint, "state", state, states, partial=True)
     inputs: dict[str, Any] = {}
     contents: dict[str, Any] = {}
     for name, value in {**program.new_state(entrypoint), **state, **values}.items():
@@ -140,7 +140,7 @@ def prepared(
     return inputs, contents
 
 
-def drawn(program: ProgramData, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:
+def drawn_inputs(program: ProgramData, values: Mapping[str, Any], entrypoint: str, seed: int) -> dict[str, Any]:
     """The inputs of an entry point that are random numbers and are not given.
 
     Args:
@@ -166,17 +166,17 @@ def overflows(program: ProgramData, inputs: Any, entrypoint: str, *, half: bool)
 
     values = named_arguments(program.signature(entrypoint), *call_arguments(inputs))
     machine = OverflowMachine(program.module, half=half)
-    run(program, values, entrypoint, None, "evaluator", machine=machine)
+    run_entry_point(program, values, entrypoint, None, "evaluator", machine=machine)
     return machine.overflows
 
 
-def needs_float32(program: ProgramData, given: Any, entrypoint: str) -> tuple[str, ...]:
+def float32_nodes(program: ProgramData, given: Any, entrypoint: str) -> tuple[str, ...]:
     """`AIProgram.needs_float32`."""
     from patcomp.evaluate.inputs import call_arguments, named_arguments
     from patcomp.evaluate.kept import needs_float32
 
     values = named_arguments(program.signature(entrypoint), *call_arguments(given))
-    history = known(program.history)
+    history = known_history(program.history)
     module = history.repeated(only_before="outline").module
     if (found := left_wide(module, history.options)) is not None:
         op, why = found

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class Stages(Mapping[str, str]):
+class StageTexts(Mapping[str, str]):
     """The text of the program after each stage: `program.stages["recover"]`.
 
     It prints as a table of the stages, with the number of ops and rewrites and the seconds of each. Conversion keeps no

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from patcomp.ir.module import IRModule
-from patcomp.program.history import known
-from patcomp.program.running import drawn, has_device, prepared, run
+from patcomp.program.history import known_history
+from patcomp.program.running import drawn_inputs, has_device, prepared, run_entry_point
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from patcomp.program.data import ProgramData
 
 
-def verify(
+def verify_program(
     program: ProgramData,
     model: Callable[..., Any],
     inputs: Any,
@@ -49,18 +49,20 @@ def verify(
         model,
         inputs,
         program.signature(entrypoint),
-        lambda values: drawn(program, values, entrypoint, seed),
+        lambda values: drawn_inputs(program, values, entrypoint, seed),
         float32_model,
     )
     saved = program if asset is None else replace(program, module=asset.module)
 
     def run_on(backend: str, machine: Machine | None = None) -> Run:
-        return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
+        return lambda values, state: run_entry_point(
+            saved, values, entrypoint, state, backend, machine=machine, asset=asset
+        )
 
     def run_changed(module: IRModule, backend: str) -> dict[str, Any]:
         """The outputs of a changed module of the program."""
         states = dict(expectation.states)
-        return run(replace(program, module=module), expectation.given, entrypoint, states, backend)
+        return run_entry_point(replace(program, module=module), expectation.given, entrypoint, states, backend)
 
     result = expectation.verification(
         {backend: run_on(backend) for backend in backends},
@@ -72,7 +74,7 @@ def verify(
         result = replace(result, overflow=first_overflow(program.module, *given, entrypoint))
 
     def search() -> Any:
-        return known(program.history).departure_search(
+        return known_history(program.history).departure_search(
             program.module, entrypoint, expectation, program.new_state(entrypoint), tolerance
         )
 
@@ -92,7 +94,7 @@ def verify(
     return replace(result, modules=modules, departure=departure)
 
 
-def verify_compressed(
+def verify_compressed_program(
     program: ProgramData, model: Callable[..., Any], inputs: Any, entrypoint: str, asset: Asset | None
 ) -> Verification:
     """`AIProgram.verify_compressed`."""
@@ -100,12 +102,14 @@ def verify_compressed(
     from patcomp.evaluate.loss import verify_compressed
 
     expectation = Expectation.of(
-        model, inputs, program.signature(entrypoint), lambda values: drawn(program, values, entrypoint, 0)
+        model, inputs, program.signature(entrypoint), lambda values: drawn_inputs(program, values, entrypoint, 0)
     )
     saved = program if asset is None else replace(program, module=asset.module)
 
     def run_on(backend: str, machine: Machine | None = None) -> Run:
-        return lambda values, state: run(saved, values, entrypoint, state, backend, machine=machine, asset=asset)
+        return lambda values, state: run_entry_point(
+            saved, values, entrypoint, state, backend, machine=machine, asset=asset
+        )
 
     from patcomp.emit.toolchain.library import has_toolchain
 

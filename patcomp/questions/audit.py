@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from patcomp.compression.scheme import name_of, reads_stored
+from patcomp.compression.scheme import reads_stored, scheme_name
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.half import beyond_half
 from patcomp.ir.locations import describe, origins
@@ -173,7 +173,7 @@ def _problems(
     """Each problem: what it is, its op, the rules that rewrite such ops, and whether it is advice."""
     wants, stored = target.wants, _Stored.of(module)
     for op in stored.unpacked:
-        if not target.stores(name := name_of(op)):
+        if not target.stores(name := scheme_name(op)):
             yield f"weights stored as {name}", op, (), False
     for graph in module.graphs:
         for argument in graph.regions[0].block.args:

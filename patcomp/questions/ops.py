@@ -18,13 +18,13 @@ from patcomp.patterns.driver import Scope
 from patcomp.patterns.match import Failure, Phase
 
 
-def name_of(op: Operation) -> str:
+def _name_of(op: Operation) -> str:
     """An op as messages show it: `%mul = aten.mul.Tensor`, or `aten.mul.Tensor` if the result has no name."""
     hint = op.results[0].name_hint if op.results else None
     return f"%{hint} = {op.name}" if hint else op.name
 
 
-def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
+def explain_ops(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
     """Which rules made ops, last one first, and which nodes and lines of the user's program they came from.
 
     Args:
@@ -45,7 +45,7 @@ def explain(ops: Sequence[Operation], catalog: Iterable[Rule] = ()) -> str:
 
 def _made(graph: str, made_by: Sequence[str], ops: Sequence[Operation], known: Mapping[str, Rule]) -> list[str]:
     """What some ops are, and the rules that made them."""
-    lines = [name_of(ops[0]) if len(ops) == 1 else f"{len(ops)} ops{f' of @{graph}' if graph else ''}: {_listed(ops)}"]
+    lines = [_name_of(ops[0]) if len(ops) == 1 else f"{len(ops)} ops{f' of @{graph}' if graph else ''}: {_listed(ops)}"]
     for name in made_by:
         rule = known.get(name)
         about = f" ({rule.source}): {rule.doc.splitlines()[0] if rule.doc else 'no description'}" if rule else ""
@@ -67,7 +67,7 @@ _SHOWN = 10
 
 def _listed(ops: Sequence[Operation]) -> str:
     """The named ops, and how many others there are of each kind."""
-    named = [name_of(op) for op in ops if op.results and op.results[0].name_hint]
+    named = [_name_of(op) for op in ops if op.results and op.results[0].name_hint]
     others = Counter(op.name for op in ops if not (op.results and op.results[0].name_hint))
     counted = [f"{count} {name}" if count > 1 else name for name, count in others.most_common()]
     more = [f"{len(named) - _SHOWN} more with names"] if len(named) > _SHOWN else []
@@ -112,12 +112,12 @@ class Attempt:
     """Whether the rule applies after all."""
 
 
-def why_not(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
-    """The text of `closest_attempt`."""
-    return closest_attempt(rule, scope, context).text
+def why_not_in(rule: Rule, scope: Scope, context: Context = PLAIN) -> str:
+    """The text of `closest_attempt_in`."""
+    return closest_attempt_in(rule, scope, context).text
 
 
-def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
+def closest_attempt_in(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attempt:
     """Why a rule applies nowhere inside a scope: the place where it came closest, with its line of the model.
 
     Args:
@@ -137,25 +137,25 @@ def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attem
         except BrokenRuleError as broken:
             error = broken.__cause__
             said = str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
-            reasons.setdefault(f"at {name_of(op)} the rule fails: {said}", op)
+            reasons.setdefault(f"at {_name_of(op)} the rule fails: {said}", op)
             continue
         if isinstance(made, Replacement):
             builder.take_back(0)
             applied = op  # the last one: a match of more ops ends later than the matches inside it
         elif made.exhausted:
-            reasons.setdefault(f"at {name_of(op)} the search stopped: there are too many operand orders to try", op)
+            reasons.setdefault(f"at {_name_of(op)} the search stopped: there are too many operand orders to try", op)
         elif made.failure is None:
             said = f"says: {made.reason}" if made.reason else "returns no replacement"
-            reasons.setdefault(f"at {name_of(op)} the rule {said}", op)
+            reasons.setdefault(f"at {_name_of(op)} the rule {said}", op)
         elif best is None or made.failure.depth > best[1].depth:
             best = (op, made.failure)
     if applied is not None:
         verb = "matches" if rule.is_declarative else "applies"
-        return Attempt(f"{rule.name} {verb} at {name_of(applied)} ({describe(applied)})", applies=True)
+        return Attempt(f"{rule.name} {verb} at {_name_of(applied)} ({describe(applied)})", applies=True)
     if reasons:
         first, *more = reasons
         others = f" (and at {len(more)} other ops)" if more else ""
-        return Attempt(f"{rule.name}: {first}{others}\n  {name_of(reasons[first])} is from {describe(reasons[first])}")
+        return Attempt(f"{rule.name}: {first}{others}\n  {_name_of(reasons[first])} is from {describe(reasons[first])}")
     if best is None:
         return Attempt(f"{rule.name}: there is no {' or '.join(rule.ops)} to start from")
     root, failure = best
@@ -164,9 +164,9 @@ def closest_attempt(rule: Rule, scope: Scope, context: Context = PLAIN) -> Attem
         hint = failure.op.results[0].name_hint if failure.op.results else None
         at = f"at {failure.op.name}{f' (%{hint})' if hint else ''}: "
     count = f"{failure.matched} of {rule.size} {'op' if rule.size == 1 else 'ops'}"
-    places = {name_of(op): describe(op) for op in (root, failure.op) if op is not None}
+    places = {_name_of(op): describe(op) for op in (root, failure.op) if op is not None}
     lines = [
-        f"{rule.name}: matched {count} up from {name_of(root)}, then {at}{failure.reason}",
+        f"{rule.name}: matched {count} up from {_name_of(root)}, then {at}{failure.reason}",
         *(f"  {name} is from {place}" for name, place in places.items()),
     ]
     is_whole = rule.size > 1 and failure.phase is not Phase.STRUCTURE

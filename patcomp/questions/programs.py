@@ -28,7 +28,7 @@ def explain(module: IRModule, rules: RuleSet, what: str) -> str:
             f"no op of the program is called, or comes from, {what!r}; give the name of a value or FX node, or a line "
             "such as 'model.py:12'"
         )
-    return ops.explain(found, rules)
+    return ops.explain_ops(found, rules)
 
 
 def why_not(rules: RuleSet, module_before: Callable[[str], IRModule], name: str, assumed: Collection[str] = ()) -> str:
@@ -60,4 +60,4 @@ def closest_attempt(
     except RuleError as error:
         return ops.Attempt(str(error))
     context = Context(namespace=namespace_of(rule), assumed=assumed)
-    return ops.closest_attempt(rule, module_before(rule.stage).op, context)
+    return ops.closest_attempt_in(rule, module_before(rule.stage).op, context)

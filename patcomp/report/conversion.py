@@ -12,7 +12,7 @@ from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet, Stage
 from patcomp.questions.audit import audit
 from patcomp.questions.ops import Attempt
-from patcomp.report.costs import Numbering, costs_of
+from patcomp.report.costs import OpNumbers, costs_of
 from patcomp.report.reading import packed_text
 from patcomp.report.snapshot import Tables, snapshot
 from patcomp.rewrites import Compilation
@@ -118,7 +118,7 @@ def _verification(verification: Any, places: bool) -> dict[str, Any] | None:
 
 def _audits(module: IRModule, rules: RuleSet, target: Target | None, places: bool) -> list[dict[str, Any]]:
     """What does not suit each target, with the ops, by the number of their graph."""
-    numbering = Numbering(module)
+    numbering = OpNumbers(module)
     known = {**TARGETS, **({} if target is None else {target.name: target})}
     found = []
     for each in known.values():

@@ -14,11 +14,11 @@ from patcomp.ir.types import BIT_WIDTHS, TensorType, element_name, shape_of, sto
 from patcomp.ir.work import multiply_adds
 from patcomp.ir.xdsl import Attribute, Block, Operation, SSAValue, ops_inside
 
-Place = list[int]
+_Place = list[int]
 """An op as `[number of its graph, number in its graph]`."""
 
 
-class Numbering:
+class OpNumbers:
     """The numbers by which the page names the ops of a module, also of a copy of it."""
 
     def __init__(self, module: IRModule) -> None:
@@ -28,7 +28,7 @@ class Numbering:
             for number, op in enumerate(ops_inside(graph))
         }
 
-    def of(self, op: Operation) -> Place | None:
+    def of(self, op: Operation) -> _Place | None:
         """The place of an op; None of a graph."""
         return self._of.get(op)
 
@@ -38,7 +38,7 @@ def costs_of(module: IRModule) -> dict[str, Any]:
 
     The work of a called graph belongs to the call in the entry point.
     """
-    numbering, work = Numbering(module), _Work(module)
+    numbering, work = OpNumbers(module), _Work(module)
     entries = module.entry_graphs
     return {
         "weights": _weights(module, numbering),
@@ -52,7 +52,7 @@ def costs_of(module: IRModule) -> dict[str, Any]:
             [numbering.of(op), size]
             for graph in entries
             for op in ops_inside(graph)
-            if (size := sum(map(bytes_of, op.results))) and not (is_constant(op) or op.has_trait(View))
+            if (size := sum(map(_bytes_of, op.results))) and not (is_constant(op) or op.has_trait(View))
         ],
         "peaks": [
             [graph_name(graph), peak.bytes, peak.at and numbering.of(peak.at)]
@@ -72,16 +72,16 @@ def _shape(type_: Attribute) -> tuple[int | None, ...]:
     return shape_of(type_) if isinstance(type_, TensorType) else ()
 
 
-def bytes_of(value: SSAValue) -> int:
+def _bytes_of(value: SSAValue) -> int:
     """The bytes of a tensor, whose dynamic sizes count as 1; 0 of a token or handle."""
     if not isinstance(value.type, TensorType) or element_name(value.type.element_type) not in BIT_WIDTHS:
         return 0
     return storage_bytes([1 if size is None else size for size in _shape(value.type)], value.type.element_type)
 
 
-def _weights(module: IRModule, numbering: Numbering) -> list[list[Any]]:
+def _weights(module: IRModule, numbering: OpNumbers) -> list[list[Any]]:
     """Key, type, bytes, number of uses and first reader of each weight, the largest first."""
-    uses, types, readers = Counter[str](), dict[str, TensorType](), dict[str, Place | None]()
+    uses, types, readers = Counter[str](), dict[str, TensorType](), dict[str, _Place | None]()
     for op in module.op.walk():
         key = weight_key(op.results[0]) if is_constant(op) else None
         if key is None:
@@ -145,11 +145,11 @@ class _Work:
         ends: dict[int, list[SSAValue]] = {}
         for value, number in last.items():
             ends.setdefault(number, []).append(value)
-        alive: dict[SSAValue, int] = {value: bytes_of(value) for value in block.args if value in last}
+        alive: dict[SSAValue, int] = {value: _bytes_of(value) for value in block.args if value in last}
         total, peak = sum(alive.values()), _Peak()
         for number, op in enumerate(ops):
             if not is_constant(op) and not op.has_trait(View):
-                made: dict[SSAValue, int] = {result: bytes_of(result) for result in op.results}
+                made: dict[SSAValue, int] = {result: _bytes_of(result) for result in op.results}
                 alive.update(made)
                 total += sum(made.values())
             if total + self._inside(op) > peak.bytes:
@@ -169,7 +169,7 @@ class _Work:
         return max((self._own(block) for region in op.regions for block in region.blocks), default=0)
 
     def _own(self, block: Block) -> int:
-        return max(0, self.peak(block).bytes - sum(map(bytes_of, block.args)))
+        return max(0, self.peak(block).bytes - sum(map(_bytes_of, block.args)))
 
 
 def _memory(value: SSAValue) -> SSAValue:

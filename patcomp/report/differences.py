@@ -8,7 +8,7 @@ from typing import Any
 from patcomp.ir.difference import GraphPair, difference, paired_graphs
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Operation
-from patcomp.report.costs import Numbering, costs_of
+from patcomp.report.costs import OpNumbers, costs_of
 from patcomp.report.snapshot import Tables, snapshot
 
 
@@ -19,7 +19,7 @@ def difference_data(
 ) -> dict[str, Any]:
     """The data of `difference_page`, whose arguments these are."""
     tables = Tables()
-    first, second = map(Numbering, modules)
+    first, second = map(OpNumbers, modules)
     pairs = paired_graphs(*modules)
     costs = [costs_of(module) for module in modules]
     return {
@@ -56,7 +56,7 @@ def difference_data(
     }  # fmt: skip
 
 
-def _place(numbering: Numbering, op: Operation | None) -> list[int] | None:
+def _place(numbering: OpNumbers, op: Operation | None) -> list[int] | None:
     return None if op is None else numbering.of(op)
 
 

@@ -50,7 +50,7 @@ def _values(argument: Any) -> Sequence[Value]:
     return [each for each in listed if isinstance(each, Value)]
 
 
-def facts_of(op: Operation, graphs: Mapping[str, Operation]) -> list[str]:
+def shown_facts(op: Operation, graphs: Mapping[str, Operation]) -> list[str]:
     """The attributes of an op, each as `name value`; of a constant its value, or its type if it has many elements."""
     if is_constant(op):
         return [_constant(op)]
@@ -126,7 +126,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def kind_of(op: Operation) -> str:
+def op_kind(op: Operation) -> str:
     """What an op does in a word, for its colour: `product`, `view`, `elementwise`, `reduction` or `other`."""
     is_product = bool(op.ROW.multiply_adds) if isinstance(op, CoreaiOp) else isinstance(op, AtenOp) and op.FACTS.product
     if is_product:

@@ -23,9 +23,9 @@ from patcomp.ir.xdsl import (
     SSAValue,
     ops_inside,
 )
-from patcomp.report.facts import facts_of, kind_of, operand_names
+from patcomp.report.facts import op_kind, operand_names, shown_facts
 
-UNKNOWN_PLACE = 0
+_UNKNOWN_PLACE = 0
 """The number of the place of an op without a location."""
 
 
@@ -35,7 +35,7 @@ class Tables:
     def __init__(self, places: bool = True) -> None:
         self._named = places
         self._texts: dict[str, int] = {}
-        self._places: dict[tuple[Any, ...], int] = {(): UNKNOWN_PLACE}
+        self._places: dict[tuple[Any, ...], int] = {(): _UNKNOWN_PLACE}
         self._known: dict[int, tuple[LocationAttr, int]] = {}
         self._kinds: dict[str, str] = {}
 
@@ -46,7 +46,7 @@ class Tables:
     def name(self, op: Operation) -> int:
         """The number of an op's name, whose kind is kept."""
         if op.name not in self._kinds:
-            self._kinds[op.name] = kind_of(op)
+            self._kinds[op.name] = op_kind(op)
         return self.text(op.name)
 
     def place(self, location: LocationAttr) -> int:
@@ -120,7 +120,7 @@ def _graph(
         ops_data["parent"].append(-1 if around is None or around is graph else numbers[around])
         ops_data["inputs"].append([_source(operand, numbers, own) for operand in op.operands])
         ops_data["takes"].append(tables.text(",".join(operand_names(op, graphs))))
-        ops_data["facts"].append(tables.text("\n".join(facts_of(op, graphs))))
+        ops_data["facts"].append(tables.text("\n".join(shown_facts(op, graphs))))
         ops_data["place"].append(tables.place(op.location))
         ops_data["calls"].append(tables.text(_called(op)))
         result = op.results[0] if op.results else None

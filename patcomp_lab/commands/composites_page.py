@@ -9,7 +9,7 @@ from typing import Any
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.ir.composite import Composite
 from patcomp.patterns import Rule, Stage
-from patcomp_lab.commands.pages import Entry, Section, pages
+from patcomp_lab.commands.pages import PageEntry, Section, pages
 
 
 def recovered_by(rules: Iterable[Rule]) -> dict[Composite, list[Rule]]:
@@ -74,7 +74,7 @@ def composites_pages(rules: Iterable[Rule]) -> dict[str, str]:
         lines += [f"* inputs: {_listed(item.inputs)}", f"* attributes: {_listed(attributes)}"]
         lines += [f"* outputs: {_listed(item.outputs)}", ""]
         cells = [(rule.name, f"`{rule.source.partition(':')[0]}`", _origin(rule)) for rule in recovering]
-        entries.append(Entry(item.name, [*lines, *markdown_table(["recovered by", "in", "from"], cells)]))
+        entries.append(PageEntry(item.name, [*lines, *markdown_table(["recovered by", "in", "from"], cells)]))
     return pages("composites", "The composites", opening, [Section("", "Composites", "composite", (), entries)])
 
 

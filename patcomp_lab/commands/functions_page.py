@@ -15,7 +15,7 @@ from patcomp.ir.types import FAMILIES
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block
 from patcomp.patterns.example_types import parse_type
-from patcomp_lab.commands.pages import Entry, Section, pages
+from patcomp_lab.commands.pages import PageEntry, Section, pages
 from patcomp_lab.commands.stubs import coreai_rows
 
 _SPARSE = "#coreai.sparse_tensor_encoding<bitmask, numNonZero = 2, posWidth = 1, crdWidth = 1>"
@@ -127,7 +127,9 @@ def functions_pages() -> dict[str, str]:
     opening += markdown_table(["family", "element types"], families)
     opening += ["", "The values of the examples, which are built when the pages are made:", ""]
     opening += markdown_table(["value", "type"], [(f"`{name}`", f"`{type_}`") for name, type_ in _VALUES.items()])
-    entries = [Entry(f"c.{name}", _entry(name, row, aliases)) for name, (row, aliases) in authoring_functions().items()]
+    entries = [
+        PageEntry(f"c.{name}", _entry(name, row, aliases)) for name, (row, aliases) in authoring_functions().items()
+    ]
     return pages("authoring-functions", "Authoring functions", opening, [
         Section("", "Authoring functions", "function", (), entries)
     ])  # fmt: skip
@@ -145,7 +147,7 @@ def _entry(name: str, row: Row, aliases: list[str]) -> list[str]:
     lines += [f"* {text}" for text in _broadcasting(row)]
     lines += [f"* other names: {', '.join(f'`c.{alias}`' for alias in aliases)}"] if aliases else []
     if call := example_of(name, row):
-        types = result_of(call)
+        types = _result_of(call)
         return [*lines, f"* example: `{call}` has {f'the type {types}' if types else 'no result'}"]
     return [*lines, "* no example: the op describes a module, and no rule builds it"]
 
@@ -210,7 +212,7 @@ def example_of(name: str, row: Row) -> str:
     return f"c.{name}({', '.join(arguments)})" if usual and all(arguments) and row.pure else ""
 
 
-def result_of(call: str) -> str:
+def _result_of(call: str) -> str:
     """The types of a call's results, empty if it has none; the call is built in a graph of its own."""
     module, block = IRModule(), Block()
     values: Mapping[str, Any] = {

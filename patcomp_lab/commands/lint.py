@@ -16,9 +16,9 @@ from patcomp.commands.common import (
     Catalogs,
     Modules,
     counted,
+    hide_export_warnings,
     import_modules,
     load_catalogs,
-    quiet,
     rule_count,
     rules_with,
 )
@@ -42,7 +42,7 @@ def lint_catalog(
     from patcomp.patterns.user_catalogs import rules_of
     from patcomp_lab.proof.lint import fired_by_examples, lint
 
-    quiet()
+    hide_export_warnings()
     import_modules(modules)
     everything = rules_with(catalog)
     modules_of = load_catalogs(catalog)

@@ -14,7 +14,7 @@ from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Rule
 from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, Capture, Number, OpNode, PatternNode, shown
-from patcomp_lab.commands.pages import Entry, Section, pages
+from patcomp_lab.commands.pages import PageEntry, Section, pages
 
 
 def matched_pages(rules: Iterable[Rule]) -> dict[str, str]:
@@ -30,33 +30,35 @@ def matched_pages(rules: Iterable[Rule]) -> dict[str, str]:
     sections = []
     for dialect, heading in (("aten", "Ops of PyTorch"), ("composite", "Composites"), ("coreai", "Ops of Core AI")):
         names = sorted(name for name in found if name.partition(".")[0] == dialect)
-        entries = [Entry(name, _entry(name, *found[name])) for name in names]
+        entries = [PageEntry(name, _entry(name, *found[name])) for name in names]
         sections.append(Section(dialect, f"{heading} in patterns", "op", (), entries))
     return pages("pattern-ops", "Ops in patterns", opening, sections)
 
 
-def _entry(name: str, spec: OpSpec, uses: list[Use]) -> list[str]:
+def _entry(name: str, spec: OpSpec, uses: list[PatternUse]) -> list[str]:
     """What the page says of an op."""
     matching = list(dict.fromkeys(f"{rule.name} ({rule.stage})" for _, rule in uses))
-    call = call_of(uses[0][0])
+    call = pattern_call(uses[0][0])
     return ["", f"## {name}", "", *_described(spec), "", "```text", call, "```", "", f"In {_listed(matching)}."]
 
 
-Use = tuple[OpNode, Rule]
+PatternUse = tuple[OpNode, Rule]
 """An op of a pattern, and the rule with the pattern."""
 
 
-def uses_of_ops(rules: Iterable[Rule]) -> dict[str, tuple[OpSpec, list[Use]]]:
+def uses_of_ops(rules: Iterable[Rule]) -> dict[str, tuple[OpSpec, list[PatternUse]]]:
     """The uses of each op, the shortest first."""
-    found: dict[str, tuple[OpSpec, list[Use]]] = {}
+    found: dict[str, tuple[OpSpec, list[PatternUse]]] = {}
     for rule in rules:
         for node in rule.pattern.nodes if rule.pattern is not None else ():
             if isinstance(node, OpNode):
                 found.setdefault(node.spec.name, (node.spec, []))[1].append((node, rule))
-    return {name: (spec, sorted(uses, key=lambda use: len(call_of(use[0])))) for name, (spec, uses) in found.items()}
+    return {
+        name: (spec, sorted(uses, key=lambda use: len(pattern_call(use[0])))) for name, (spec, uses) in found.items()
+    }
 
 
-def call_of(node: OpNode) -> str:
+def pattern_call(node: OpNode) -> str:
     """An op as a pattern writes it; its operands are captures, numbers or `...`."""
     arguments = []
     for name, value in node.arguments.items():

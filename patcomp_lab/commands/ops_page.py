@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from patcomp.commands.tables import escaped, markdown_table
-from patcomp_lab.commands.pages import Section, pages, rows
+from patcomp_lab.commands.pages import Section, page_rows, pages
 
 if TYPE_CHECKING:
     from patcomp.frontend_torch import OpSupport
@@ -25,7 +25,7 @@ def ops_pages(ops: Sequence[OpSupport], sweep: Mapping[str, Any]) -> dict[str, s
     shares = [_share(dtype, share) for dtype, share in sweep.items()]
     opening += markdown_table(["element type", *counts, "samples"], shares, right_aligned=counts)
     table = markdown_table(["op", "how", "element types", "ranks", "limits"], map(_support, ops))
-    head, entries = rows(table, [f"`{item.op}`" for item in ops])
+    head, entries = page_rows(table, [f"`{item.op}`" for item in ops])
     shapes = ["Shapes are static. Types and ranks are those that samples showed.", ""]
     others = [
         (dtype, name, str(passed), _cell(reasons))
@@ -33,7 +33,7 @@ def ops_pages(ops: Sequence[OpSupport], sweep: Mapping[str, Any]) -> dict[str, s
         for name, (passed, *reasons) in share["others"].items()
     ]
     table = markdown_table(["element type", "operator", "samples that pass", "reasons"], others)
-    failing_head, failing = rows(table, [f"{name} of {dtype}" for dtype, name, *_ in others])
+    failing_head, failing = page_rows(table, [f"{name} of {dtype}" for dtype, name, *_ in others])
     sections = [
         Section("", "Ops that convert", "op", [*shapes, *head], entries),
         Section("others", "Operators that do not pass fully", "operator", failing_head, failing),

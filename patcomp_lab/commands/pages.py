@@ -24,7 +24,7 @@ Markdown = Annotated[
 
 
 @dataclass(frozen=True)
-class Entry:
+class PageEntry:
     """What stays together on a page, such as the row of a table."""
 
     name: str
@@ -47,7 +47,7 @@ class Section:
     heading: str
     thing: str
     opening: Sequence[str]
-    entries: Sequence[Entry]
+    entries: Sequence[PageEntry]
 
 
 def pages(name: str, title: str, opening: Sequence[str], sections: Sequence[Section]) -> dict[str, str]:
@@ -81,20 +81,20 @@ def pages(name: str, title: str, opening: Sequence[str], sections: Sequence[Sect
     return {f"{name}.md": "\n".join([*first, "", *listed]) + "\n", **made}
 
 
-def _parts(section: Section) -> list[list[Entry]]:
+def _parts(section: Section) -> list[list[PageEntry]]:
     """The entries of each page; the pages have about the same number of words."""
     words = [len(" ".join(entry.lines).split()) for entry in section.entries]
     most = MOST_WORDS - _HEAD - len(" ".join(section.opening).split())
     share = sum(words) / ceil(sum(words) / most)
-    parts: dict[int, list[Entry]] = {}
+    parts: dict[int, list[PageEntry]] = {}
     for entry, own, until in zip(section.entries, words, accumulate(words), strict=True):
         parts.setdefault(int((until - own / 2) / share), []).append(entry)
     return list(parts.values())
 
 
-def rows(table: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], list[Entry]]:
+def page_rows(table: Sequence[str], names: Sequence[str]) -> tuple[Sequence[str], list[PageEntry]]:
     """The head of a Markdown table, and its rows as entries of these names."""
-    return table[:2], [Entry(name, [row]) for name, row in zip(names, table[2:], strict=True)]
+    return table[:2], [PageEntry(name, [row]) for name, row in zip(names, table[2:], strict=True)]
 
 
 def write_pages(folder: Path, texts: Mapping[str, str]) -> None:

@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.assets import Entrypoint
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, print_json, sizes_in, tell
-from patcomp.commands.convert import target_of
-from patcomp.commands.models import Model, ModelOptions, converted, load_sources, takes_models
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, Fix, fixed_sizes, print_json, tell
+from patcomp.commands.convert_options import target_of
+from patcomp.commands.models import ModelArgument, ModelOptions, converted_model, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
 from patcomp.commands.verification import chosen_sources
 from patcomp.program.proof_of_run import ProofOfRun, StageProof
 
 
-@takes_models
+@takes_options
 def prove(
-    model: Model,
+    model: ModelArgument,
     target: Annotated[
         str | None,
         typer.Option(help="Prove the conversion for a device: cpu, gpu, neural_engine, or one of a catalog."),
@@ -36,7 +37,9 @@ def prove(
     """
     with working(f"converting {model}"):
         sources = load_sources(model, "prove", options)
-        program = converted(sources, options, target=target_of(target, None, options.catalog), fixed=sizes_in(fix))
+        program = converted_model(
+            sources, options, target=target_of(target, None, options.catalog), fixed=fixed_sizes(fix)
+        )
     stages: dict[str, Sequence[StageProof]] = {}
     sizes: dict[str, str] = {}
     with working(f"proving {model}"):

@@ -19,16 +19,16 @@ from patcomp.commands.common import (
     Modules,
     UsageError,
     counted,
+    hide_export_warnings,
     import_modules,
     load_catalog,
-    quiet,
 )
 from patcomp.commands.tables import show
 from patcomp.emit.files.replacement import check_writable
 
 if TYPE_CHECKING:
-    from patcomp_lab.proof.counterexample import Runner
-    from patcomp_lab.proof.examination import Check
+    from patcomp_lab.proof.counterexample import AssetRunner
+    from patcomp_lab.proof.examination import CheckOutcome
 
 
 def new_rule(
@@ -41,12 +41,14 @@ def new_rule(
     modules: Modules = None,
 ) -> None:
     """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
-    from patcomp_lab.commands.skeletons import KINDS, NEEDS_OP, TAKES_OP, skeleton
+    from patcomp_lab.commands.skeletons import NEEDS_OP, RULE_KINDS, TAKES_OP, skeleton
 
     if not name.isidentifier() or iskeyword(name):
         raise UsageError(f"{name!r} cannot be the name of a Python function")
-    if kind not in KINDS:
-        raise UsageError(f"no kind of rule is called {kind}; there are {', '.join(KINDS)} (docs/kinds-of-rules.md)")
+    if kind not in RULE_KINDS:
+        raise UsageError(
+            f"no kind of rule is called {kind}; there are {', '.join(RULE_KINDS)} (docs/kinds-of-rules.md)"
+        )
     if op is None and kind in NEEDS_OP:
         raise UsageError(f"--kind {kind} needs --op: the op that the rule takes")
     if op is not None and kind not in TAKES_OP:
@@ -76,7 +78,7 @@ def check_rules(
     from patcomp_lab.proof.examination import examine
     from patterns_catalog import default_rules
 
-    quiet()
+    hide_export_warnings()
     import_modules(modules)
     module = load_catalog(file)
     rules = rules_of(module)
@@ -105,11 +107,11 @@ def check_rules(
         sys.exit(NOT_PROVED)
 
 
-def _is_unproved(check: Check) -> bool:
+def _is_unproved(check: CheckOutcome) -> bool:
     return check.verdict is not None and not check.verdict.strength.is_proof
 
 
-def _show(name: str, checks: list[Check]) -> None:
+def _show(name: str, checks: list[CheckOutcome]) -> None:
     from patcomp_lab.proof.counterexample import WrongRuleError
 
     table = Table("tests", title=f"rule {name}", title_justify="left")
@@ -131,7 +133,7 @@ def _show(name: str, checks: list[Check]) -> None:
         Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
 
 
-def _result(check: Check) -> str:
+def _result(check: CheckOutcome) -> str:
     if check.failure is not None:
         return "WRONG"
     if _is_unproved(check):
@@ -142,7 +144,7 @@ def _result(check: Check) -> str:
 
 
 @contextlib.contextmanager
-def _runtime(wanted: bool | None) -> Iterator[Runner | None]:
+def _runtime(wanted: bool | None) -> Iterator[AssetRunner | None]:
     """The runtime in a child process; None if the tests do not use it.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.patterns import Rule, Stage
 from patcomp.patterns.pattern import largest
-from patcomp_lab.commands.pages import Section, pages, rows
+from patcomp_lab.commands.pages import Section, page_rows, pages
 
 
 def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
         ]
         if found:
             table = markdown_table(["rule", "matches", "file", "does", "proof"], cells)
-            head, entries = rows(table, [rule.name for rule in found])
+            head, entries = page_rows(table, [rule.name for rule in found])
             sections.append(Section(stage, f"Rules of the {stage} stage", "rule", head, entries))
     opening = [
         "Made by `patcomp catalog list --markdown docs/generated`. [proofs.md](../proofs.md) explains the proofs.",

@@ -139,7 +139,7 @@ def {name}({signature}) -> {result}:
 
 _VALUE = "from patcomp.ir.value import Value\n"
 
-KINDS = {
+RULE_KINDS = {
     "composite": "a composite with its body, and the pattern that finds it; with --op, the op that it replaces",
     "reference": "a composite declared by a PyTorch function",
     "lowering": "how an op (--op) is computed on Core AI",
@@ -161,7 +161,7 @@ def skeleton(kind: str, name: str, op: str | None = None) -> str:
     """The text of a file with a new rule.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `RULE_KINDS`.
         name: the rule's name.
         op: the op that the rule takes, for the kinds `TAKES_OP`.
 

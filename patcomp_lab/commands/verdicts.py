@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import Catalogs, Modules, UsageError, counted, import_modules, load_catalogs, quiet, say
+from patcomp.commands.common import (
+    Catalogs,
+    Modules,
+    UsageError,
+    counted,
+    hide_export_warnings,
+    import_modules,
+    load_catalogs,
+    say,
+)
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
@@ -47,7 +56,7 @@ def list_verdicts(
         rules = RuleSet(rule for module in given for rule in rules_of(module))
         compiling = compiling.preceded_by(rules, override=True)
     if update:
-        quiet()
+        hide_export_warnings()
         anew_of = {rule.name for rule in rules if stage in (None, rule.stage) and not of_absent_library(rule)}
         _update(rules, compiling, anew_of if anew else set())
     listed = [(rule, table.row_of(rule)) for rule in rules if stage in (None, rule.stage)]
@@ -71,6 +80,6 @@ def _update(rules: RuleSet, compiling: RuleSet, anew: set[str]) -> None:
         if (folder := table.folder_of(rule)) is not None:
             packages.setdefault(folder, []).append(rule)
     for folder, of_package in packages.items():
-        kept = {name: row for name, row in table.read(folder).items() if name not in anew}
+        kept = {name: row for name, row in table.read_table(folder).items() if name not in anew}
         rows = table.updated(of_package, compiling, kept, lambda row: say(f"{row.rule}: {row.verdict}"))
         table.write(folder, rows)

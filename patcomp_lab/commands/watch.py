@@ -16,14 +16,15 @@ from patcomp.commands.common import (
     UsageError,
     check_page,
     counted,
+    hide_export_warnings,
     load_catalogs,
-    quiet,
     run_file,
     say,
     tell,
     write_page,
 )
-from patcomp.commands.models import Model, ModelOptions, add_sources, converted, load_sources, takes_models
+from patcomp.commands.models import ModelArgument, ModelOptions, add_sources, converted_model, load_sources
+from patcomp.commands.options import takes_options
 from patcomp.errors import ConversionWarning, PatcompError
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ _PAUSE = 0.3
 """The seconds between two looks at the files."""
 
 
-@takes_models
+@takes_options
 def watch_rules(
     file: Annotated[Path, typer.Argument(help="A file FILE.py that declares rules.", show_default=False)],
-    model: Model,
+    model: ModelArgument,
     rule: Annotated[
         list[str] | None, typer.Option(help="Only the rule of this name; may be given several times.")
     ] = None,
@@ -53,12 +54,12 @@ def watch_rules(
 
     The model is exported once, and again when its own file is saved. Ctrl-C ends.
     """
-    quiet()
+    hide_export_warnings()
     if not file.is_file():
         raise UsageError(f"there is no file {file}; `patcomp rule new NAME` writes one")
     if html is not None:
         check_page(html)
-    watch = Watch(file, model, options, rule or (), html)
+    watch = _Watch(file, model, options, rule or (), html)
     if once:
         tell(watch.answer())
         return
@@ -101,7 +102,7 @@ def changes(files: Sequence[Path], pause: Callable[[], object]) -> Iterator[None
 
 
 @dataclass
-class Watch:
+class _Watch:
     """The rules of a file on a model."""
 
     file: Path
@@ -166,7 +167,7 @@ class Watch:
         saved = self.model_file.stat().st_mtime_ns if self.model_file.is_file() else 0
         if self._without is None or self._without[0] != saved:
             self._sources = load_sources(self.model, "rule watch", self.options)
-            self._without = saved, converted(self._sources, self.options)
+            self._without = saved, converted_model(self._sources, self.options)
         return self._without[1]
 
     def _write_report(self, program: AIProgram, rules: Sequence[Rule], change: str) -> None:

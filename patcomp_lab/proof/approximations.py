@@ -13,7 +13,7 @@ from patcomp.errors import EvaluationError
 from patcomp_lab.proof.counterexample import WrongRuleError
 from patcomp_lab.proof.deciding_numbers import every_number
 from patcomp_lab.proof.fills import fills_of
-from patcomp_lab.proof.pairs import Pair, made_of
+from patcomp_lab.proof.pairs import RulePair, made_of
 
 _CHUNKS = 2048
 """In how many runs a program gets all 16-bit numbers at most; a program of fewer elements does not get them."""
@@ -40,7 +40,7 @@ class Measured:
         return largest
 
 
-def measure(pair: Pair, bound: float, measured: Measured) -> WrongRuleError | None:
+def measure(pair: RulePair, bound: float, measured: Measured) -> WrongRuleError | None:
     """Measure an approximation on the numbers of its comparisons; one elementwise program of one float32 also on all
     numbers of float16 and bfloat16.
 
@@ -70,7 +70,7 @@ def measure(pair: Pair, bound: float, measured: Measured) -> WrongRuleError | No
     return None
 
 
-def _all_numbers(pair: Pair) -> Iterator[Mapping[str, Any]]:
+def _all_numbers(pair: RulePair) -> Iterator[Mapping[str, Any]]:
     """All 16-bit numbers in tensors of the shape of the only input, for an elementwise program; otherwise nothing."""
     inputs = pair.runs[0]
     numbers = (

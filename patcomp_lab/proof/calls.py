@@ -28,26 +28,26 @@ from patcomp_lab.proof.drawing import open_type
 from patcomp_lab.proof.op_calls import (
     OpDrawing,
     OperatorCall,
-    arguments_of,
+    call_arguments_of,
     called,
     compared_results,
     is_of_complex,
     is_of_operands,
     program_of_call,
 )
-from patcomp_lab.proof.pairs import Input, Pair, run_module
+from patcomp_lab.proof.pairs import RulePair, RunInput, run_module
 from patcomp_lab.proof.same_code import runs_definition, shares_kernel
 from patcomp_lab.proof.symbols import Symbols
 
 
 @dataclass
-class Compiled(Pair):
+class Compiled(RulePair):
     """A call of an op, and the program that the catalog with the rule makes of it."""
 
     drawing: OpDrawing
     source: IRModule
     module: IRModule
-    runs: Sequence[Mapping[str, Input]]
+    runs: Sequence[Mapping[str, RunInput]]
     source_ir: str
     rewritten_ir: str | None
 
@@ -59,7 +59,7 @@ class Compiled(Pair):
         return run_module(self.source, list(inputs.values()))
 
     def after(self, inputs: Mapping[str, Any]) -> list[Any]:
-        return run_module(self.module, in_types_of(self.module, inputs))
+        return run_module(self.module, compiled_inputs(self.module, inputs))
 
 
 def compiled(drawing: OpDrawing, catalog: RuleSet) -> Compiled | None:
@@ -153,17 +153,17 @@ def _opened_type(one: TensorType, other: TensorType) -> TensorType:
     return tensor(tuple(a if a == b else None for a, b in sizes), one.element_type)
 
 
-def _inputs_of(drawing: OpDrawing) -> dict[str, Input]:
-    inputs: dict[str, Input] = {}
+def _inputs_of(drawing: OpDrawing) -> dict[str, RunInput]:
+    inputs: dict[str, RunInput] = {}
 
     def tensor(text: str) -> None:
-        inputs[f"x{len(inputs)}"] = Input(text)
+        inputs[f"x{len(inputs)}"] = RunInput(text)
 
-    arguments_of(drawing, tensor)
+    call_arguments_of(drawing, tensor)
     return inputs
 
 
-def in_types_of(module: IRModule, inputs: Mapping[str, Any]) -> list[Any]:
+def compiled_inputs(module: IRModule, inputs: Mapping[str, Any]) -> list[Any]:
     """Inputs in the types that a compiled program has for them.
 
     Raises:
@@ -180,12 +180,12 @@ def in_types_of(module: IRModule, inputs: Mapping[str, Any]) -> list[Any]:
 
 
 @dataclass
-class Decomposed(Pair):
+class DecomposedCall(RulePair):
     """An op of PyTorch, and a decomposition of it, both in PyTorch."""
 
     drawing: OpDrawing
     call: OperatorCall
-    runs: Sequence[Mapping[str, Input]] = ()
+    runs: Sequence[Mapping[str, RunInput]] = ()
     source_ir: str = ""
     rewritten_ir: str | None = None
 
@@ -219,7 +219,7 @@ class Decomposed(Pair):
 
     def _results(self, function: Any, inputs: Mapping[str, Any]) -> list[Any]:
         remaining = iter(inputs.values())
-        arguments = arguments_of(self.drawing, lambda _: next(remaining))
+        arguments = call_arguments_of(self.drawing, lambda _: next(remaining))
         args, kwargs = call_of(self.drawing.op, arguments)
         try:
             made = results_of(function(*args, **kwargs))
@@ -228,7 +228,7 @@ class Decomposed(Pair):
         return made[: compared_results(self.drawing, self.call)]
 
 
-def decomposed(drawing: OpDrawing) -> Decomposed | None:
+def decomposed(drawing: OpDrawing) -> DecomposedCall | None:
     """A call of an op, and its decomposition; None if PyTorch or the decomposition refuses the call."""
     call = called(drawing)
     assert drawing.rule.function is not None
@@ -252,4 +252,4 @@ def decomposed(drawing: OpDrawing) -> Decomposed | None:
     if (given := len(results_of(made))) != len(call.results):
         message = f"gives {given} results for the {len(call.results)} of {drawing.op}"
         raise InvalidRewriteError(drawing, message, str(drawing))
-    return Decomposed(drawing, call, [_inputs_of(drawing)], str(drawing)) if drawing.compared else None
+    return DecomposedCall(drawing, call, [_inputs_of(drawing)], str(drawing)) if drawing.compared else None

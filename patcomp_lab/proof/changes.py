@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.drawing import LARGEST_SIZE, sizes_in
+from patcomp_lab.proof.drawing import LARGEST_DRAWN_SIZE, sizes_in
 
 RANK = 4
 """The largest rank whose permutations are all listed."""
 
-SIZES = (1, 2, 3, 4)
+CHANGED_SIZES = (1, 2, 3, 4)
 """The sizes that take the place of each size of an example."""
 
-LENGTH = 5
+_LENGTH = 5
 """The largest length whose slices are all listed."""
 
-FLOATS = (0.0, -1.0, 0.5, 2.0, 1.0, -0.0, 1e-5, 3.0, -2.5, 1e-12, 100.0, -0.5)
+_FLOATS = (0.0, -1.0, 0.5, 2.0, 1.0, -0.0, 1e-5, 3.0, -2.5, 1e-12, 100.0, -0.5)
 """The numbers in the place of a float that a pattern leaves free."""
 
-INTEGERS = (0, 1, 2, 3, -1, -2, 4, 5, -3, 7, -4, -5, 100)
+_INTEGERS = (0, 1, 2, 3, -1, -2, 4, 5, -3, 7, -4, -5, 100)
 """The numbers in the place of an integer that a pattern leaves free. None is so large that, as a size, it would fill
 the memory; the end of an open slice is one already."""
 
@@ -33,7 +33,7 @@ _ORDERS = 24
 
 
 @dataclass(frozen=True)
-class Parts:
+class ExampleParts:
     """What is known of the parts of an example, besides their values."""
 
     words: Mapping[str, Sequence[Any]]
@@ -42,13 +42,13 @@ class Parts:
     """Whether all ops are elementwise, so that no integer is an index."""
 
 
-Example = Mapping[str, Any]
+ExampleValues = Mapping[str, Any]
 
 
 # ---- one part ------------------------------------------------------------------------------------------
 
 
-def changed_part(name: str, example: Example, parts: Parts) -> list[Any]:
+def changed_part(name: str, example: ExampleValues, parts: ExampleParts) -> list[Any]:
     """Other values of one part of an example, those that matter most first."""
     value = example[name]
     made: Iterator[Any]
@@ -62,7 +62,7 @@ def changed_part(name: str, example: Example, parts: Parts) -> list[Any]:
     elif type(value) is int:
         made = _integers(value, example)
     elif isinstance(value, float):
-        made = (number for number in FLOATS if repr(number) != repr(value))
+        made = (number for number in _FLOATS if repr(number) != repr(value))
     elif is_list_of_integers(value):
         made = _lists(list(value), example)
     elif isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
@@ -115,19 +115,19 @@ def _types(type_: ExampleType, is_elementwise: bool) -> Iterator[ExampleType]:
         )
 
 
-def _integers(value: int, example: Example) -> Iterator[int]:
+def _integers(value: int, example: ExampleValues) -> Iterator[int]:
     sizes = sorted(set(sizes_in(example, set())))
     near = [value + 1, value - 1, -value, *sizes, *(-size for size in sizes)]
-    if abs(value) <= LARGEST_SIZE:
+    if abs(value) <= LARGEST_DRAWN_SIZE:
         near.append(2 * value)
-    return (number for number in dict.fromkeys((*INTEGERS[:8], *near, *INTEGERS[8:])) if number != value)
+    return (number for number in dict.fromkeys((*_INTEGERS[:8], *near, *_INTEGERS[8:])) if number != value)
 
 
 def is_list_of_integers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(type(item) is int for item in value)
 
 
-def _lists(value: list[int], example: Example) -> Iterator[list[int]]:
+def _lists(value: list[int], example: ExampleValues) -> Iterator[list[int]]:
     """The list in other orders, with other numbers in each place, moved, and of other lengths."""
     seen = {tuple(value)}
 
@@ -137,8 +137,8 @@ def _lists(value: list[int], example: Example) -> Iterator[list[int]]:
 
     orders = itertools.islice(itertools.permutations(value), _ORDERS)
     yield from (list(order) for order in orders if new(list(order)))
-    sizes = sorted({size for size in sizes_in(example, set()) if size > LENGTH})
-    near = dict.fromkeys((1, 2, 0, -1, 3, *range(4, LENGTH + 1), *range(-2, -LENGTH - 1, -1), *sizes))
+    sizes = sorted({size for size in sizes_in(example, set()) if size > _LENGTH})
+    near = dict.fromkeys((1, 2, 0, -1, 3, *range(4, _LENGTH + 1), *range(-2, -_LENGTH - 1, -1), *sizes))
     for number in near:
         for place in range(len(value)):
             if new(changed := [*value[:place], number, *value[place + 1 :]]):
@@ -171,7 +171,7 @@ def _arrays(value: np.ndarray) -> Iterator[np.ndarray]:
         yield -value
         yield np.zeros_like(value)
         if value.ndim == 0:
-            yield from (np.asarray(number, value.dtype) for number in FLOATS)
+            yield from (np.asarray(number, value.dtype) for number in _FLOATS)
     elif value.dtype.kind == "b":
         yield ~value
     yield value[None].copy()

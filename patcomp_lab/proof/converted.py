@@ -16,20 +16,22 @@ from patcomp.evaluate.element_types import to_tensor
 from patcomp.evaluate.inputs import prepare_input
 from patcomp.ir.types import TensorType
 from patcomp.patterns import Rule, Stage
-from patcomp_lab.proof.counterexample import InvalidRewriteError, Runner, WrongRuleError, agrees, failure_text
-from patcomp_lab.proof.examination import Check
+from patcomp_lab.proof.counterexample import AssetRunner, InvalidRewriteError, WrongRuleError, agrees, failure_text
+from patcomp_lab.proof.examination import CheckOutcome
 from patcomp_lab.proof.examples import convert_example, fired_in
 from patcomp_lab.proof.op_calls import (
     OpDrawing,
     OperatorCall,
-    arguments_of,
+    call_arguments_of,
     called,
     compared_results,
     examples_of_op,
 )
 
 
-def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None = None) -> list[Check]:
+def converted_checks(
+    rule: Rule, catalog: Sequence[ModuleType], runtime: AssetRunner | None = None
+) -> list[CheckOutcome]:
     """The checks of a rule that need a conversion from export on.
 
     Args:
@@ -42,7 +44,7 @@ def converted_checks(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner 
     programs = [item for item in rule.examples if item.program]
     if not programs:
         return []
-    check = Check("programs of several ops")
+    check = CheckOutcome("programs of several ops")
     for item in programs:
         try:
             program, model, inputs = convert_example(rule, item, catalog)
@@ -70,13 +72,13 @@ class _Calling(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         remaining = iter(tensors)
-        args, kwargs = call_of(self.drawing.op, arguments_of(self.drawing, lambda _: next(remaining)))
+        args, kwargs = call_of(self.drawing.op, call_arguments_of(self.drawing, lambda _: next(remaining)))
         return overload_of(self.drawing.op)(*args, **kwargs)
 
 
-def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: Runner | None) -> Check:
+def _converted_calls(rule: Rule, catalog: Sequence[ModuleType], runtime: AssetRunner | None) -> CheckOutcome:
     """The check that a converted program with the decomposition computes the right numbers."""
-    check = Check("converted")
+    check = CheckOutcome("converted")
     for drawing in examples_of_op(rule):
         call = called(drawing)
         if call is None:
@@ -111,7 +113,7 @@ def _converted(drawing: OpDrawing, call: OperatorCall, catalog: Sequence[ModuleT
     return program
 
 
-def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, runtime: Runner | None) -> None:
+def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, runtime: AssetRunner | None) -> None:
     """Compares a converted program with eager PyTorch.
 
     Raises:
@@ -125,7 +127,7 @@ def _check_outputs(drawing: OpDrawing, call: OperatorCall, program: AIProgram, r
             inputs[name] = prepare_input(value, argument.type, name)
         except EvaluationError:
             return  # a number does not fit 32 bits
-    runs: list[Runner] = [lambda _, given: program.run(given)]
+    runs: list[AssetRunner] = [lambda _, given: program.run(given)]
     for run in [*runs, runtime] if runtime is not None else runs:
         outputs = run(program.module, inputs)
         for index, name in enumerate(program.output_names()[: compared_results(drawing, call)]):

@@ -12,10 +12,10 @@ from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.xdsl import Block
 from patcomp.patterns import Rule, RuleSet
 
-Runner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
+AssetRunner = Callable[[IRModule, Mapping[str, Any]], Mapping[str, Any]]
 """Runs a compiled program on inputs by name, on the runtime or on the evaluator."""
 
-TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
+COUNTEREXAMPLE_TOLERANCES = {"f16": 4e-3, "bf16": 3e-2}
 """The tolerance of a result by the narrowest type in which the source computes it, relative to the largest magnitude of
 the result. f32 has 2e-5. Integers and bools must be equal."""
 
@@ -73,7 +73,7 @@ def agrees(expected: Any, actual: Any, tolerance: float | None = None, bound: fl
     if not (expected.is_floating_point() or expected.is_complex()):
         return error.max_abs == 0
     if tolerance is None:
-        tolerance = TOLERANCES.get(element_name(static_type_of(expected).element_type), 2e-5)
+        tolerance = COUNTEREXAMPLE_TOLERANCES.get(element_name(static_type_of(expected).element_type), 2e-5)
     magnitude = error.max_abs / error.max_rel if error.max_rel else 0.0
     if bound is not None and error.max_abs <= bound + tolerance * magnitude:
         return True
@@ -98,7 +98,7 @@ def tolerance_of(block: Block) -> float:
     """The tolerance of results, by the narrowest element type in a block."""
     values = [*block.args, *(result for op in block.ops for result in op.results)]
     elements = {element_name(value.type.element_type) for value in values if isinstance(value.type, TensorType)}
-    return max(TOLERANCES.get(element, 2e-5) for element in elements)
+    return max(COUNTEREXAMPLE_TOLERANCES.get(element, 2e-5) for element in elements)
 
 
 def failure_text(error: BaseException) -> str:

@@ -23,17 +23,19 @@ from torch import Tensor
 from patcomp.evaluate.eager import is_pointwise
 from patcomp.evaluate.element_types import TORCH_DTYPES
 from patcomp.patterns.example_types import ExampleType, limits_of
-from patcomp_lab.proof.calls import Decomposed
+from patcomp_lab.proof.calls import DecomposedCall
 from patcomp_lab.proof.counterexample import WrongRuleError
 from patcomp_lab.proof.op_calls import OpDrawing
 from patcomp_lab.proof.open_aspects import is_result_open
-from patcomp_lab.proof.pairs import Input, Pair, made_of
+from patcomp_lab.proof.pairs import RulePair, RunInput, made_of
 
-DRAWS = 6
+_DRAWS = 6
 """On how many draws of whole numbers a pair is compared, of numbers that may be equal, and of different ones."""
 
 
-def decision(pair: Pair, pair_of: Callable[[Any], Pair | None], bounds: dict[str, Bound | None]) -> Bound | bool:
+def decision(
+    pair: RulePair, pair_of: Callable[[Any], RulePair | None], bounds: dict[str, DistanceBound | None]
+) -> DistanceBound | bool:
     """The bound of a pair on every number, or whether its results are equal on whole numbers.
 
     Args:
@@ -53,19 +55,19 @@ def decision(pair: Pair, pair_of: Callable[[Any], Pair | None], bounds: dict[str
 # ---- whole numbers -------------------------------------------------------------------------------
 
 
-def equal_on_whole_numbers(pair: Pair) -> bool:
+def equal_on_whole_numbers(pair: RulePair) -> bool:
     """Whether the results of a pair are equal on whole numbers, for a decomposition in 64 bits.
 
     Where some numbers of an input are equal, integer results may differ if PyTorch leaves open which one comes first.
     """
-    for wide in (True, False) if isinstance(pair, Decomposed) else (False,):
-        drawn = [_equal_in_draw(pair, seed, distinct, wide) for distinct in (False, True) for seed in range(DRAWS)]
+    for wide in (True, False) if isinstance(pair, DecomposedCall) else (False,):
+        drawn = [_equal_in_draw(pair, seed, distinct, wide) for distinct in (False, True) for seed in range(_DRAWS)]
         if known := [answer for answer in drawn if answer is not None]:
             return all(known)
     return False  # PyTorch refuses them
 
 
-def _equal_in_draw(pair: Pair, seed: int, distinct: bool, wide: bool) -> bool | None:
+def _equal_in_draw(pair: RulePair, seed: int, distinct: bool, wide: bool) -> bool | None:
     """Whether the results are equal in one draw; None if PyTorch or the program refuses the numbers."""
     run = pair.runs[0]
     inputs = {name: _whole(each, 100 * seed + index, distinct) for index, (name, each) in enumerate(run.items())}
@@ -79,7 +81,7 @@ def _equal_in_draw(pair: Pair, seed: int, distinct: bool, wide: bool) -> bool | 
     return all(_equal(a, b) or (not distinct and is_result_open(pair, index, a, b, inputs)) for index, (a, b) in pairs)
 
 
-def _whole(given: Input, seed: int, distinct: bool) -> Tensor:
+def _whole(given: RunInput, seed: int, distinct: bool) -> Tensor:
     """A tensor of small whole numbers, all of them different if there are no equal ones.
 
     Integers, and tensors of which only one makes sense, are those of other comparisons.
@@ -123,7 +125,7 @@ _LAST_DIGITS = 32
 
 
 @dataclass(frozen=True)
-class Bound:
+class DistanceBound:
     """How far a function is from another one that computes in 64 bits, on every number but a few."""
 
     numbers: int
@@ -141,7 +143,7 @@ class Bound:
     @property
     def is_proof(self) -> bool:
         """Whether the exceptions are few."""
-        return self.exceptions <= self.numbers * FEW
+        return self.exceptions <= self.numbers * _FEW
 
     def __str__(self) -> str:
         how = f"within {self.units:.1f} units in the last place" if self.units else "to the bit"
@@ -153,11 +155,11 @@ class Bound:
 FAR = 64
 """From this distance on, results are not those of the same function."""
 
-FEW = 0.05
+_FEW = 0.05
 """Which part of the numbers may be exceptions."""
 
 
-def _flat(pair: Pair) -> tuple[OpDrawing, dict[str, Tensor]] | None:
+def _flat(pair: RulePair) -> tuple[OpDrawing, dict[str, Tensor]] | None:
     """An elementwise call on flat tensors, and every number for them; None for other calls, or for too many."""
     drawing = pair.drawing
     if not isinstance(drawing, OpDrawing) or not is_pointwise(drawing.op):
@@ -213,7 +215,9 @@ def _all_of(*dtypes: torch.dtype) -> Tensor:
     return torch.cat([part.float() for part in parts]) if len(parts) > 1 else parts[0]
 
 
-def _bound_of(drawing: OpDrawing, inputs: Mapping[str, Tensor], pair_of: Callable[[Any], Pair | None]) -> Bound | None:
+def _bound_of(
+    drawing: OpDrawing, inputs: Mapping[str, Tensor], pair_of: Callable[[Any], RulePair | None]
+) -> DistanceBound | None:
     """The bound of the first result; None if the rule or PyTorch refuses the call, or if integers or bools differ."""
     try:
         pair = pair_of(drawing)
@@ -227,12 +231,12 @@ def _bound_of(drawing: OpDrawing, inputs: Mapping[str, Tensor], pair_of: Callabl
         return None
 
 
-def bound_on_every_number(pair: Pair, inputs: Mapping[str, Tensor]) -> Bound | None:
+def bound_on_every_number(pair: RulePair, inputs: Mapping[str, Tensor]) -> DistanceBound | None:
     """How far the first result is from that of PyTorch's op in 64 bits; None if integers or bools differ."""
     given, plain, count = pair.after(inputs)[0], pair.before(inputs)[0], len(next(iter(inputs.values())))
     if not (given.is_floating_point() or given.is_complex()):
         same = torch.equal(plain.to(torch.int64), given.to(torch.int64))
-        return Bound(count) if same else None
+        return DistanceBound(count) if same else None
     truth = pair.before({name: _in_64_bits(value) for name, value in inputs.items()})[0]
     if given.is_complex():
         truth, given, plain = (torch.view_as_real(value) for value in (truth, given, plain))
@@ -244,7 +248,7 @@ def _in_64_bits(value: Tensor) -> Tensor:
     return value.to(torch.complex128) if value.is_complex() else value.double()
 
 
-def _bound(truth: Tensor, given: Tensor, plain: Tensor, operands: Sequence[Tensor]) -> Bound:
+def _bound(truth: Tensor, given: Tensor, plain: Tensor, operands: Sequence[Tensor]) -> DistanceBound:
     """The bound of results, each of a row for a number.
 
     Args:
@@ -269,4 +273,4 @@ def _bound(truth: Tensor, given: Tensor, plain: Tensor, operands: Sequence[Tenso
 
     largest, count = int(distance.argmax()), int(exceptions.sum())
     excepted = operands_at(int(exceptions.nonzero()[0, 0])) if count else ()
-    return Bound(len(truth), float(distance[largest]), operands_at(largest), count, excepted)
+    return DistanceBound(len(truth), float(distance[largest]), operands_at(largest), count, excepted)

@@ -17,18 +17,18 @@ from patcomp.patterns.example_types import ExampleType, limits_of
 from patcomp.patterns.language import ANY, Attr, Const, OpNode, PatternNode
 from patcomp.patterns.op_view import Example
 from patcomp.patterns.pattern import children
-from patcomp_lab.proof.variants import Sample, Variant, chosen_nodes, sample
+from patcomp_lab.proof.variants import RuleVariant, Sample, chosen_nodes, sample
 from patcomp_lab.proof.words import words_of
 
 Choose = Callable[[Sequence[Any]], Any]
 """Picks one of some options; the first is the simplest."""
 
-FLOATS = ("f32", "f16", "bf16")
+_FLOATS = ("f32", "f16", "bf16")
 AXES = ("dim", "dims", "axis", "axes", "permutation")
 _INDICES = re.compile(r"[su]i\d+\[0,(\d+)\]")
 _LISTED = 16
 """The largest number of elements that are listed."""
-LARGEST_SIZE = 4096
+LARGEST_DRAWN_SIZE = 4096
 """The largest number that counts as a size. A larger one is the end of an open slice, and stays."""
 
 
@@ -37,7 +37,7 @@ class Drawing:
     """One program of a rule's source."""
 
     rule: Rule
-    variant: Variant
+    variant: RuleVariant
     example: Mapping[str, Any]
     """A type, number or attribute for each capture, in place of the rule's own example."""
     ignored: Mapping[tuple[int, str], Any]
@@ -70,7 +70,7 @@ class Drawing:
         return limits_of(self.example[capture])
 
     def __str__(self) -> str:
-        given = [f"{name}={described(value)}" for name, value in self.example.items()]
+        given = [f"{name}={described_value(value)}" for name, value in self.example.items()]
         given += [f"{name} is {other}" for name, other in self.same.items()]
         if self.runs:
             sizes = {name: open_type(self.example[name], [run[name] for run in self.runs]) for name in self.runs[0]}
@@ -82,7 +82,7 @@ class Drawing:
         return f"{self.aspect}, {self.variant.name}, {', '.join(given)}"
 
 
-def described(value: Any) -> str:
+def described_value(value: Any) -> str:
     """The text of a part of an example; of a large array, its shape and a fingerprint."""
     if not hasattr(value, "tobytes"):
         return str(value)
@@ -106,7 +106,7 @@ def first_option(options: Sequence[Any]) -> Any:
     return options[0]
 
 
-def draw(rule: Rule, variant: Variant, choose: Choose = first_option) -> Drawing:
+def draw(rule: Rule, variant: RuleVariant, choose: Choose = first_option) -> Drawing:
     """The example of one variant of a rule's source, which the rule need not match.
 
     Args:
@@ -121,13 +121,13 @@ def draw(rule: Rule, variant: Variant, choose: Choose = first_option) -> Drawing
     return Drawing(rule, variant, dict(rule.example), _ignored(nodes, choose))
 
 
-def axes_in(rule: Rule, variant: Variant) -> set[str]:
+def axes_in(rule: Rule, variant: RuleVariant) -> set[str]:
     """The names of the captures that are axes in a variant of a rule's source."""
     nodes = _op_nodes(rule, variant)
     return {part.name for node in nodes for name in AXES for part in _attributes(node.arguments.get(name))}
 
 
-def _op_nodes(rule: Rule, variant: Variant) -> list[OpNode]:
+def _op_nodes(rule: Rule, variant: RuleVariant) -> list[OpNode]:
     return [node for node in chosen_nodes(rule.graph.root, variant.choices) if isinstance(node, OpNode)]
 
 
@@ -143,16 +143,16 @@ def smaller(example: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for size in sorted(set(sizes_in(example, set(AXES))), reverse=True):
         for instead in sorted({1, 2, size // 2}):
             if 0 < instead < size:
-                yield with_sizes(example, {size: instead})
+                yield with_other_sizes(example, {size: instead})
 
 
-def with_sizes(example: Mapping[str, Any], instead: Mapping[int, int]) -> dict[str, Any]:
+def with_other_sizes(example: Mapping[str, Any], instead: Mapping[int, int]) -> dict[str, Any]:
     """The example with other sizes, wherever they stand; axes stay."""
 
     def resize(size: int) -> int:
         return instead.get(size, size)
 
-    return {name: value if name in AXES else resized(value, resize) for name, value in example.items()}
+    return {name: value if name in AXES else _resized(value, resize) for name, value in example.items()}
 
 
 # ---- sizes ----------------------------------------------------------------------------------------
@@ -180,10 +180,10 @@ def sizes_in(example: Mapping[str, Any], axes: set[str]) -> Iterator[int]:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 1 < value <= LARGEST_SIZE
+    return type(value) is int and 1 < value <= LARGEST_DRAWN_SIZE
 
 
-def resized(value: Any, resize: Callable[[int], int]) -> Any:
+def _resized(value: Any, resize: Callable[[int], int]) -> Any:
     """A type, a size or a list of sizes with every size mapped."""
     if type_ := ExampleType.parsed(value):
         type_ = replace(type_, sizes=tuple(_resize(size, resize) for size in type_.sizes))
@@ -191,7 +191,7 @@ def resized(value: Any, resize: Callable[[int], int]) -> Any:
             type_ = replace(type_, limits=("0", str(_resize(int(type_.limits[1]) + 1, resize) - 1)))
         return str(type_)
     if isinstance(value, list):
-        return [resized(item, resize) for item in value]
+        return [_resized(item, resize) for item in value]
     return _resize(value, resize)
 
 
@@ -205,7 +205,7 @@ def _resize(value: Any, resize: Callable[[int], int]) -> Any:
 def of_element(text: str, element: str) -> str:
     """A type of floats with another element type."""
     type_ = ExampleType.parsed(text)
-    return str(replace(type_, element=element)) if type_ and type_.element in FLOATS else text
+    return str(replace(type_, element=element)) if type_ and type_.element in _FLOATS else text
 
 
 def _ignored(nodes: Sequence[OpNode], choose: Choose) -> dict[tuple[int, str], Any]:

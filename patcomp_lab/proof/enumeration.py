@@ -22,12 +22,12 @@ from typing import Any
 
 from patcomp.patterns.aspects import RANKS
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.changes import Parts, changed_part
+from patcomp_lab.proof.changes import ExampleParts, changed_part
 from patcomp_lab.proof.drawing import Drawing, axes_in
-from patcomp_lab.proof.op_calls import OpDrawing, axes_of, has_one_tensor, operator_schema
+from patcomp_lab.proof.op_calls import OpDrawing, axis_arguments, has_one_tensor, operator_schema
 from patcomp_lab.proof.openings import openings, tensor_parts
 from patcomp_lab.proof.ranks import with_other_ranks
-from patcomp_lab.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, typed
+from patcomp_lab.proof.together import TOGETHER, in_turn, of_equal_sizes, spread, with_types
 
 _TRIED = 16
 """How many programs are tried for each that may match."""
@@ -41,7 +41,7 @@ _OPENED = 6
 EQUAL_RANKS = (3, 4)
 """The ranks of tensors whose sizes are all equal."""
 
-OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
+_OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
     "open sizes",
     "open sizes of a variation",
     "two parts",
@@ -52,7 +52,7 @@ OPEN, OPEN_CHANGED, TOGETHER_CHANGED, FURTHER = (
 class Search:
     """The programs near some drawings. The user says which of them the rule matched."""
 
-    def __init__(self, firsts: Sequence[Any], parts: Parts, count: int):
+    def __init__(self, firsts: Sequence[Any], parts: ExampleParts, count: int):
         """
         Args:
             firsts: the example in all its variants.
@@ -173,7 +173,7 @@ class Search:
         for drawing in chosen:
             example = _varied(drawing)
             kinds = [
-                *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not typed),
+                *(self._made(drawing, FURTHER, change(example)) for change in TOGETHER if change is not with_types),
                 self._made(drawing, FURTHER, self._one_part(drawing)),
             ]
             yield from self._some(in_turn(kinds), max(4 * self.count // len(chosen), 2), each)
@@ -222,7 +222,7 @@ def _with(base: Any, changed: Mapping[str, Any], aspect: str) -> Any:
     return replace(base, example={**base.example, **changed}, aspect=aspect, runs=runs)
 
 
-def _may_change_tensors(drawing: Any, parts: Parts) -> bool:
+def _may_change_tensors(drawing: Any, parts: ExampleParts) -> bool:
     """Whether one tensor may have another shape than the others: kernels of other ops may read beyond it."""
     if not isinstance(drawing, OpDrawing) or parts.is_elementwise:
         return True
@@ -231,7 +231,7 @@ def _may_change_tensors(drawing: Any, parts: Parts) -> bool:
 
 def _axes(drawing: Any) -> set[str]:
     if isinstance(drawing, OpDrawing):
-        return axes_of(operator_schema(drawing.op))
+        return axis_arguments(operator_schema(drawing.op))
     return axes_in(drawing.rule, drawing.variant)
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from patcomp.errors import RuleError, StageError, UnsupportedError
 from patcomp.ir.module import IRModule
 from patcomp.patterns import Context, Rule, RuleSet, Stage
-from patcomp.questions.ops import closest_attempt
+from patcomp.questions.ops import closest_attempt_in
 from patcomp.questions.reach import check_reach, namespace_of
 from patcomp.rewrites import Options, run_pipeline
-from patcomp_lab.proof.calls import Decomposed
+from patcomp_lab.proof.calls import DecomposedCall
 from patcomp_lab.proof.counterexample import (
+    AssetRunner,
     InvalidRewriteError,
-    Runner,
     agrees,
     failure_text,
     with_rule_in_front,
@@ -27,17 +27,17 @@ from patcomp_lab.proof.counterexample import (
 )
 from patcomp_lab.proof.near_misses import self_tests
 from patcomp_lab.proof.op_calls import OpDrawing, called, program_of_call
-from patcomp_lab.proof.pairs import Pair, Rewritten, made_of
+from patcomp_lab.proof.pairs import Rewritten, RulePair, made_of
 from patcomp_lab.proof.programs import Programs
-from patcomp_lab.proof.rounding import LIMIT
-from patcomp_lab.proof.verdict import PROGRAMS, Strength, Verdict, prove
+from patcomp_lab.proof.rounding import ROUNDING_LIMIT
+from patcomp_lab.proof.verdict import PROGRAMS, Strength, Verdict, prove_rule
 
 _COMPILED = 4
 """How many variants of a declarative rule's example are compiled."""
 
 
 @dataclass
-class Check:
+class CheckOutcome:
     """The outcome of one kind of tests."""
 
     name: str
@@ -51,7 +51,9 @@ class Check:
     """What the proof says, for the check that is one."""
 
 
-def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None, programs: int = PROGRAMS) -> list[Check]:
+def examine(
+    rule: Rule, catalog: RuleSet, runtime: AssetRunner | None = None, programs: int = PROGRAMS
+) -> list[CheckOutcome]:
     """Test a rule in every way that its declaration and its examples imply.
 
     Args:
@@ -63,27 +65,27 @@ def examine(rule: Rule, catalog: RuleSet, runtime: Runner | None = None, program
     try:
         check_reach(rule)
     except RuleError as error:
-        return [Check("can fire", failure=error)]
-    checks: dict[str, Check] = {}
+        return [CheckOutcome("can fire", failure=error)]
+    checks: dict[str, CheckOutcome] = {}
     try:
         for name, test in _tests(rule, catalog, runtime):
-            check = checks.setdefault(name, Check(name))
+            check = checks.setdefault(name, CheckOutcome(name))
             if check.failure is None:
                 try:
                     check.runs += test()
                 except (AssertionError, RuleError) as error:
                     check.failure = error
     except RuleError as error:  # there is nothing to test
-        checks["examples"] = Check("examples", 0, error)
+        checks["examples"] = CheckOutcome("examples", 0, error)
     if all(check.failure is None for check in checks.values()):
         checks["proof"] = _proof(rule, catalog, programs)
-    left_open = [Check(name, unspecified=reason) for name, reason in rule.unspecified.items()]
+    left_open = [CheckOutcome(name, unspecified=reason) for name, reason in rule.unspecified.items()]
     return [*checks.values(), *left_open]
 
 
-def _tests(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[tuple[str, Callable[[], int]]]:
+def _tests(rule: Rule, catalog: RuleSet, runtime: AssetRunner | None) -> Iterator[tuple[str, Callable[[], int]]]:
     """The name of each test's kind, and the function that runs the test and returns how many programs passed."""
-    if rule.is_declarative:
+    if rule.is_drawn:
         for test in self_tests(rule):
             yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
     listed = Programs(rule, catalog, _COMPILED)
@@ -91,9 +93,9 @@ def _tests(rule: Rule, catalog: RuleSet, runtime: Runner | None) -> Iterator[tup
         yield "the examples, compiled", lambda drawing=drawing: _compiled(listed, drawing, runtime)  # type: ignore[misc]
 
 
-def _proof(rule: Rule, catalog: RuleSet, programs: int) -> Check:
-    verdict = prove(rule, catalog, programs=programs)
-    check = Check("proof", verdict.compared, verdict.counterexample, verdict=verdict)
+def _proof(rule: Rule, catalog: RuleSet, programs: int) -> CheckOutcome:
+    verdict = prove_rule(rule, catalog, programs=programs)
+    check = CheckOutcome("proof", verdict.compared, verdict.counterexample, verdict=verdict)
     if (
         verdict.strength is Strength.UNREACHED
         and not verdict.missed
@@ -102,16 +104,16 @@ def _proof(rule: Rule, catalog: RuleSet, programs: int) -> Check:
         spelling = ", in the spelling that the normalize stage gives it" if rule.stage is Stage.RECOVER else ""
         message = f"rule {rule.name} ({rule.source}) matches no program that runs of its example{spelling}"
         check.failure = RuleError(message)
-    if verdict.ulps is not None and verdict.ulps >= LIMIT:
+    if verdict.ulps is not None and verdict.ulps >= ROUNDING_LIMIT:
         check.failure = RuleError(
-            f"rule {rule.name} ({rule.source}) loses digits: a search found inputs on which the results in 32 bits are "
-            f"{verdict.ulps:.0f} units in the last place apart, and {LIMIT:.0f} are too many; use a formula that "
-            "does not subtract large numbers that are nearly equal"
+            f"rule {rule.name} ({rule.source}) loses digits: a search found inputs on which the results in 32 bits "
+            f"are {verdict.ulps:.0f} units in the last place apart, and {ROUNDING_LIMIT:.0f} are too many; use a "
+            "formula that does not subtract large numbers that are nearly equal"
         )
     return check
 
 
-def _compiled(listed: Programs, drawing: Any, runtime: Runner | None) -> int:
+def _compiled(listed: Programs, drawing: Any, runtime: AssetRunner | None) -> int:
     """Compare an example as the whole catalog compiles it; 1 if it is one that this rule takes."""
     pair = listed.pair_of(drawing)
     if pair is None:
@@ -131,7 +133,7 @@ def _refusal(rule: Rule, drawing: OpDrawing, catalog: RuleSet) -> str:
     if (call := called(drawing)) is None:
         return f"{start} rejects its own example: {drawing}; PyTorch refuses it, too"
     source = program_of_call(drawing, call.types, 1)
-    attempt = closest_attempt(rule, source.op, Context(namespace=namespace_of(rule)))
+    attempt = closest_attempt_in(rule, source.op, Context(namespace=namespace_of(rule)))
     if attempt.applies and (other := _taker(rule, drawing.op, source, catalog)) is not None:
         return (
             f"{start} never sees its op: rule {other.name} ({other.source}) of the stage {other.stage} takes "
@@ -155,7 +157,7 @@ def _taker(rule: Rule, op: str, source: IRModule, catalog: RuleSet) -> Rule | No
     return None
 
 
-def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, where: str = "evaluator") -> None:
+def check_compiled(pair: RulePair, catalog: RuleSet, run: AssetRunner | None = None, where: str = "evaluator") -> None:
     """Compile a program after its rule with the rest of the catalog, run it, and compare the results with the source's.
 
     Args:
@@ -167,7 +169,7 @@ def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, wher
     Raises:
         WrongRuleError: a result differs, or the program is not compiled or does not run.
     """
-    if isinstance(pair, Decomposed):
+    if isinstance(pair, DecomposedCall):
         return
     rules = with_rule_in_front(catalog, pair.rule)
     if isinstance(pair, Rewritten):
@@ -192,7 +194,7 @@ def check_compiled(pair: Pair, catalog: RuleSet, run: Runner | None = None, wher
             raise wrong
 
 
-def _blame(pair: Pair, catalog: RuleSet, inputs: Mapping[str, Any], index: int, expected: Any, run: Any) -> str:
+def _blame(pair: RulePair, catalog: RuleSet, inputs: Mapping[str, Any], index: int, expected: Any, run: Any) -> str:
     """A sentence that says whether the rest of the catalog computes the expected numbers."""
     plain = _compiled_source(pair, catalog)
     if plain is None:
@@ -210,11 +212,11 @@ def _compiled_source(pair: Any, catalog: RuleSet) -> IRModule | None:
         return None
 
 
-def _run(module: IRModule, inputs: Mapping[str, Any], run: Runner | None) -> list[Any]:
+def _run(module: IRModule, inputs: Mapping[str, Any], run: AssetRunner | None) -> list[Any]:
     from patcomp.evaluate.element_types import to_tensor
     from patcomp.evaluate.machine import evaluate
-    from patcomp_lab.proof.calls import in_types_of
+    from patcomp_lab.proof.calls import compiled_inputs
 
     names = [argument.name_hint or "" for argument in module.graph("main").regions[0].block.args]
-    given = dict(zip(names, in_types_of(module, inputs), strict=True))
+    given = dict(zip(names, compiled_inputs(module, inputs), strict=True))
     return [to_tensor(value) for value in (run or evaluate)(module, given).values()]

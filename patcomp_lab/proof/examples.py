@@ -17,9 +17,9 @@ from patcomp.patterns import Example, Rule, RuleSet, Stage
 from patcomp.patterns.example_types import limits_of, parse_type
 from patcomp.rewrites import Options, run_pipeline
 from patcomp.targets import Target
-from patcomp_lab.proof.calls import in_types_of
+from patcomp_lab.proof.calls import compiled_inputs
 from patcomp_lab.proof.counterexample import with_rule_in_front, without_rule
-from patcomp_lab.proof.pairs import Input, Pair, run_module
+from patcomp_lab.proof.pairs import RulePair, RunInput, run_module
 
 
 class Calling(torch.nn.Module):
@@ -76,13 +76,13 @@ def fired_in(program: AIProgram) -> set[str]:
 
 
 @dataclass
-class Converted(Pair):
+class Converted(RulePair):
     """An example that is a program: PyTorch, or what is converted without the rule, and the converted program."""
 
     rule: Rule
     function: Any
     module: IRModule
-    runs: Sequence[Mapping[str, Input]]
+    runs: Sequence[Mapping[str, RunInput]]
     source_ir: str
     rewritten_ir: str | None = None
     without: IRModule | None = None
@@ -94,11 +94,11 @@ class Converted(Pair):
 
     def before(self, inputs: Mapping[str, Any]) -> list[Any]:
         if self.without is not None:
-            return run_module(self.without, in_types_of(self.without, inputs))
+            return run_module(self.without, compiled_inputs(self.without, inputs))
         return results_of(self.function(*inputs.values()))
 
     def after(self, inputs: Mapping[str, Any]) -> list[Any]:
-        return run_module(self.module, in_types_of(self.module, inputs))
+        return run_module(self.module, compiled_inputs(self.module, inputs))
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ConvertedExample:
     """The program before the rule."""
 
 
-def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExample | None:
+def converted_example(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExample | None:
     """The example of a rule in PyTorch and converted, and the program in front of the rule; None if the rule does not
     fire in it."""
     types = [str(text) for text in example.args]
@@ -137,7 +137,7 @@ def converted(rule: Rule, example: Example, catalog: RuleSet) -> ConvertedExampl
     before = imported.clone()
     run_pipeline(before, rules, Options(), only_before=rule.stage)
     names = [argument.name_hint or "" for argument in compilation.module.graph("main").regions[0].block.args]
-    runs = [dict(zip(names, map(Input, types), strict=True))]
+    runs = [dict(zip(names, map(RunInput, types), strict=True))]
     without = None
     if rule.stage in (Stage.TARGET, Stage.OPTIMIZE):
         without = run_pipeline(imported.clone(), without_rule(rules, rule), Options()).module

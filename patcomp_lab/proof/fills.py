@@ -16,7 +16,7 @@ from patcomp.patterns.aspects import LARGE, NARROW, SPECIAL, TIES, is_left_open
 from patcomp.patterns.example_types import limits_of
 from patcomp_lab.proof import narrow_floats, ties
 from patcomp_lab.proof.op_calls import OpDrawing, operator_schema
-from patcomp_lab.proof.pairs import Input, Pair, Rewritten, made_of
+from patcomp_lab.proof.pairs import Rewritten, RulePair, RunInput, made_of
 
 _EXACT = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.5, 1e-40, -1e-7, 3.4e38, -3.4e38, 65504.0, 3.0)
 """The values of the tensors on which a rule must keep every bit: those of floats with zeros of both signs, infinities,
@@ -47,7 +47,7 @@ class Fill:
         return self.make(seed)
 
 
-def fills_of(pair: Pair) -> Iterator[Fill]:
+def fills_of(pair: RulePair) -> Iterator[Fill]:
     """The inputs on which a pair is compared: random ones for each run, and special ones."""
     for index, run in enumerate(pair.runs):
         yield Fill(partial(_filled, run, (), index))
@@ -62,8 +62,8 @@ def fills_of(pair: Pair) -> Iterator[Fill]:
             for draw, drawn in enumerate(ties.numbers_of(pair.rule)):
                 yield Fill(partial(_of_numbers, run, partial(_same_numbers, drawn), draw), TIES)
         if narrow_floats.has_narrow_floats(pair) and not is_left_open(pair.rule.unspecified, NARROW):
-            for draw in range(narrow_floats.DRAWS):
-                yield Fill(partial(_of_numbers, run, partial(narrow_floats.numbers, draw), draw), NARROW)
+            for draw in range(narrow_floats.NARROW_DRAWS):
+                yield Fill(partial(_of_numbers, run, partial(narrow_floats.drawn_numbers, draw), draw), NARROW)
         if pair.rule.stage is Stage.OPTIMIZE:
             yield Fill(partial(_of_numbers, run, _close, 0))
         else:
@@ -72,7 +72,7 @@ def fills_of(pair: Pair) -> Iterator[Fill]:
                 yield Fill(partial(_of_numbers, run, partial(_same_numbers, (1.0,)), 0), TIES)
 
 
-def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:
+def special_values(pair: RulePair) -> Iterator[tuple[str, Sequence[float], int]]:
     """The special values to put in place of random ones: their aspect, the values, and the seed for their places.
 
     A rule that need not keep every bit is run on them in its examples and elementwise programs only: where an op has
@@ -93,7 +93,7 @@ def special_values(pair: Pair) -> Iterator[tuple[str, Sequence[float], int]]:
             yield aspect, values, 0
 
 
-def literals_of(pair: Pair) -> tuple[float, ...]:
+def literals_of(pair: RulePair) -> tuple[float, ...]:
     """The numbers in the source, at which comparisons and bounds are decided."""
     found = []
     drawing = pair.drawing
@@ -105,7 +105,7 @@ def literals_of(pair: Pair) -> tuple[float, ...]:
     return tuple(dict.fromkeys(found))[:8]
 
 
-def _filled(run: Mapping[str, Input], special: Sequence[float], place: int, seed: int) -> dict[str, Any]:
+def _filled(run: Mapping[str, RunInput], special: Sequence[float], place: int, seed: int) -> dict[str, Any]:
     return {
         name: made_of(each, tuple(special[index % 3 :]) + tuple(special[: index % 3]), seed + place + index)
         for index, (name, each) in enumerate(run.items())
@@ -113,7 +113,7 @@ def _filled(run: Mapping[str, Input], special: Sequence[float], place: int, seed
 
 
 def _of_numbers(
-    run: Mapping[str, Input], numbers: Callable[[int, torch.dtype], Sequence[float]], place: int, seed: int
+    run: Mapping[str, RunInput], numbers: Callable[[int, torch.dtype], Sequence[float]], place: int, seed: int
 ) -> dict[str, Any]:
     """Tensors without other numbers than some, drawn, where an input is free."""
     made = {name: made_of(each, (), seed + place) for name, each in run.items()}
@@ -139,15 +139,15 @@ def _close(place: int, dtype: torch.dtype) -> Sequence[float]:
     return [last - place for place in (0, 1, 3, 0, 2)]
 
 
-def _has_integers(run: Mapping[str, Input]) -> bool:
+def _has_integers(run: Mapping[str, RunInput]) -> bool:
     return any(each.is_free_integer for each in run.values())
 
 
-def _with_integers(run: Mapping[str, Input], largest: int, place: int, seed: int) -> dict[str, Any]:
+def _with_integers(run: Mapping[str, RunInput], largest: int, place: int, seed: int) -> dict[str, Any]:
     return {name: _integers(each, seed + place + index, largest) for index, (name, each) in enumerate(run.items())}
 
 
-def _integers(each: Input, seed: int, largest: int) -> Tensor:
+def _integers(each: RunInput, seed: int, largest: int) -> Tensor:
     """Special integers, of some largest magnitude, for a tensor of integers without a range."""
     value = made_of(each, (), seed)
     if not each.is_free_integer:

@@ -21,7 +21,7 @@ from patcomp_lab.proof.programs import Programs
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """One suspicious thing about a rule."""
 
     kind: str
@@ -35,7 +35,7 @@ class Finding:
         return f"{self.kind}: {self.rule}"
 
 
-def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where: str) -> Iterator[Finding]:
+def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where: str) -> Iterator[_Finding]:
     """The findings about some rules of a catalog.
 
     Args:
@@ -46,46 +46,46 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
     """
     for rule in rules:
         if not rule.doc:
-            yield Finding("no description", rule.name, f"{rule.source} has no docstring that says what it does")
-        has_example = rule.example is not None if rule.is_declarative else bool(rule.examples)
+            yield _Finding("no description", rule.name, f"{rule.source} has no docstring that says what it does")
+        has_example = bool(rule.examples)
         if not has_example:
-            yield Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
+            yield _Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
         elif rule.stage is not Stage.DECOMPOSE:
             try:
-                yield from (_hidden if rule.is_declarative else _hidden_op_rule)(rule, catalog)
+                yield from (_hidden if rule.is_drawn else _hidden_op_rule)(rule, catalog)
             except (StageError, WrongRuleError) as error:
                 endless = _endless(error)
                 if endless is None:
                     raise
                 if any(rule.name in cycle for cycle in endless.cycles):
-                    yield Finding("cycle", rule.name, f"{rule.source}: {endless}")
+                    yield _Finding("cycle", rule.name, f"{rule.source}: {endless}")
         if has_example:
             yield from _unproved(rule, catalog)
         if rule.stage is not Stage.DECOMPOSE and rule.name not in fired and not of_absent_library(rule):
-            yield Finding("never fires", rule.name, f"no program of {where} fires it")
+            yield _Finding("never fires", rule.name, f"no program of {where} fires it")
 
 
 _PROGRAMS = 3
 """With how many programs of each kind a rule is proved that the table of verdicts does not have."""
 
 
-def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
+def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[_Finding]:
     """The finding if a rule has no proof: in its package's table of verdicts, or on a few programs if that has none."""
     from patcomp_lab.proof import table
-    from patcomp_lab.proof.verdict import prove
+    from patcomp_lab.proof.verdict import prove_rule
 
     folder = table.folder_of(rule)
-    if folder is None or not (rows := table.read(folder)):
-        verdict = prove(rule, catalog, programs=_PROGRAMS)
+    if folder is None or not (rows := table.read_table(folder)):
+        verdict = prove_rule(rule, catalog, programs=_PROGRAMS)
         if not verdict.strength.is_proof:
-            yield Finding("not proved", rule.name, f"{rule.source}: {verdict}")
+            yield _Finding("not proved", rule.name, f"{rule.source}: {verdict}")
         return
     row = rows.get(rule.name)
     if row is None or not table.is_current(row, rule):
         message = f"{rule.source} changed since its proof: patcomp catalog verdicts --update"
-        yield Finding("not proved", rule.name, message)
+        yield _Finding("not proved", rule.name, message)
     elif not row.is_proof:
-        yield Finding("not proved", rule.name, f"{rule.source}: {row.verdict}; {row.remark}")
+        yield _Finding("not proved", rule.name, f"{rule.source}: {row.verdict}; {row.remark}")
 
 
 def fired_by_examples(catalog: RuleSet) -> set[str]:
@@ -112,7 +112,7 @@ def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
         return  # no program has its ops
     listed = Programs(rule, catalog, _PROGRAMS)
     pairs: Iterator[Any] = (pair for drawing in listed.examples() if (pair := listed.pair_of(drawing)) is not None)
-    yield from (pair.source for pair in itertools.islice(pairs, 1 if rule.is_declarative else None))
+    yield from (pair.source for pair in itertools.islice(pairs, 1 if rule.is_drawn else None))
 
 
 def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:
@@ -127,20 +127,20 @@ def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:
     return {name for report in reports for name in report.statistics.fired}
 
 
-def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
+def _hidden(rule: Rule, catalog: RuleSet) -> Iterator[_Finding]:
     """The findings if other rules match a declarative rule's example, before it or as well."""
     for source in _sources(rule, catalog):
         stage = catalog.stage(rule.stage)
         statistics = run(source.graph("main"), stage.index, Context(source.blobs, namespace_of(rule)))
         if rule.name not in statistics.fired:
             others = ", ".join(statistics.fired) or "no rule"
-            yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
+            yield _Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
         for overlap in statistics.overlaps:
             if rule.name in (overlap.taken, overlap.other):
-                yield Finding("overlap", rule.name, str(overlap))
+                yield _Finding("overlap", rule.name, str(overlap))
 
 
-def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
+def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[_Finding]:
     """The same for a procedural rule."""
     rivals = {
         other.name
@@ -153,7 +153,7 @@ def _hidden_op_rule(rule: Rule, catalog: RuleSet) -> Iterator[Finding]:
         fired = _fired(source, catalog, rule)
         if rule.name not in fired:
             others = ", ".join(sorted(fired & rivals)) or "no rule of the same op"
-            yield Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
+            yield _Finding("shadowed", rule.name, f"{rule.source}: its own example is taken by {others}")
         elif rivals and (both := _fired(source, catalog.without(rule.name), rule) & rivals - fired):
             message = f"{rule.source}: its example would be taken by {', '.join(sorted(both))} as well"
-            yield Finding("overlap", rule.name, message)
+            yield _Finding("overlap", rule.name, message)

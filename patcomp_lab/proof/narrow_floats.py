@@ -16,8 +16,8 @@ from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.ir.types import TensorType, element_name
-from patcomp_lab.proof.counterexample import TOLERANCES
-from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.counterexample import COUNTEREXAMPLE_TOLERANCES
+from patcomp_lab.proof.pairs import RulePair
 
 _POOLS: Mapping[torch.dtype, Sequence[Sequence[float]]] = {
     torch.float32: (
@@ -41,7 +41,7 @@ _ROUNDING = 4
 """How many tolerances results may be apart."""
 
 
-def has_narrow_floats(pair: Pair) -> bool:
+def has_narrow_floats(pair: RulePair) -> bool:
     """Whether a program has a 16-bit float, before or after the rule."""
     if any("f16" in each.type for run in pair.runs[:1] for each in run.values()):
         return True
@@ -52,14 +52,17 @@ def has_narrow_floats(pair: Pair) -> bool:
 def _has_narrow(module: Any) -> bool:
     for op in module.op.walk():
         for value in op.results:
-            if isinstance(value.type, TensorType) and element_name(value.type.element_type) in TOLERANCES:
+            if (
+                isinstance(value.type, TensorType)
+                and element_name(value.type.element_type) in COUNTEREXAMPLE_TOLERANCES
+            ):
                 return True
     return False
 
 
-def numbers(draw: int, place: int, dtype: torch.dtype) -> Sequence[float]:
-    """The numbers for an input in a draw (below `DRAWS`). The first draws give all inputs one pool, the next give each
-    input another pool, and the last give a single number.
+def drawn_numbers(draw: int, place: int, dtype: torch.dtype) -> Sequence[float]:
+    """The numbers for an input in a draw (below `NARROW_DRAWS`). The first draws give all inputs one pool, the next
+    give each input another pool, and the last give a single number.
 
     Args:
         place: which of the inputs it is.
@@ -70,17 +73,19 @@ def numbers(draw: int, place: int, dtype: torch.dtype) -> Sequence[float]:
     return (_CONSTANT[draw - 2 * len(pools)],)
 
 
-DRAWS = 2 * 3 + len(_CONSTANT)
+NARROW_DRAWS = 2 * 3 + len(_CONSTANT)
 
 
-def agree_in_range(pair: Pair, expected: Tensor, actual: Tensor, index: int, inputs: Mapping[str, Any]) -> bool:
+def agree_in_range(pair: RulePair, expected: Tensor, actual: Tensor, index: int, inputs: Mapping[str, Any]) -> bool:
     """Whether a result is near the expected one, at all elements where the expected result is steady. NaN of the source
     says nothing."""
     if expected.shape != actual.shape:
         return False
     e, a = expected.double(), actual.double()
     finite = e[e.isfinite()].abs()
-    tolerance = TOLERANCES.get(_NAMES.get(expected.dtype, ""), 2e-5) if expected.is_floating_point() else 0.0
+    tolerance = (
+        COUNTEREXAMPLE_TOLERANCES.get(_NAMES.get(expected.dtype, ""), 2e-5) if expected.is_floating_point() else 0.0
+    )
     largest = float(finite.max()) if finite.numel() else 0.0
     size = e.abs().nan_to_num(0.0, 0.0, 0.0) if pair.is_elementwise else torch.full_like(e, largest)
     allowed = _ROUNDING * tolerance * size + (pair.rule.approximation or 0.0)
@@ -97,7 +102,7 @@ def _apart(one: Tensor, other: Tensor) -> Tensor:
     return torch.where(one == other, 0.0, (one - other).abs()).nan_to_num(nan=torch.inf)
 
 
-def _near(pair: Pair, inputs: Mapping[str, Any], index: int) -> Iterator[Tensor | None]:
+def _near(pair: RulePair, inputs: Mapping[str, Any], index: int) -> Iterator[Tensor | None]:
     """The source's result on inputs that are changed in their last place, and on inputs of 64 bits: where it moves, the
     source itself overflows or rounds, and says nothing."""
     for sign in (1, -1):
@@ -105,7 +110,7 @@ def _near(pair: Pair, inputs: Mapping[str, Any], index: int) -> Iterator[Tensor 
     yield in_64_bits(pair, inputs, index)
 
 
-def in_64_bits(pair: Pair, inputs: Mapping[str, Any], index: int) -> Tensor | None:
+def in_64_bits(pair: RulePair, inputs: Mapping[str, Any], index: int) -> Tensor | None:
     """The source's result on inputs of 64 bits; None if the source does not take them."""
     wide = {name: value.double() if _is_float(value) else value for name, value in inputs.items()}
     return _result(pair, wide, index)
@@ -126,7 +131,7 @@ def _nudged(value: Any, sign: int) -> Any:
     return (value.double() * (1 + torch.finfo(value.dtype).eps * signs)).to(value.dtype)
 
 
-def _result(pair: Pair, inputs: Mapping[str, Any], index: int) -> Tensor | None:
+def _result(pair: RulePair, inputs: Mapping[str, Any], index: int) -> Tensor | None:
     try:
         with torch.no_grad():
             return pair.before(inputs)[index]

@@ -18,9 +18,9 @@ from patcomp.ir.xdsl import Operation, UnrealizedConversionCastOp
 from patcomp.patterns import Rule
 from patcomp.patterns.language import ANY, LAST, AnyOf, Capture, Number, OpNode, ResultNode
 from patcomp.patterns.match import Match, Matcher
-from patcomp_lab.proof.variants import Sample, Variant, chosen_nodes, node_name, sample, variants
+from patcomp_lab.proof.variants import RuleVariant, Sample, chosen_nodes, node_name, sample, variants
 
-KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
+_KINDS = ("alternatives and operand orders", "changed literals", "uses outside the match")
 """The kinds of tests."""
 
 
@@ -30,7 +30,7 @@ class SelfTest:
 
     name: str
     kind: str
-    """One of `KINDS`."""
+    """One of `_KINDS`."""
     run: Callable[[], None]
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ def self_tests(rule: Rule) -> list[SelfTest]:
     tests: list[SelfTest] = []
     seen: set[tuple[int, str, str]] = set()  # most variants share most nodes
     for variant in variants(rule):
-        tests.append(SelfTest(f"{rule.name}: {variant.name}", KINDS[0], partial(_must_match, rule, variant)))
+        tests.append(SelfTest(f"{rule.name}: {variant.name}", _KINDS[0], partial(_must_match, rule, variant)))
         for node in chosen_nodes(rule.graph.root, variant.choices):
             if not isinstance(node, OpNode):
                 continue
@@ -58,17 +58,17 @@ def self_tests(rule: Rule) -> list[SelfTest]:
                     seen.add(key)
                     label = f"{rule.name}: {node_name(rule, node)} {name} changed to {changed!r}"
                     run = partial(_must_not_match_there, rule, variant, node, {(id(node), name): changed}, used=False)
-                    tests.append(SelfTest(label, KINDS[1], run))
+                    tests.append(SelfTest(label, _KINDS[1], run))
             key = id(node), "used outside", ""
             if not node.escapes and not _is_root(rule, node, variant) and key not in seen:
                 seen.add(key)
                 label = f"{rule.name}: {node_name(rule, node)} used outside"
                 run = partial(_must_not_match_there, rule, variant, node, {}, used=True)
-                tests.append(SelfTest(label, KINDS[2], run))
+                tests.append(SelfTest(label, _KINDS[2], run))
     return tests
 
 
-def _is_root(rule: Rule, node: OpNode, variant: Variant) -> bool:
+def _is_root(rule: Rule, node: OpNode, variant: RuleVariant) -> bool:
     root = rule.graph.root
     while isinstance(root, AnyOf):
         root = root.alternatives[variant.choices[id(root)]]
@@ -111,7 +111,7 @@ def _other(literal: Any) -> Any:
     return literal
 
 
-def _must_match(rule: Rule, variant: Variant) -> None:
+def _must_match(rule: Rule, variant: RuleVariant) -> None:
     built = sample(rule, variant)
     matcher = Matcher(rule.graph, built.root, trace=True)
     if matcher.run() is None:
@@ -120,7 +120,7 @@ def _must_match(rule: Rule, variant: Variant) -> None:
 
 
 def _must_not_match_there(
-    rule: Rule, variant: Variant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
+    rule: Rule, variant: RuleVariant, node: OpNode, changed: Mapping[tuple[int, str], Any], used: bool
 ) -> None:
     try:
         built = sample(rule, variant, changed)

@@ -21,14 +21,14 @@ from patcomp_lab.proof.counterexample import InvalidRewriteError, WrongRuleError
 from patcomp_lab.proof.fills import fills_of
 from patcomp_lab.proof.narrow_floats import agree_in_range, in_64_bits
 from patcomp_lab.proof.open_aspects import depends_on_data, is_result_open, is_wide
-from patcomp_lab.proof.pairs import Pair, Rewritten
+from patcomp_lab.proof.pairs import Rewritten, RulePair
 
 _ROUNDING = 30
 """How many tolerances a result may be off where its inputs cancel."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class _Difference:
     """A difference of a pair."""
 
     error: WrongRuleError
@@ -36,20 +36,20 @@ class Difference:
     """Whether it is so small that rounding may make it, so that symbols decide."""
 
 
-def differences(pair: Pair) -> Iterator[Difference]:
+def differences(pair: RulePair) -> Iterator[_Difference]:
     """The inputs on which a pair differs."""
     for fill in fills_of(pair):
-        if (error := difference(pair, fill(0), fill.aspect)) is None:
+        if (error := _difference(pair, fill(0), fill.aspect)) is None:
             continue
         if fill.aspect == NARROW or not _may_be_rounding(pair, error, fill.aspect):
-            yield Difference(error, False)
+            yield _Difference(error, False)
         elif _rounds_better(pair, fill(0), error):
             continue
-        elif fill.aspect != LARGE and any(difference(pair, fill(seed), fill.aspect) for seed in (101, 202)):
-            yield Difference(error, True)
+        elif fill.aspect != LARGE and any(_difference(pair, fill(seed), fill.aspect) for seed in (101, 202)):
+            yield _Difference(error, True)
 
 
-def _may_be_rounding(pair: Pair, error: WrongRuleError, aspect: str) -> bool:
+def _may_be_rounding(pair: RulePair, error: WrongRuleError, aspect: str) -> bool:
     """Whether a rule that may round in another way differs by little, as a small difference of large numbers does.
 
     Of large numbers, only infinities and NaN are compared: an exponential makes much of how its operand is rounded.
@@ -69,7 +69,7 @@ def _may_be_rounding(pair: Pair, error: WrongRuleError, aspect: str) -> bool:
     return agrees(expected, actual, _ROUNDING * narrow)
 
 
-def _rounds_better(pair: Pair, inputs: Mapping[str, Any], error: WrongRuleError) -> bool:
+def _rounds_better(pair: RulePair, inputs: Mapping[str, Any], error: WrongRuleError) -> bool:
     """Whether a rule is at most as far from the source in 64 bits as the source itself is."""
     (name, expected), (_, actual) = [each for each in error.tensors.items() if not each[0].startswith("input")]
     exact = in_64_bits(pair, inputs, int(name.rpartition("y")[2]))
@@ -79,7 +79,7 @@ def _rounds_better(pair: Pair, inputs: Mapping[str, Any], error: WrongRuleError)
     return bool(made <= own)
 
 
-def difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> WrongRuleError | None:
+def _difference(pair: RulePair, inputs: Mapping[str, Any], aspect: str = "") -> WrongRuleError | None:
     """The error if the results of a pair differ on the inputs; None also if the source does not take them.
 
     Args:
@@ -114,13 +114,13 @@ def difference(pair: Pair, inputs: Mapping[str, Any], aspect: str = "") -> Wrong
     return None
 
 
-def _does_not_fit(pair: Pair, inputs: Mapping[str, Any]) -> bool:
+def _does_not_fit(pair: RulePair, inputs: Mapping[str, Any]) -> bool:
     """Whether inputs have numbers that the types of a compiled program do not have."""
     narrow = any(value.dtype in (torch.int64, torch.float64) for value in inputs.values())
     return narrow and not isinstance(pair, Rewritten)
 
 
-def _same(pair: Pair, expected: Tensor, actual: Tensor) -> bool:
+def _same(pair: RulePair, expected: Tensor, actual: Tensor) -> bool:
     if tuple(expected.shape) != tuple(actual.shape):
         return False
     if pair.rule.stage is not Stage.OPTIMIZE:
@@ -130,7 +130,7 @@ def _same(pair: Pair, expected: Tensor, actual: Tensor) -> bool:
     return expected.dtype == actual.dtype and _same_bits(pair, expected, actual)
 
 
-def _same_bits(pair: Pair, expected: Tensor, actual: Tensor) -> bool:
+def _same_bits(pair: RulePair, expected: Tensor, actual: Tensor) -> bool:
     """Whether floats have the same bits. Sums may be rounded in another order, even in the same program: kernels add in
     an order that depends on strides. There, only NaN, infinities and the signs of zeros are compared to the bit."""
     if not expected.is_floating_point():
@@ -147,7 +147,7 @@ def _differing(expected: Tensor, actual: Tensor) -> Tensor:
     return torch.where(expected.isnan() | actual.isnan(), expected.isnan() != actual.isnan(), numbers)
 
 
-def _what_differs(pair: Pair, expected: Tensor, actual: Tensor) -> str:
+def _what_differs(pair: RulePair, expected: Tensor, actual: Tensor) -> str:
     plain = "computes something else than what it replaces"
     if tuple(expected.shape) != tuple(actual.shape):
         return f"{plain}: a result of another shape"

@@ -132,7 +132,7 @@ def called(drawing: OpDrawing) -> OperatorCall | None:
         inputs[f"x{index}"] = random_tensor(parse_type(text), limits_of(text), index)
         return inputs[f"x{index}"]
 
-    arguments = arguments_of(drawing, tensor)
+    arguments = call_arguments_of(drawing, tensor)
     try:
         results = results_without_data(drawing.op, arguments)
         if drawing.compared:
@@ -145,7 +145,7 @@ def called(drawing: OpDrawing) -> OperatorCall | None:
     return OperatorCall(arguments, inputs, results, types)
 
 
-def arguments_of(
+def call_arguments_of(
     drawing: OpDrawing, tensor: Callable[[str], Any], element: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
     """The arguments of a call by name.
@@ -185,7 +185,7 @@ def program_of_call(drawing: OpDrawing, types: Sequence[TensorType], returned: i
         set_name(made, f"x{made.index}")
         return Value(made)
 
-    arguments = arguments_of(drawing, argument, element_type)
+    arguments = call_arguments_of(drawing, argument, element_type)
     with Builder(block, blobs=module.blobs):
         coreai.output(*aten.build(drawing.op, types, **arguments)[:returned])
     names = [argument.name_hint or "" for argument in block.args]
@@ -214,14 +214,14 @@ def is_of_complex(call: OperatorCall) -> bool:
     )
 
 
-def axes_of(schema: Schema) -> set[str]:
+def axis_arguments(schema: Schema) -> set[str]:
     """The names of the arguments that are axes."""
     return {argument.name for argument in schema.arguments if argument.name.rstrip("0123456789s") in AXES}
 
 
 def has_one_tensor(given: Mapping[str, Any], schema: Schema) -> bool:
     """Whether all sizes in a call are those of one tensor."""
-    tensors = [name for name, value in given.items() if schema[name].type == "Tensor" and tensors_in(value)]
+    tensors = [name for name, value in given.items() if schema[name].type == "Tensor" and tensor_types_in(value)]
     return not list(sizes_in({name: value for name, value in given.items() if name not in tensors[:1]}, set(AXES)))
 
 
@@ -230,7 +230,7 @@ def holds_tensors(argument: Argument) -> bool:
     return argument.type.startswith("Tensor")
 
 
-def tensors_in(value: Any) -> Sequence[str]:
+def tensor_types_in(value: Any) -> Sequence[str]:
     """The tensor types in an argument that holds tensors."""
     items = value if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, str)]

@@ -15,8 +15,8 @@ from patcomp.patterns import Stage
 from patcomp.patterns.aspects import RANKS, SPECIAL, FurtherResults, is_left_open
 from patcomp.patterns.example_types import ExampleType
 from patcomp_lab.proof.drawing import Drawing
-from patcomp_lab.proof.op_calls import OpDrawing, axes_of, holds_tensors, operator_schema, tensors_in
-from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.op_calls import OpDrawing, axis_arguments, holds_tensors, operator_schema, tensor_types_in
+from patcomp_lab.proof.pairs import RulePair
 from patcomp_lab.proof.ties import are_places_of_equal_numbers, specifies_places
 
 RANGES = "ranges of values"
@@ -24,7 +24,7 @@ RANGES = "ranges of values"
 declares, because approximations have a domain."""
 
 
-def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
+def is_open_call(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
     """Whether a call differs from its rule's examples in an open aspect, or in sizes or ranks that eager PyTorch may
     not check (its kernels then read and write beyond the operands)."""
     from patcomp.evaluate.eager import is_pointwise
@@ -37,7 +37,9 @@ def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
         if example.op == drawing.op
     ]
     found = min(changes, key=len, default=set())
-    tensors = sum(len(tensors_in(drawing.example.get(each.name))) for each in schema.arguments if holds_tensors(each))
+    tensors = sum(
+        len(tensor_types_in(drawing.example.get(each.name))) for each in schema.arguments if holds_tensors(each)
+    )
     fixed = any(isinstance(value, Tensor) for value in drawing.example.values())
     unchecked = not pointwise and (
         (RANKS in found and tensors > 1) or (fixed and not found.isdisjoint({RANKS, "sizes"}))
@@ -48,7 +50,7 @@ def is_open(drawing: OpDrawing, examples: Sequence[OpDrawing]) -> bool:
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema, pointwise: bool) -> Iterator[str]:
     """The aspects in which two calls of an op differ."""
-    axes = axes_of(schema)
+    axes = axis_arguments(schema)
     for name in {*before, *after}:
         argument = schema[name]
         one, other = (given.get(name, argument.default) for given in (before, after))
@@ -57,7 +59,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema
         if not holds_tensors(argument):
             yield "axes" if name in axes else "options"
             continue
-        types = [[ExampleType.parsed(text) for text in tensors_in(value)] for value in (one, other)]
+        types = [[ExampleType.parsed(text) for text in tensor_types_in(value)] for value in (one, other)]
         if len(types[0]) != len(types[1]) or None in (*types[0], *types[1]):
             yield "options"
             continue
@@ -97,7 +99,7 @@ def is_wide(results: Sequence[Tensor]) -> bool:
     return any(int(value.max()) >= 2**31 or int(value.min()) < -(2**31) for value in wide)
 
 
-def is_result_open(pair: Pair, index: int, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool:
+def is_result_open(pair: RulePair, index: int, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool:
     """Whether a different result is unspecified. A rule may leave further results open on special values. PyTorch
     leaves open the integer cast of an infinite float, and the order of equal numbers (`proof.ties`)."""
     rule = pair.rule

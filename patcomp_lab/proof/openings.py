@@ -14,7 +14,7 @@ from patcomp_lab.proof.drawing import Drawing
 from patcomp_lab.proof.op_calls import OpDrawing, holds_tensors, operator_schema
 from patcomp_lab.proof.together import in_turn
 
-OPEN = "open sizes"
+_OPEN = "open sizes"
 
 _LENGTHS = (1, 2, 3, 5, 8)
 """The lengths with which an open size is run, besides the example's."""
@@ -29,7 +29,7 @@ def tensor_parts(drawing: Any) -> set[str]:
     return {name for name in drawing.example if not isinstance(captures[name], Attr)}
 
 
-def openings(drawing: Any, aspect: str = OPEN) -> Iterator[Any]:
+def openings(drawing: Any, aspect: str = _OPEN) -> Iterator[Any]:
     """A program with some of its sizes open, in several ways.
 
     All dimensions of a size are open together, as dimensions of one symbol are, and those of two sizes, which are then

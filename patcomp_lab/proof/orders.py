@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_lab.proof.scalars import dtype_of, meaning_of
+from patcomp_lab.proof.scalars import common_dtype, meaning_of
 from patcomp_lab.proof.symbols import MEANINGS, Symbols, UnreachedError, codes_of, meaning
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.worlds import CodeKind, World
 
 
 def _comparison(name: str) -> Callable[..., Any]:
     def compute(world: World, x: Any, y: Any) -> Tensor:
         a, b = torch.broadcast_tensors(codes_of(x, world), codes_of(y, world))
-        if world.kind is Kind.REALS and name in ("eq", "ne"):
+        if world.kind is CodeKind.REALS and name in ("eq", "ne"):
             return (a == b) if name == "eq" else (a != b)
         made: Tensor = getattr(torch, name)(world.keys(a), world.keys(b))
         return made
@@ -52,7 +52,7 @@ def _chosen(name: str) -> Callable[..., Any]:
         first = (p > q) if larger else (p < q)
         made = torch.where(first | p.isnan(), a, b)
         tied = (p == q) | (p.isnan() & q.isnan())
-        return Symbols(torch.where(tied, torch.minimum(a, b), made), dtype_of(x, y), world)
+        return Symbols(torch.where(tied, torch.minimum(a, b), made), common_dtype(x, y), world)
 
     return compute
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from patcomp_lab.proof import orders, pools, scalars
 from patcomp_lab.proof.lemmas import LEMMAS
-from patcomp_lab.proof.pairs import Input, Pair, made_of
+from patcomp_lab.proof.pairs import RulePair, RunInput, made_of
 from patcomp_lab.proof.same_code import SAME_CODE
-from patcomp_lab.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.symbols import FLOAT_DTYPES, INTEGERS, Symbols, UnreachedError, same_codes
+from patcomp_lab.proof.worlds import CodeKind, World
 
 _ = orders, pools  # imported for the meanings that it registers
 
-WORLDS = 2
+_WORLDS = 2
 """In how many worlds each program is run."""
 
 RUNS = 3
@@ -30,7 +30,7 @@ WITHOUT_FLOATS = "there is no tensor of floats"
 class Outcome:
     """The kind of equality, None if the symbols differ."""
 
-    kind: Kind | None
+    kind: CodeKind | None
     lemmas: frozenset[str] = frozenset()
     casts_are_exact: bool = False
     """Whether the symbols are equal only if casts to 16 bits do not round."""
@@ -40,7 +40,7 @@ class Outcome:
 class _Level:
     """A kind of worlds that is tried."""
 
-    kind: Kind
+    kind: CodeKind
     allowed: tuple[str, ...] = ()
     lifts_constants: bool = False
     casts_are_exact: bool = False
@@ -53,13 +53,13 @@ class _Level:
 
 
 _LEVELS = (
-    _Level(Kind.BITS), _Level(Kind.BITS, tuple(LEMMAS)),
-    *(_Level(Kind.REALS, (), lifts, exact) for exact in (False, True) for lifts in (False, True)),
+    _Level(CodeKind.BITS), _Level(CodeKind.BITS, tuple(LEMMAS)),
+    *(_Level(CodeKind.REALS, (), lifts, exact) for exact in (False, True) for lifts in (False, True)),
 )  # fmt: skip
 """The kinds of worlds, the strictest one first."""
 
 
-def outcome(pair: Pair) -> Outcome:
+def outcome(pair: RulePair) -> Outcome:
     """Whether symbols are the same before and after the rule.
 
     Raises:
@@ -81,10 +81,10 @@ def outcome(pair: Pair) -> Outcome:
     return Outcome(None)
 
 
-def _lemmas_if_equal(pair: Pair, level: _Level) -> frozenset[str] | None:
+def _lemmas_if_equal(pair: RulePair, level: _Level) -> frozenset[str] | None:
     """A minimal set of allowed lemmas under which the symbols are equal; None if the symbols differ."""
     used: set[str] = set()
-    runs = [*((pair.runs[0], number) for number in range(WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
+    runs = [*((pair.runs[0], number) for number in range(_WORLDS)), *((run, 0) for run in pair.runs[1:RUNS])]
     for run, number in runs:
         if not _is_same(pair, run, level.world(number, used)):
             return None
@@ -95,12 +95,12 @@ def _lemmas_if_equal(pair: Pair, level: _Level) -> frozenset[str] | None:
     return frozenset(used)
 
 
-def _is_same(pair: Pair, run: Mapping[str, Input], world: World) -> bool:
+def _is_same(pair: RulePair, run: Mapping[str, RunInput], world: World) -> bool:
     numbers = {name: made_of(each, (), n) for n, (name, each) in enumerate(run.items())}
     inputs = {name: symbolic(value, name, world) for name, value in numbers.items()}
     if not any(isinstance(value, Symbols) for value in inputs.values()):
         free = {name for name, each in run.items() if each.is_free_integer or pair.is_elementwise}
-        if world.kind is Kind.REALS or (run and not free):
+        if world.kind is CodeKind.REALS or (run and not free):
             raise UnreachedError(WITHOUT_FLOATS)
         inputs = {n: _symbolic_integers(v, n, world) if n in free else v for n, v in numbers.items()}
     try:
@@ -115,7 +115,7 @@ def _is_same(pair: Pair, run: Mapping[str, Input], world: World) -> bool:
     return all(same_codes(a, b, world) for a, b in zip(before, after, strict=False))
 
 
-def _is_refused(pair: Pair, run: Mapping[str, Input]) -> bool:
+def _is_refused(pair: RulePair, run: Mapping[str, RunInput]) -> bool:
     """Whether the source does not take the sizes of a run."""
     try:
         pair.before({name: made_of(each) for name, each in run.items()})
@@ -130,11 +130,11 @@ def _symbolic_integers(tensor: Tensor, name: str, world: World) -> Tensor:
 
 def symbolic(tensor: Tensor, name: str, world: World) -> Tensor:
     """Symbols in the place of a tensor of floats; integers and booleans stay numbers."""
-    if tensor.dtype not in FLOATS:
+    if tensor.dtype not in FLOAT_DTYPES:
         return tensor
     codes = world.symbols(name, tensor.shape)
-    if world.kind is Kind.BITS:
-        codes = codes // 4 * 4 + scalars.MARKS[tensor.dtype]
+    if world.kind is CodeKind.BITS:
+        codes = codes // 4 * 4 + scalars.TYPE_MARKS[tensor.dtype]
     return Symbols(codes, tensor.dtype, world)
 
 

@@ -1,6 +1,6 @@
 """Programs before and after a rule, which run on numbers and on symbols.
 
-A `Pair` of a rule with a pattern is the drawn source, and the source after the rule alone: both run as they are, by
+A `RulePair` of a rule with a pattern is the drawn source, and the source after the rule alone: both run as they are, by
 eager PyTorch or by the reference evaluator. A pair of an op is the op, and the compiled program. A pair of a
 decomposition is the op and the decomposition, both in PyTorch.
 """
@@ -42,12 +42,12 @@ from patcomp.rewrites.normalize import normalize
 from patcomp_lab.proof.counterexample import InvalidRewriteError, WrongRuleError, failure_text, tolerance_of
 from patcomp_lab.proof.drawing import Drawing
 from patcomp_lab.proof.sources import examples_of, input_of, opened_program
-from patcomp_lab.proof.symbols import FLOATS, Symbols
+from patcomp_lab.proof.symbols import FLOAT_DTYPES, Symbols
 from patcomp_lab.proof.worlds import World
 
 
 @dataclass(frozen=True)
-class Input:
+class RunInput:
     """What an input of a run is made of."""
 
     type: str
@@ -62,12 +62,12 @@ class Input:
         return self.given is None and type_ is not None and type_.is_integer and type_.limits is None
 
 
-class Pair:
+class RulePair:
     """A program before and after a rule."""
 
     rule: Rule
     drawing: Any
-    runs: Sequence[Mapping[str, Input]]
+    runs: Sequence[Mapping[str, RunInput]]
     """The inputs of each run, by name."""
     source_ir: str
     rewritten_ir: str | None
@@ -108,13 +108,13 @@ class Pair:
 
 
 @dataclass
-class Rewritten(Pair):
+class Rewritten(RulePair):
     """A program, and what the rule alone makes of it."""
 
     drawing: Drawing
     source: IRModule
     module: IRModule
-    runs: Sequence[Mapping[str, Input]]
+    runs: Sequence[Mapping[str, RunInput]]
 
     @property
     def rule(self) -> Rule:  # type: ignore[override]
@@ -193,15 +193,15 @@ def _calls_composites(drawing: Drawing) -> bool:
     return any(isinstance(node, OpNode) and node.spec.composite is not None for node in nodes)
 
 
-def _input(drawing: Drawing, example: Mapping[str, Any], capture: str | None) -> Input:
+def _input(drawing: Drawing, example: Mapping[str, Any], capture: str | None) -> RunInput:
     if capture is None:
         first = next(name for name, value in example.items() if isinstance(value, str))
-        return Input(example[first])
+        return RunInput(example[first])
     given = input_of(drawing, example, capture)
-    return Input("", given) if given is not None else Input(example[capture])
+    return RunInput("", given) if given is not None else RunInput(example[capture])
 
 
-def made_of(given: Input, special: Sequence[float] = (), seed: int = 0) -> Tensor:
+def made_of(given: RunInput, special: Sequence[float] = (), seed: int = 0) -> Tensor:
     """A tensor for an input."""
     if given.given is not None:
         return given.given
@@ -219,7 +219,7 @@ class _Lifting(Machine):
 
     def constant(self, attribute: Attribute) -> Tensor:
         value = super().constant(attribute)
-        return Symbols(self.world.numbers(value), value.dtype, self.world) if value.dtype in FLOATS else value
+        return Symbols(self.world.numbers(value), value.dtype, self.world) if value.dtype in FLOAT_DTYPES else value
 
 
 def is_elementwise(module: IRModule) -> bool:

@@ -12,7 +12,7 @@ import torch
 from patcomp_lab.proof.reductions import folded
 from patcomp_lab.proof.scalars import meaning_of
 from patcomp_lab.proof.symbols import MEANINGS, Symbols, UnreachedError
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.worlds import CodeKind, World
 
 Window = tuple[int, int, int]
 """The first and the last but one position of an axis in a window, and how many positions its average counts."""
@@ -20,7 +20,7 @@ Window = tuple[int, int, int]
 
 def _averages(world: World, x: Symbols, windows: Sequence[Sequence[Window]], divisor: int | None) -> Symbols:
     """The average over each product of windows of the last axes."""
-    if world.kind is Kind.BITS:
+    if world.kind is CodeKind.BITS:
         raise UnreachedError("an average over windows, to the bit")
     rank = len(windows)
     sums, counts = [], []

@@ -13,14 +13,14 @@ from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.aspects import is_left_open
 from patcomp.patterns.language import Attr, OpNode
 from patcomp_lab.proof.calls import compiled, decomposed
-from patcomp_lab.proof.changes import Parts
+from patcomp_lab.proof.changes import ExampleParts
 from patcomp_lab.proof.drawing import Choose, Drawing, draw
 from patcomp_lab.proof.enumeration import Search
-from patcomp_lab.proof.examples import converted
+from patcomp_lab.proof.examples import converted_example
 from patcomp_lab.proof.op_calls import OpDrawing, examples_of_op, holds_tensors, is_registered, operator_schema
-from patcomp_lab.proof.open_aspects import is_open, returns_unwritten
-from patcomp_lab.proof.pairs import Pair, rewritten
-from patcomp_lab.proof.recording import NotRecordedError, recorded
+from patcomp_lab.proof.open_aspects import is_open_call, returns_unwritten
+from patcomp_lab.proof.pairs import RulePair, rewritten
+from patcomp_lab.proof.recording import NotAPatternError, recorded_rule
 from patcomp_lab.proof.variants import variants
 from patcomp_lab.proof.words import words_of
 
@@ -38,8 +38,8 @@ class Programs:
         self.missed: Counter[str] = Counter()
         """Programs that could not be made, by reason."""
 
-    def __iter__(self) -> Iterator[Pair | None]:
-        if self.rule.is_declarative:
+    def __iter__(self) -> Iterator[RulePair | None]:
+        if self.rule.is_drawn:
             yield from self._searched(*_of_pattern(self.rule, self.count))
         elif drawings := examples_of_op(self.rule):
             yield from self._searched(*_of_op(drawings))
@@ -49,14 +49,16 @@ class Programs:
 
     def examples(self) -> Sequence[Any]:
         """The examples of the rule that are not programs; of a rule with a pattern, in some of its variants."""
-        return _of_pattern(self.rule, self.count)[0] if self.rule.is_declarative else examples_of_op(self.rule)
+        return _of_pattern(self.rule, self.count)[0] if self.rule.is_drawn else examples_of_op(self.rule)
 
-    def _searched(self, firsts: Sequence[Any], parts: Parts, count: int | None = None) -> Iterator[Pair | None]:
+    def _searched(
+        self, firsts: Sequence[Any], parts: ExampleParts, count: int | None = None
+    ) -> Iterator[RulePair | None]:
         search = Search(firsts, parts, count or self.count)
         for drawing in search:
             if isinstance(drawing, OpDrawing):
                 is_built = not drawing.compared and not is_left_open(self.rule.unspecified, drawing.aspect)
-                if not is_built and is_open(drawing, firsts):
+                if not is_built and is_open_call(drawing, firsts):
                     continue
             elif returns_unwritten(drawing):
                 continue
@@ -65,15 +67,15 @@ class Programs:
                 search.keep(drawing)
             yield pair
 
-    def _of_program(self, example: Any) -> Iterator[Pair | None]:
-        whole = converted(self.rule, example, self.catalog)
+    def _of_program(self, example: Any) -> Iterator[RulePair | None]:
+        whole = converted_example(self.rule, example, self.catalog)
         if whole is None:
             self.missed["the rule does not fire in its example"] += 1
             return
         yield whole.pair
         try:
-            source = recorded(self.rule, whole)
-        except NotRecordedError as error:
+            source = recorded_rule(self.rule, whole)
+        except NotAPatternError as error:
             self.missed[f"variations of a program: {error}"] += 1
             return
         first = Drawing(source, variants(source)[0], dict(source.example or {}), {}, applied=self.rule)
@@ -83,9 +85,9 @@ class Programs:
         count = -(-self.count // sum(item.program is not None for item in self.rule.examples))
         if source.graph.size > _LONG:
             count = max(2, count * _LONG // source.graph.size)
-        yield from self._searched([first], Parts(_words(source)), count=count)
+        yield from self._searched([first], ExampleParts(_words(source)), count=count)
 
-    def pair_of(self, drawing: Any) -> Pair | None:
+    def pair_of(self, drawing: Any) -> RulePair | None:
         """A program before and after the rule; None if it is not valid, or the rule does not match it.
 
         Raises:
@@ -96,7 +98,7 @@ class Programs:
         return decomposed(drawing) if self.rule.stage is Stage.DECOMPOSE else compiled(drawing, self.catalog)
 
 
-def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
+def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], ExampleParts]:
     known = variants(rule)
     chosen = known[:: -(-len(known) // count)]
     firsts = [draw(rule, variant) for variant in chosen]
@@ -105,7 +107,7 @@ def _of_pattern(rule: Rule, count: int) -> tuple[list[Drawing], Parts]:
         for elements, other in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3))
         if firsts[0].ignored
     ]
-    return [*firsts, *others], Parts(_words(rule), _is_elementwise(rule))
+    return [*firsts, *others], ExampleParts(_words(rule), _is_elementwise(rule))
 
 
 def _chooser(elements: int, other: int) -> Choose:
@@ -141,7 +143,7 @@ def _words(rule: Rule) -> dict[str, Sequence[Any]]:
     return words
 
 
-def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
+def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], ExampleParts]:
     """The examples of a rule of one op, with all arguments."""
     firsts = [_complete(drawing) for drawing in examples]
     words: dict[str, list[Any]] = {}
@@ -154,7 +156,7 @@ def _of_op(examples: Sequence[OpDrawing]) -> tuple[list[OpDrawing], Parts]:
                 given = [value, *(_ELEMENTS if declared.startswith("ScalarType") else given)]
             if given:
                 words[name] = list(dict.fromkeys([*words.get(name, ()), *given]))
-    return firsts, Parts(words, all(is_pointwise(drawing.op) for drawing in firsts))
+    return firsts, ExampleParts(words, all(is_pointwise(drawing.op) for drawing in firsts))
 
 
 def _complete(drawing: OpDrawing) -> OpDrawing:

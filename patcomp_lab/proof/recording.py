@@ -36,11 +36,11 @@ _SMALL = 16
 """The most elements of a constant that varies in each place where it is used."""
 
 
-class NotRecordedError(Exception):
+class NotAPatternError(Exception):
     """A program cannot be recorded as a pattern; the text says why."""
 
 
-def recorded(rule: Rule, example: ConvertedExample) -> Rule:
+def recorded_rule(rule: Rule, example: ConvertedExample) -> Rule:
     """A rule of the same name whose source is the program in front of the rule.
 
     Raises:
@@ -54,7 +54,7 @@ def recorded(rule: Rule, example: ConvertedExample) -> Rule:
             continue
         if rule.name in fired:
             return _as_pattern(rule, module, example.types)
-    raise NotRecordedError("the rule does not fire alone on the program in front of it")
+    raise NotAPatternError("the rule does not fire alone on the program in front of it")
 
 
 def _forms(rule: Rule, module: IRModule) -> list[IRModule]:
@@ -76,11 +76,11 @@ def _spec_of(op: Operation, dialect: DialectInterface) -> OpSpec:
         known = (composites.spec(name) for name in composites.names())
         found = next((each for each in known if isinstance(each, Composite) and each.made(op)), None)
         if found is None:
-            raise NotRecordedError("it has the call of a composite that no rule made")
+            raise NotAPatternError("it has the call of a composite that no rule made")
         return composite_spec(found)
     spec = dialect.spec(op.name)
     if spec is None or op.regions:
-        raise NotRecordedError(f"it has the op {op.name}")
+        raise NotAPatternError(f"it has the op {op.name}")
     return spec
 
 
@@ -111,7 +111,7 @@ def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
     for argument, text in zip(block.args, types, strict=True):
         assert isinstance(argument.type, TensorType)
         if not is_static(argument.type):
-            raise NotRecordedError("it has open sizes")
+            raise NotAPatternError("it has open sizes")
         limits = text[text.index("[") :] if "[" in text else ""
         sizes = "x".join([*map(str, static_shape(argument.type)), element_name(argument.type.element_type)])
         made[argument] = capture(Capture, argument.name_hint or "x", sizes + limits)
@@ -122,7 +122,7 @@ def _as_pattern(rule: Rule, module: IRModule, types: list[str]) -> Rule:
             values = constant_values(op.results[0], module.blobs)
             element = Value(op.results[0]).dtype
             if values is None or element_of_numpy(values.dtype) != element_type(element):
-                raise NotRecordedError(f"it has a constant of {element}, which numpy lacks")
+                raise NotAPatternError(f"it has a constant of {element}, which numpy lacks")
             constants[op.results[0]] = np.array(values)
             continue
         spec = _spec_of(op, dialect)

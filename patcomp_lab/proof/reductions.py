@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_lab.proof.scalars import cast_of, computed, dtype_of, meaning_of
+from patcomp_lab.proof.scalars import cast_of, common_dtype, meaning_of, rounded_codes
 from patcomp_lab.proof.symbols import INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
-from patcomp_lab.proof.worlds import Kind, P, World
+from patcomp_lab.proof.worlds import CodeKind, P, World
 
 # ---- sums and products -------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def _kept(codes: Tensor, shape: Sequence[int], axes: Sequence[int], keepdim: boo
 def folded(world: World, name: str, columns: Tensor, arithmetic: str | None) -> Tensor:
     """A code of the last axis; in `REALS` by arithmetic, else by an oracle of all elements in their order."""
     count = columns.shape[-1]
-    if world.kind is Kind.REALS and arithmetic is not None:
+    if world.kind is CodeKind.REALS and arithmetic is not None:
         if arithmetic == "add" and bool((columns < P).all()):
             return columns.sum(-1) % P  # of up to 2^32 numbers of the field
         made = torch.full(columns.shape[:-1], 0 if arithmetic == "add" else 1, dtype=torch.int64)
@@ -51,8 +51,8 @@ def _reduced(name: str, arithmetic: str) -> Callable[..., Any]:
         columns, axes = _moved_to_the_end(x.codes, dim)
         codes = folded(world, "sum" if name == "mean" else name, columns, arithmetic)
         made = (
-            computed(world, codes, x.dtype)
-            if columns.shape[-1] > 1 or world.kind is Kind.REALS
+            rounded_codes(world, codes, x.dtype)
+            if columns.shape[-1] > 1 or world.kind is CodeKind.REALS
             else Symbols(columns[..., 0] if columns.shape[-1] else codes, x.dtype, world)
         )
         made = Symbols(_kept(made.codes, x.shape, axes, keepdim), x.dtype, world)
@@ -93,7 +93,7 @@ def _variance(world: World, x: Symbols, dim: Any = None, correction: Any = 1, ke
 
 @meaning("_softmax", "softmax")
 def _softmax(world: World, x: Symbols, dim: int, *rest: Any, **options: Any) -> Any:
-    if world.kind is Kind.REALS:
+    if world.kind is CodeKind.REALS:
         powers = meaning_of("exp")(world, x)
         return meaning_of("div")(world, powers, MEANINGS["sum"](world, powers, [dim], True))
     return _along(world, "softmax", x, dim)
@@ -101,7 +101,7 @@ def _softmax(world: World, x: Symbols, dim: int, *rest: Any, **options: Any) -> 
 
 @meaning("_log_softmax", "log_softmax")
 def _log_softmax(world: World, x: Symbols, dim: int, *rest: Any, **options: Any) -> Any:
-    if world.kind is Kind.REALS:
+    if world.kind is CodeKind.REALS:
         total = MEANINGS["sum"](world, meaning_of("exp")(world, x), [dim], True)
         return meaning_of("sub")(world, x, meaning_of("log")(world, total))
     return _along(world, "log_softmax", x, dim)
@@ -110,13 +110,13 @@ def _log_softmax(world: World, x: Symbols, dim: int, *rest: Any, **options: Any)
 def _along(world: World, name: str, x: Symbols, dim: int) -> Symbols:
     """An oracle for each place of an axis, of all elements of the axis."""
     if x.dim() == 0:
-        return computed(world, world.oracle((name, 0), x.codes), x.dtype)
+        return rounded_codes(world, world.oracle((name, 0), x.codes), x.dtype)
     columns = x.codes.movedim(dim, -1)
     count = columns.shape[-1]
     parts = [columns[..., index] for index in range(count)]
     made = [world.oracle((name, count, index), *parts) for index in range(count)]
     codes = torch.stack(made, -1).movedim(-1, dim).contiguous() if made else x.codes.clone()
-    return computed(world, codes, x.dtype)
+    return rounded_codes(world, codes, x.dtype)
 
 
 @meaning("cumsum")
@@ -125,7 +125,7 @@ def _cumsum(world: World, x: Symbols, dim: int, *, dtype: Any = None) -> Any:
         return x
     columns = x.codes.movedim(dim, -1)
     ends = [folded(world, "cumulated", columns[..., : end + 1], "add") for end in range(columns.shape[-1])]
-    return computed(world, torch.stack(ends, -1).movedim(-1, dim).contiguous(), x.dtype)
+    return rounded_codes(world, torch.stack(ends, -1).movedim(-1, dim).contiguous(), x.dtype)
 
 
 MEANINGS["cumprod"] = lambda world, x, dim, *, dtype=None: _along(world, "cumprod", x, dim)
@@ -134,15 +134,15 @@ MEANINGS["cumprod"] = lambda world, x, dim, *, dtype=None: _along(world, "cumpro
 @meaning("mm", "bmm", "matmul")
 def _matmul(world: World, x: Any, y: Any) -> Symbols:
     a, b = codes_of(x, world), codes_of(y, world)
-    dtype = dtype_of(x, y)
+    dtype = common_dtype(x, y)
     count = a.shape[-1]
     left, right = a.unsqueeze(-2), b.transpose(-1, -2).unsqueeze(-3)  # [..., m, 1, k] and [..., 1, n, k]
-    if world.kind is Kind.REALS:
+    if world.kind is CodeKind.REALS:
         return Symbols(folded(world, "dot", world.arithmetic("mul", left, right), "add"), dtype, world)
     left, right = torch.broadcast_tensors(left, right)
     columns = torch.cat([left, right], -1)
     made = world.oracle(("dot", count), *(columns[..., index] for index in range(2 * count)))
-    return computed(world, made, dtype)
+    return rounded_codes(world, made, dtype)
 
 
 @meaning("addmm", "baddbmm")
@@ -165,8 +165,8 @@ def _convolution(
     output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
     """Sums of products over windows, channels and places of the kernel; each place is one part of a sum."""
-    if world.kind is Kind.BITS or transposed:
-        raise UnreachedError("a convolution to the bit" if world.kind is Kind.BITS else "a transposed convolution")
+    if world.kind is CodeKind.BITS or transposed:
+        raise UnreachedError("a convolution to the bit" if world.kind is CodeKind.BITS else "a transposed convolution")
     a, w, rank = codes_of(x, world), codes_of(weight, world), x.dim() - 2
     stride, padding, dilation = ([*v] * rank if len(v) == 1 else [*v] for v in (stride, padding, dilation))
     a = torch.nn.functional.pad(a, [p for size in reversed(padding) for p in (size, size)])
@@ -183,5 +183,5 @@ def _convolution(
     )
     w = w.reshape(groups, out // groups, 1, -1)
     made = folded(world, "convolution", world.arithmetic("mul", a, w), "add").reshape(batch, out, *spatial)
-    result = Symbols(made.contiguous(), dtype_of(x, weight), world)
+    result = Symbols(made.contiguous(), common_dtype(x, weight), world)
     return result if bias is None else MEANINGS["add"](world, result, bias.reshape(-1, *[1] * rank))

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from patcomp.patterns.example_types import limits_of
-from patcomp_lab.proof.pairs import Input, Pair, made_of
+from patcomp_lab.proof.pairs import RulePair, RunInput, made_of
 
-LIMIT = 64.0
+ROUNDING_LIMIT = 64.0
 """From this many units in the last place on, a rule loses digits."""
 
 _EPS = torch.finfo(torch.float32).eps
@@ -32,7 +32,7 @@ _ROUNDS = 8
 Inputs = dict[str, Tensor]
 
 
-def units_apart(pair: Pair) -> float | None:
+def units_apart(pair: RulePair) -> float | None:
     """The largest distance that the search finds, in units in the last place; None if nothing is computed in 32 bits.
 
     Inputs on which a result is not finite before or after the rule are left out: `proof.numbers` compares them.
@@ -62,12 +62,12 @@ def units_apart(pair: Pair) -> float | None:
     return worst and worst[0]
 
 
-def _is_free(given: Input, value: Tensor) -> bool:
+def _is_free(given: RunInput, value: Tensor) -> bool:
     """Whether an input may be drawn, within its range of values."""
     return given.given is None and value.dtype == torch.float32
 
 
-def _within(given: Input, value: Tensor) -> Tensor:
+def _within(given: RunInput, value: Tensor) -> Tensor:
     limits = limits_of(given.type)
     return value if limits is None else value.clamp(*limits)
 
@@ -94,7 +94,7 @@ _DRAWS: Sequence[Callable[[Tensor, torch.Generator], Tensor]] = (
 )
 
 
-def _units(pair: Pair, inputs: Inputs, free: Sequence[str], generator: torch.Generator) -> float | None:
+def _units(pair: RulePair, inputs: Inputs, free: Sequence[str], generator: torch.Generator) -> float | None:
     """The distance on some inputs, in the units of the module's docstring."""
     signs = {name: torch.sign(_normal(inputs[name], generator)) for name in free}
     nudged = inputs | {name: inputs[name].double() * (1 + _EPS * sign) for name, sign in signs.items()}

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from patcomp.ir.aten import schema_of
 from patcomp.ir.aten_facts import operators_where, ops_where
-from patcomp_lab.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
-from patcomp_lab.proof.worlds import INFINITY, MINUS_INFINITY, Kind, P, World
+from patcomp_lab.proof.symbols import FLOAT_DTYPES, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of, meaning
+from patcomp_lab.proof.worlds import CODE_OF_INFINITY, MINUS_INFINITY, CodeKind, P, World
 
 
-def dtype_of(*values: Any) -> torch.dtype:
+def common_dtype(*values: Any) -> torch.dtype:
     given = [value for value in values if isinstance(value, Tensor | int | float | bool)]
     made = given[0].dtype if isinstance(given[0], Tensor) and len(given) == 1 else None
     if made is None:
@@ -23,12 +23,12 @@ def dtype_of(*values: Any) -> torch.dtype:
             for value in given
         ]
         made = torch.result_type(plain[0], plain[1]) if len(plain) > 1 else torch.get_default_dtype()
-    return made if made in FLOATS or made in INTEGERS else torch.get_default_dtype()
+    return made if made in FLOAT_DTYPES or made in INTEGERS else torch.get_default_dtype()
 
 
 def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
     """The codes of numbers in a narrower type. The last two bits of a code say which types have the number."""
-    mark = MARKS[dtype]
+    mark = TYPE_MARKS[dtype]
     exact = codes % 4 == mark
     for code, value in list(world.constants.items()):
         if float(torch.tensor(value, dtype=dtype)) == value:
@@ -36,17 +36,17 @@ def _rounded(codes: Tensor, dtype: torch.dtype, world: World) -> Tensor:
     return torch.where(exact, codes, world.oracle(("round", mark), codes) // 4 * 4 + mark)
 
 
-MARKS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+TYPE_MARKS = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
-def computed(world: World, codes: Tensor, dtype: torch.dtype) -> Symbols:
+def rounded_codes(world: World, codes: Tensor, dtype: torch.dtype) -> Symbols:
     """Codes that an operation gave in the type in which PyTorch computes, rounded to the result's type."""
     if dtype in INTEGERS:
         return Symbols(codes, dtype, world)
-    if world.kind is Kind.BITS and dtype in (torch.float16, torch.bfloat16):
+    if world.kind is CodeKind.BITS and dtype in (torch.float16, torch.bfloat16):
         codes = _rounded(codes // 4 * 4 + 1, dtype, world)
-    elif world.kind is Kind.BITS:
-        codes = codes // 4 * 4 + MARKS[dtype]
+    elif world.kind is CodeKind.BITS:
+        codes = codes // 4 * 4 + TYPE_MARKS[dtype]
     return Symbols(codes, dtype, world)
 
 
@@ -64,16 +64,16 @@ def _binary(name: str, commutes: bool = False) -> Callable[..., Any]:
         if options.get("rounding_mode") is not None:
             quotient = compute(world, x, y)
             return MEANINGS[options["rounding_mode"]](world, quotient)
-        dtype = dtype_of(x, y)
+        dtype = common_dtype(x, y)
         if name == "div" and dtype in INTEGERS:
             dtype = torch.get_default_dtype()
         a, b = codes_of(x, world), codes_of(y, world)
         if alpha != 1:
             scale = codes_of(alpha, world)
-            b = world.arithmetic("mul", b, scale) if world.kind is Kind.REALS else world.oracle("mul", b, scale)
-        if world.kind is Kind.REALS and name in ("add", "sub", "mul", "div"):
+            b = world.arithmetic("mul", b, scale) if world.kind is CodeKind.REALS else world.oracle("mul", b, scale)
+        if world.kind is CodeKind.REALS and name in ("add", "sub", "mul", "div"):
             return Symbols(world.arithmetic(name, a, b), dtype, world)
-        if world.kind is Kind.REALS:
+        if world.kind is CodeKind.REALS:
             if commutes:
                 a, b = torch.broadcast_tensors(a, b)
                 a, b = torch.minimum(a, b), torch.maximum(a, b)
@@ -94,7 +94,7 @@ def _to_the_bit(world: World, name: str, a: Tensor, b: Tensor, dtype: torch.dtyp
         name, b = "add", world.negated(b)
     if name in ("add", "mul") and world.takes("x + y = y + x" if name == "add" else "x * y = y * x"):
         a, b = torch.minimum(a, b), torch.maximum(a, b)
-    return computed(world, world.oracle(_label(name, dtype), a, b), dtype)
+    return rounded_codes(world, world.oracle(_label(name, dtype), a, b), dtype)
 
 
 def _is_all(world: World, codes: Tensor, number: float) -> bool:
@@ -115,7 +115,7 @@ operation, which operand the number is, and the number."""
 def _unary(name: str) -> Callable[..., Any]:
     def compute(world: World, x: Symbols, *options: Any, **named: Any) -> Any:
         label = (*_label(name, x.dtype), *options, *sorted(named.items()))
-        return computed(world, world.oracle(label, x.codes), x.dtype)
+        return rounded_codes(world, world.oracle(label, x.codes), x.dtype)
 
     return compute
 
@@ -135,7 +135,7 @@ MEANINGS["true_divide"] = MEANINGS["div"]
 
 @meaning("neg")
 def _neg(world: World, x: Symbols) -> Any:
-    if world.kind is Kind.REALS:
+    if world.kind is CodeKind.REALS:
         return MEANINGS["mul"](world, x, -1.0)
     return Symbols(world.negated(x.codes), x.dtype, world)
 
@@ -166,13 +166,13 @@ def _all_two(exponents: Tensor) -> bool:
 def _pow(world: World, x: Any, y: Any) -> Any:
     exponent = y.item() if isinstance(y, Tensor) and not isinstance(y, Symbols) and y.numel() == 1 else y
     if isinstance(x, Symbols) and isinstance(exponent, int | float) and not (isinstance(y, Tensor) and y.dim()):
-        if exponent in (2, 3) and (world.kind is Kind.REALS or exponent == 2):
+        if exponent in (2, 3) and (world.kind is CodeKind.REALS or exponent == 2):
             return MEANINGS["mul"](world, x, x if exponent == 2 else _square(world, x))
-        if world.kind is Kind.REALS and exponent in (0.5, -0.5, -1, 1):
+        if world.kind is CodeKind.REALS and exponent in (0.5, -0.5, -1, 1):
             root = x if abs(exponent) == 1 else MEANINGS["sqrt"](world, x)
             return root if exponent > 0 else _reciprocal(world, root)
         y = exponent
-    elif world.kind is Kind.REALS and isinstance(x, Symbols) and isinstance(y, Tensor) and _all_two(y):
+    elif world.kind is CodeKind.REALS and isinstance(x, Symbols) and isinstance(y, Tensor) and _all_two(y):
         return MEANINGS["mul"](world, x, MEANINGS["mul"](world, x, torch.ones_like(y, dtype=x.dtype)))
     return _power(world, x, y)
 
@@ -181,7 +181,7 @@ def _over_the_reals(name: str, formula: Callable[[World, Any], Any]) -> None:
     plain = _unary(name)
 
     def compute(world: World, x: Symbols, *options: Any, **named: Any) -> Any:
-        return formula(world, x) if world.kind is Kind.REALS else plain(world, x, *options, **named)
+        return formula(world, x) if world.kind is CodeKind.REALS else plain(world, x, *options, **named)
 
     MEANINGS[name] = compute
 
@@ -201,7 +201,7 @@ def _root(world: World, x: Any) -> Symbols:
 def _magnitude(world: World, x: Any) -> Symbols:
     negative = (x.codes < P) & ~world.is_positive(x.codes)
     codes = torch.where(negative, (P - x.codes) % P, x.codes)
-    return Symbols(torch.where(x.codes == MINUS_INFINITY, INFINITY, codes), x.dtype, world)
+    return Symbols(torch.where(x.codes == MINUS_INFINITY, CODE_OF_INFINITY, codes), x.dtype, world)
 
 
 _over_the_reals("sqrt", _root)
@@ -216,14 +216,14 @@ _over_the_reals("erfc", lambda w, x: meaning_of("sub")(w, 1, meaning_of("erf")(w
 
 @meaning("silu")
 def _silu(world: World, x: Symbols) -> Any:
-    if world.kind is Kind.BITS:
+    if world.kind is CodeKind.BITS:
         return _unary("silu")(world, x)
     return meaning_of("mul")(world, x, meaning_of("sigmoid")(world, x))
 
 
 @meaning("gelu")
 def _gelu(world: World, x: Symbols, approximate: str = "none") -> Any:
-    if world.kind is Kind.BITS:
+    if world.kind is CodeKind.BITS:
         return _unary("gelu")(world, x, approximate)
     add, mul = meaning_of("add"), meaning_of("mul")
     if approximate == "tanh":
@@ -240,10 +240,10 @@ def _gelu(world: World, x: Symbols, approximate: str = "none") -> Any:
 def _cast(world: World, x: Symbols, dtype: torch.dtype) -> Tensor:
     """A cast of floats to the bit: a wider type has the same numbers, a narrower one rounds."""
     codes = x.codes.clone()
-    widened = codes % 4 != MARKS[x.dtype]
+    widened = codes % 4 != TYPE_MARKS[x.dtype]
     if bool(widened.any()) and not world.takes("a wider type has every number"):
         known = torch.isin(codes, torch.tensor([*world.constants], dtype=torch.int64))
-        other = world.oracle(("widened", x.dtype), codes) // 4 * 4 + MARKS[x.dtype]
+        other = world.oracle(("widened", x.dtype), codes) // 4 * 4 + TYPE_MARKS[x.dtype]
         codes = torch.where(widened & ~known, other, codes)
     is_wider = torch.finfo(dtype).bits > torch.finfo(x.dtype).bits
     return codes if is_wider else _rounded(codes, dtype, world)
@@ -253,13 +253,13 @@ def _cast(world: World, x: Symbols, dtype: torch.dtype) -> Tensor:
 def cast_of(world: World, x: Symbols, dtype: Any = None, *rest: Any, **options: Any) -> Any:
     if dtype is None or dtype == x.dtype:
         return Symbols(x.codes.clone(), x.dtype, world)
-    if x.dtype in INTEGERS and (dtype in FLOATS or dtype in INTEGERS):
+    if x.dtype in INTEGERS and (dtype in FLOAT_DTYPES or dtype in INTEGERS):
         if dtype in INTEGERS and _integer(x.dtype) == _integer(dtype):
             return Symbols(x.codes.clone(), dtype, world)
         to = _integer(dtype) if dtype in INTEGERS else str(dtype)
-        return computed(world, world.oracle(("cast", _integer(x.dtype), to), x.codes), dtype)
-    if dtype in FLOATS:
-        made = world.cast(x.codes, x.dtype, dtype) if world.kind is Kind.REALS else _cast(world, x, dtype)
+        return rounded_codes(world, world.oracle(("cast", _integer(x.dtype), to), x.codes), dtype)
+    if dtype in FLOAT_DTYPES:
+        made = world.cast(x.codes, x.dtype, dtype) if world.kind is CodeKind.REALS else _cast(world, x, dtype)
         return Symbols(made, dtype, world)
     if dtype == torch.bool:
         return meaning_of("ne")(world, x, 0.0)

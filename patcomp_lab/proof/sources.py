@@ -18,7 +18,7 @@ from patcomp_lab.proof.drawing import Drawing, open_type
 from patcomp_lab.proof.variants import Sample
 
 
-def program_of(drawing: Drawing, example: Mapping[str, Any] | None = None) -> tuple[IRModule, dict[SSAValue, str]]:
+def _program_of(drawing: Drawing, example: Mapping[str, Any] | None = None) -> tuple[IRModule, dict[SSAValue, str]]:
     """A drawn source as a program that returns the replaced values, and the name of the capture of each input.
 
     Args:
@@ -96,10 +96,10 @@ def opened_program(drawing: Drawing) -> tuple[IRModule, dict[SSAValue, str]]:
     from patcomp.evaluate.eager import random_tensor, run_eagerly
 
     if drawing.rule.graph.dialect is not aten_namespace:
-        return program_of(drawing, with_open_sizes(drawing))
+        return _program_of(drawing, with_open_sizes(drawing))
     made: list[tuple[IRModule, dict[SSAValue, str]]] = []
     for example in examples_of(drawing):
-        module, captures = program_of(drawing, example)
+        module, captures = _program_of(drawing, example)
         block = module.graph("main").regions[0].block
         inputs = []
         for argument in block.args:

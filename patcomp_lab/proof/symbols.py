@@ -29,7 +29,7 @@ from patcomp.pytorch import (
     tensor_without_data,
     tree_map,
 )
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.worlds import CodeKind, World
 
 
 class UnreachedError(Exception):
@@ -56,7 +56,7 @@ class Symbols(Tensor):
         return _dispatched(func, args, kwargs or {})
 
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 """The integers that may be symbols: of a program without floats, to the bit."""
 
@@ -121,12 +121,12 @@ def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:
     numbers = {
         argument.name for argument in schema_of_overload(func).arguments if argument.name in ("value", "fill_value")
     }
-    zero_is_a_number = world.kind is Kind.REALS or name.removesuffix("_") not in operators_where("zeros")
+    zero_is_a_number = world.kind is CodeKind.REALS or name.removesuffix("_") not in operators_where("zeros")
 
     def lowered(value: Any, is_number: bool) -> Any:
         if isinstance(value, Symbols):
             return value.codes
-        if isinstance(value, Tensor) and (value.dtype in FLOATS or (is_number and value.dtype in INTEGERS)):
+        if isinstance(value, Tensor) and (value.dtype in FLOAT_DTYPES or (is_number and value.dtype in INTEGERS)):
             return codes_of(value, world)
         if is_number and isinstance(value, int | float) and not isinstance(value, bool):
             return world.number_of(value)
@@ -165,7 +165,7 @@ def _refuse(name: str) -> Any:
 def _result_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
     flat = pytree.tree_leaves((args, kwargs))
     tensors = [
-        item for item in flat if isinstance(item, Symbols) or (isinstance(item, Tensor) and item.dtype in FLOATS)
+        item for item in flat if isinstance(item, Symbols) or (isinstance(item, Tensor) and item.dtype in FLOAT_DTYPES)
     ]
     dtype = tensors[0].dtype
     for other in tensors[1:]:
@@ -194,7 +194,7 @@ def same_codes(expected: Any, actual: Any, world: World) -> bool:
         return False
     if isinstance(expected, Symbols) or isinstance(actual, Symbols):
         return torch.equal(codes_of(expected, world), codes_of(actual, world))
-    if expected.dtype in FLOATS and world.kind is Kind.REALS:
+    if expected.dtype in FLOAT_DTYPES and world.kind is CodeKind.REALS:
         return torch.allclose(expected, actual.to(expected.dtype), equal_nan=True)
     both = torch.promote_types(expected.dtype, actual.dtype)  # integers of 64 bits become those of 32 bits
     return torch.allclose(expected.to(both), actual.to(both), 0, 0, equal_nan=True)

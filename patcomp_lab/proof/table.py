@@ -17,17 +17,17 @@ from io import StringIO
 from pathlib import Path
 
 from patcomp.patterns import Rule, RuleSet
-from patcomp_lab.proof.verdict import Strength, Verdict, prove
+from patcomp_lab.proof.verdict import Strength, Verdict, prove_rule
 
-NAME = "verdicts.csv"
+TABLE_NAME = "verdicts.csv"
 """The name of the file of a table."""
 
-PROGRAMS = 2
+TABLE_PROGRAMS = 2
 """With how many programs of each kind the rules of the table are proved, which is some dozens for each rule."""
 
 
 @dataclass(frozen=True)
-class Row:
+class VerdictRow:
     """The verdict on one rule."""
 
     rule: str
@@ -57,37 +57,37 @@ def folder_of(rule: Rule) -> Path | None:
     return folder
 
 
-def row_of(rule: Rule) -> Row | None:
+def row_of(rule: Rule) -> VerdictRow | None:
     """The row of a rule in the table of its package, or None."""
     folder = folder_of(rule)
-    return None if folder is None else read(folder).get(rule.name)
+    return None if folder is None else read_table(folder).get(rule.name)
 
 
 @cache
-def read(folder: Path) -> dict[str, Row]:
+def read_table(folder: Path) -> dict[str, VerdictRow]:
     """The rows of the table in a folder by the names of their rules; none if there is no table."""
-    path = folder / NAME
+    path = folder / TABLE_NAME
     if not path.is_file():
         return {}
     with path.open(newline="") as file:
         _, *rows = csv.reader(file)
     return {
-        name: Row(name, file, hashed, verdict, int(count), remark)
+        name: VerdictRow(name, file, hashed, verdict, int(count), remark)
         for name, file, hashed, verdict, count, remark in rows
     }
 
 
-def write(folder: Path, rows: Iterable[Row]) -> None:
+def write(folder: Path, rows: Iterable[VerdictRow]) -> None:
     """Write the table of a folder."""
-    (folder / NAME).write_text(text(rows))
-    read.cache_clear()
+    (folder / TABLE_NAME).write_text(table_text(rows))
+    read_table.cache_clear()
 
 
-def text(rows: Iterable[Row]) -> str:
+def table_text(rows: Iterable[VerdictRow]) -> str:
     """The text of a table."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
+    writer.writerow([field.name for field in fields(VerdictRow)])
     writer.writerows(astuple(row) for row in rows)
     return out.getvalue()
 
@@ -100,15 +100,15 @@ def fingerprint(path: Path) -> str:
     return hashlib.blake2b(code.encode(), digest_size=6).hexdigest()
 
 
-def is_current(row: Row, rule: Rule) -> bool:
+def is_current(row: VerdictRow, rule: Rule) -> bool:
     """Whether a row of the table of a rule's package is about the rule as it is declared now."""
     return row == replace(row, file=_file_of(rule), fingerprint=fingerprint(Path(rule.file)))
 
 
-def new_row(rule: Rule, verdict: Verdict) -> Row:
+def new_row(rule: Rule, verdict: Verdict) -> VerdictRow:
     """The row of a rule of a package."""
     hashed = fingerprint(Path(rule.file))
-    return Row(rule.name, _file_of(rule), hashed, verdict.strength.value, verdict.programs, verdict.reason)
+    return VerdictRow(rule.name, _file_of(rule), hashed, verdict.strength.value, verdict.programs, verdict.reason)
 
 
 def _file_of(rule: Rule) -> str:
@@ -118,8 +118,8 @@ def _file_of(rule: Rule) -> str:
 
 
 def updated(
-    rules: Sequence[Rule], catalog: RuleSet, known: dict[str, Row], proved: Callable[[Row], object]
-) -> list[Row]:
+    rules: Sequence[Rule], catalog: RuleSet, known: dict[str, VerdictRow], proved: Callable[[VerdictRow], object]
+) -> list[VerdictRow]:
     """The rows of all rules: those that are known and current, and new ones for the others.
 
     Args:
@@ -135,7 +135,7 @@ def updated(
     for rule in rules:
         row = known.get(rule.name)
         if row is None or not is_current(row, rule):
-            row = new_row(rule, prove(rule, catalog, programs=PROGRAMS))
+            row = new_row(rule, prove_rule(rule, catalog, programs=TABLE_PROGRAMS))
             proved(row)
         rows.append(row)
     return rows

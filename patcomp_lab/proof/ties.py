@@ -18,9 +18,9 @@ from patcomp.ir.aten_facts import operators_where
 from patcomp.ir.types import TensorType, is_integer
 from patcomp.patterns import Rule
 from patcomp.patterns.aspects import TIES, is_left_open
-from patcomp_lab.proof.calls import Decomposed
+from patcomp_lab.proof.calls import DecomposedCall
 from patcomp_lab.proof.op_calls import OpDrawing, operator_schema
-from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.pairs import RulePair
 
 _POOLS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("", (1.0,)), ("", (1.0, 2.0)), ("", (2.0, -3.0, 2.0)), ("infinities and zeros", (0.0, -0.0)),
@@ -29,9 +29,9 @@ _POOLS: tuple[tuple[str, tuple[float, ...]], ...] = (
 """The numbers of each draw, and the aspect in which a rule may leave the results open."""
 
 
-def _names(pair: Pair) -> list[str]:
+def _names(pair: RulePair) -> list[str]:
     """The names of the ops of a source, without dialect and overload; without ops that only have constants."""
-    if isinstance(pair, Decomposed):
+    if isinstance(pair, DecomposedCall):
         return [pair.drawing.op.split(".")[1]]
     module: Any = getattr(pair, "source", None)
     ops = module.graph("main").regions[0].block.ops if module is not None else ()
@@ -45,9 +45,9 @@ def numbers_of(rule: Rule) -> Iterator[Sequence[float]]:
         yield from (numbers for aspect, numbers in _POOLS if not is_left_open(rule.unspecified, aspect))
 
 
-def decides(pair: Pair) -> bool:
+def decides(pair: RulePair) -> bool:
     """Whether a source finds places: it has integers that are no inputs."""
-    if isinstance(pair, Decomposed):
+    if isinstance(pair, DecomposedCall):
         return any(is_integer(type_.element_type) for type_ in pair.call.types)
     module: Any = getattr(pair, "source", None) or pair.module  # type: ignore[attr-defined]
     results = [value for op in module.graph("main").regions[0].block.ops for value in op.results]
@@ -55,13 +55,15 @@ def decides(pair: Pair) -> bool:
     return any(isinstance(type_, TensorType) and is_integer(type_.element_type) for type_ in types)
 
 
-def specifies_places(pair: Pair) -> bool:
+def specifies_places(pair: RulePair) -> bool:
     """Whether PyTorch specifies each integer result of the source also for equal and for infinite numbers."""
     names = _names(pair)
     return bool(names) and all(name in operators_where("places", "first") for name in names)
 
 
-def are_places_of_equal_numbers(pair: Pair, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]) -> bool | None:
+def are_places_of_equal_numbers(
+    pair: RulePair, expected: Tensor, actual: Tensor, inputs: Mapping[str, Any]
+) -> bool | None:
     """Whether two results have the places of the same numbers; None if the source does not give places of an axis."""
     drawing, names = pair.drawing, _names(pair)
     if (

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from patcomp.patterns.example_types import ExampleType
-from patcomp_lab.proof.changes import RANK, SIZES, Example, is_list_of_integers
-from patcomp_lab.proof.drawing import LARGEST_SIZE, of_element, sizes_in, with_sizes
+from patcomp_lab.proof.changes import CHANGED_SIZES, RANK, ExampleValues, is_list_of_integers
+from patcomp_lab.proof.drawing import LARGEST_DRAWN_SIZE, of_element, sizes_in, with_other_sizes
 
 _FEW = 8
 """How many orders of axes are listed where there are several permutations."""
 
 
-def permuted(example: Example) -> Iterator[dict[str, Any]]:
+def permuted_example(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Every permutation in the place of each permutation, up to rank 4."""
     names = [name for name, value in example.items() if _is_permutation(value)]
     lists = [[list(order) for order in itertools.permutations(range(min(len(example[name]), RANK)))] for name in names]
@@ -29,7 +29,7 @@ def _is_permutation(value: Any) -> bool:
     return is_list_of_integers(value) and len(value) > 1 and sorted(value) == list(range(len(value)))
 
 
-def of_equal_sizes(example: Example, rank: int) -> Iterator[dict[str, Any]]:
+def of_equal_sizes(example: ExampleValues, rank: int) -> Iterator[dict[str, Any]]:
     """Tensors of a rank whose sizes are all 2, with every permutation of their axes, and every axis.
 
     Where sizes are equal, types do not tell axes that are exchanged. A rotation of the axes comes first, because it is
@@ -40,7 +40,7 @@ def of_equal_sizes(example: Example, rank: int) -> Iterator[dict[str, Any]]:
     if old == 0:
         return
     if old == rank:
-        made = with_sizes(example, dict.fromkeys(sizes_in(example, set()), 2))
+        made = with_other_sizes(example, dict.fromkeys(sizes_in(example, set()), 2))
     else:
         made = dict(example)
         made |= {name: str(replace(t, sizes=(2,) * rank)) for name, t in types.items() if len(t.sizes) == old}
@@ -75,7 +75,7 @@ def _is_rotation(order: Sequence[int]) -> bool:
     return all(axis != place and order[axis] != place for place, axis in enumerate(order))
 
 
-def with_axes(example: Example) -> Iterator[dict[str, Any]]:
+def with_axes(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Every axis in the place of a number that may be one; of a short list, every list of axes of its length."""
     rank = max((len(type_.sizes) for value in example.values() if (type_ := ExampleType.parsed(value))), default=1)
     for name, value in example.items():
@@ -86,29 +86,29 @@ def with_axes(example: Example) -> Iterator[dict[str, Any]]:
             yield from ({**example, name: list(axes)} for axes in every if len({a % rank for a in axes}) == len(axes))
 
 
-def with_bools(example: Example) -> Iterator[dict[str, Any]]:
+def with_bools(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Both values of each bool."""
     names = [name for name, value in example.items() if isinstance(value, bool)]
     for values in itertools.product((False, True), repeat=len(names)) if names else ():
         yield {**example, **dict(zip(names, values, strict=True))}
 
 
-def resized(example: Example) -> Iterator[dict[str, Any]]:
+def resized(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Every small size in the place of each size that an example has, and of two sizes together."""
     sizes = sorted(set(sizes_in(example, set())))
     for changed in (*((size,) for size in sizes), *itertools.combinations(sizes, 2)):
-        for instead in itertools.product((*SIZES, *(changed[0] + 1,)), repeat=len(changed)):
-            yield with_sizes(example, dict(zip(changed, instead, strict=True)))
+        for instead in itertools.product((*CHANGED_SIZES, *(changed[0] + 1,)), repeat=len(changed)):
+            yield with_other_sizes(example, dict(zip(changed, instead, strict=True)))
 
 
-def exchanged(example: Example) -> Iterator[dict[str, Any]]:
+def exchanged_numbers(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Every small number of the example in the place of each of its numbers: starts, ends, steps and sizes."""
     places = [
         (name, place)
         for name, value in example.items()
         if type(value) is int or is_list_of_integers(value)
         for place in ([None] if type(value) is int else range(len(value)))
-        if abs(_at(example, (name, place))) <= LARGEST_SIZE
+        if abs(_at(example, (name, place))) <= LARGEST_DRAWN_SIZE
     ]
     if not 1 < len(places) <= 6:
         return
@@ -123,13 +123,13 @@ def exchanged(example: Example) -> Iterator[dict[str, Any]]:
         yield changed
 
 
-def _at(example: Example, where: tuple[str, int | None]) -> int:
+def _at(example: ExampleValues, where: tuple[str, int | None]) -> int:
     name, place = where
     number: int = example[name] if place is None else example[name][place]
     return number
 
 
-def sliced(example: Example) -> Iterator[dict[str, Any]]:
+def sliced(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Two lists of the same length, such as starts and ends, moved in one place, or with small numbers there."""
     lists = [name for name, value in example.items() if is_list_of_integers(value)]
     pairs = [(a, b) for a, b in itertools.combinations(lists, 2) if len(example[a]) == len(example[b])]
@@ -146,7 +146,7 @@ def _put(items: Sequence[int], place: int, number: int) -> list[int]:
     return [*items[:place], number, *items[place + 1 :]]
 
 
-def typed(example: Example) -> Iterator[dict[str, Any]]:
+def with_types(example: ExampleValues) -> Iterator[dict[str, Any]]:
     """Other element types of all floats, of all integers, and integers in the place of floats."""
     for element in ("f16", "bf16"):
         yield {name: of_element(value, element) if isinstance(value, str) else value for name, value in example.items()}
@@ -158,8 +158,8 @@ def typed(example: Example) -> Iterator[dict[str, Any]]:
         }
 
 
-TOGETHER: tuple[Callable[[Example], Iterator[dict[str, Any]]], ...] = (
-    permuted, with_axes, with_bools, resized, exchanged, sliced, typed,
+TOGETHER: tuple[Callable[[ExampleValues], Iterator[dict[str, Any]]], ...] = (
+    permuted_example, with_axes, with_bools, resized, exchanged_numbers, sliced, with_types,
 )  # fmt: skip
 """The changes of several parts together; the name of each is an aspect."""
 

@@ -34,12 +34,12 @@ from patcomp.patterns.language import (
 from patcomp.patterns.match import commutes
 from patcomp.patterns.pattern import children, pattern_nodes
 
-VARIANTS = 256
+_VARIANTS = 256
 """About how many variants of one rule are built at most."""
 
 
 @dataclass(frozen=True)
-class Variant:
+class RuleVariant:
     """One choice of the alternative of each `any_of`, and of the ops whose operands are swapped."""
 
     choices: Mapping[int, int]
@@ -59,8 +59,8 @@ class Sample:
     """The op of each op node, by the identity of the node."""
 
 
-def variants(rule: Rule) -> list[Variant]:
-    """Every alternative and operand order of a rule's source. If there are more than `VARIANTS`, every single choice
+def variants(rule: Rule) -> list[RuleVariant]:
+    """Every alternative and operand order of a rule's source. If there are more than `_VARIANTS`, every single choice
     and a fixed selection of their combinations."""
     alternatives = [node for node in rule.graph.nodes if isinstance(node, AnyOf)]
     found: dict[tuple[Any, ...], tuple[list[tuple[AnyOf, int]], list[OpNode]]] = {}
@@ -73,11 +73,11 @@ def variants(rule: Rule) -> list[Variant]:
             swapped = [node for node, swap in zip(pairs, swaps, strict=True) if swap]
             key = (tuple((name, pick) for name, (_, pick) in taken.items()), tuple(map(id, swapped)))
             found.setdefault(key, (list(taken.values()), swapped))
-    kept = list(found.values())[:: -(-len(found) // VARIANTS)]
+    kept = list(found.values())[:: -(-len(found) // _VARIANTS)]
     numbers = {id(node): number for number, node in enumerate(alternatives, 1)}
     names = {id(node): node_name(rule, node) for node in {id(n): n for _, nodes in kept for n in nodes}.values()}
     return [
-        Variant(
+        RuleVariant(
             {id(node): pick for node, pick in taken},
             frozenset(map(id, swapped)),
             _variant_name(taken, swapped, numbers, names),
@@ -88,14 +88,14 @@ def variants(rule: Rule) -> list[Variant]:
 
 def _selection(sizes: list[int]) -> Iterator[tuple[int, ...]]:
     """All combinations of choices of the given sizes, or a fixed selection if there are too many."""
-    if math.prod(sizes) <= VARIANTS:
+    if math.prod(sizes) <= _VARIANTS:
         yield from itertools.product(*map(range, sizes))
         return
     for position, size in enumerate(sizes):
         for pick in range(size):
             yield (*(0 for _ in sizes[:position]), pick, *(0 for _ in sizes[position + 1 :]))
     choose = random.Random(0)
-    for _ in range(VARIANTS // 8):
+    for _ in range(_VARIANTS // 8):
         yield tuple(choose.randrange(size) for size in sizes)
 
 
@@ -135,7 +135,7 @@ def chosen_nodes(node: Any, choices: Mapping[int, int]) -> Iterator[Any]:
 class _Building:
     """Builds the graph of one variant."""
 
-    def __init__(self, rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any]):
+    def __init__(self, rule: Rule, variant: RuleVariant, changed: Mapping[tuple[int, str], Any]):
         self.rule, self.variant, self.changed = rule, variant, changed
         self.block = Block()
         self.inputs: dict[str, SSAValue] = {}
@@ -234,7 +234,7 @@ class _Building:
         return pattern
 
 
-def sample(rule: Rule, variant: Variant, changed: Mapping[tuple[int, str], Any] | None = None) -> Sample:
+def sample(rule: Rule, variant: RuleVariant, changed: Mapping[tuple[int, str], Any] | None = None) -> Sample:
     """The graph of a variant of a rule's source.
 
     Args:

@@ -22,16 +22,16 @@ from patcomp.patterns import Rule, RuleSet, Stage
 from patcomp.patterns.example_types import ExampleType
 from patcomp_lab.proof.approximations import Measured, measure
 from patcomp_lab.proof.counterexample import WrongRuleError
-from patcomp_lab.proof.deciding_numbers import Bound, decision
+from patcomp_lab.proof.deciding_numbers import DistanceBound, decision
 from patcomp_lab.proof.drawing import smaller
 from patcomp_lab.proof.numbers import differences
 from patcomp_lab.proof.outcome import WITHOUT_FLOATS, Outcome, outcome
-from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.pairs import RulePair
 from patcomp_lab.proof.programs import Programs
 from patcomp_lab.proof.rounding import units_apart
 from patcomp_lab.proof.same_code import SAME_CODE
 from patcomp_lab.proof.symbols import UnreachedError
-from patcomp_lab.proof.worlds import Kind
+from patcomp_lab.proof.worlds import CodeKind
 
 PROGRAMS = 12
 """How many programs of each kind are compared at most."""
@@ -118,7 +118,7 @@ def _counted(count: int) -> str:
     return f"{count} program{'' if count == 1 else 's'}"
 
 
-def prove(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
+def prove_rule(rule: Rule, catalog: RuleSet, *, programs: int = PROGRAMS) -> Verdict:
     """Prove a rule on the small programs near its example, or refute it.
 
     Args:
@@ -156,7 +156,7 @@ class _Found:
     """What was found out so far."""
 
     lemmas: set[str] = field(default_factory=set)
-    bounds: dict[str, Bound | None] = field(default_factory=dict)
+    bounds: dict[str, DistanceBound | None] = field(default_factory=dict)
     of_floats: Counter[Strength] = field(default_factory=Counter)
     """The programs that have floats. They decide about the rule, if there are any."""
     moves_casts: bool = False
@@ -167,14 +167,14 @@ class _Found:
     """How far the first programs in 32 bits are apart that may be rounded in another way."""
 
 
-def _are_same_on_symbols(pair: Pair) -> bool:
+def _are_same_on_symbols(pair: RulePair) -> bool:
     try:
         return outcome(pair).kind is not None
     except UnreachedError:
         return False
 
 
-def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> None:
+def _decide(pair: RulePair, listed: Programs, verdict: Verdict, found: _Found) -> None:
     """Compare a pair on symbols, and on deciding numbers if symbols do not decide."""
     if pair.shares_kernel:
         verdict.on_numbers[SAME_CODE] += 1
@@ -188,9 +188,9 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
         found.lemmas |= said.lemmas
         found.moves_casts |= said.casts_are_exact
         of_bits = Strength.LEMMA if said.lemmas else Strength.BITS
-        strength = Strength.REALS if said.kind is Kind.REALS else of_bits
+        strength = Strength.REALS if said.kind is CodeKind.REALS else of_bits
     elif pair.rule.stage is not Stage.OPTIMIZE and (decided := decision(pair, listed.pair_of, found.bounds)):
-        strength = Strength.EVERY if isinstance(decided, Bound) else Strength.WHOLE
+        strength = Strength.EVERY if isinstance(decided, DistanceBound) else Strength.WHOLE
     else:
         verdict.on_numbers[why] += 1
         return
@@ -206,7 +206,7 @@ def _decide(pair: Pair, listed: Programs, verdict: Verdict, found: _Found) -> No
             found.ulps += [] if units is None else [units]
 
 
-def _has_floats(pair: Pair) -> bool:
+def _has_floats(pair: RulePair) -> bool:
     types = [ExampleType.parsed(each.type) for each in pair.runs[0].values()]
     return any(type_ is not None and type_.element[0] in "fbc" for type_ in types)
 

@@ -38,8 +38,8 @@ P = 2**31 - 249
 SIGN = 1 << 61
 """The bit of a code that a change of the sign changes, in worlds of bits."""
 
-INFINITY, MINUS_INFINITY = P + 1, P + 2
-_NAMES = {math.inf: INFINITY, -math.inf: MINUS_INFINITY}
+CODE_OF_INFINITY, MINUS_INFINITY = P + 1, P + 2
+_NAMES = {math.inf: CODE_OF_INFINITY, -math.inf: MINUS_INFINITY}
 _NAN = P + 3
 _NARROW = (torch.float16, torch.bfloat16)
 _SIMPLE = 64
@@ -54,7 +54,7 @@ _DIGITS_OF_SQUARE = 8
 """The most digits of a fraction whose root a constant is taken for."""
 
 
-class Kind(Enum):
+class CodeKind(Enum):
     """What equal codes mean."""
 
     BITS = "to the bit"
@@ -76,7 +76,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
 class World:
     """One random interpretation of inputs, functions and comparisons."""
 
-    kind: Kind
+    kind: CodeKind
     number: int = 0
     """Another number is another world."""
     constants: dict[int, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class World:
         with np.errstate(over="ignore"):
             for part in parts:
                 bits = _mixed(bits * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.uint64))
-        if self.kind is Kind.REALS:
+        if self.kind is CodeKind.REALS:
             return torch.from_numpy(np.asarray(bits % np.uint64(P)).astype(np.int64).reshape(shape))
         return torch.from_numpy(np.asarray(bits >> np.uint64(1)).astype(np.int64).reshape(shape))
 
@@ -146,8 +146,8 @@ class World:
         if math.isnan(value):
             return _NAN
         if math.isinf(value):
-            return _NAMES[value] if self.kind is Kind.REALS else _NAMES[math.inf] | (SIGN if value < 0 else 0)
-        code = self._bits_of(value) if self.kind is Kind.BITS else self._real(value)
+            return _NAMES[value] if self.kind is CodeKind.REALS else _NAMES[math.inf] | (SIGN if value < 0 else 0)
+        code = self._bits_of(value) if self.kind is CodeKind.BITS else self._real(value)
         self.constants[code] = value
         return code
 
@@ -235,7 +235,7 @@ class World:
 
     def keys(self, codes: Tensor) -> Tensor:
         """Numbers that are ordered as the codes are; constants are ordered by their values, NaN is NaN."""
-        if self.kind is Kind.BITS:
+        if self.kind is CodeKind.BITS:
             size = codes & ~SIGN
             drawn = self.oracle("order", size)
             keys = (drawn % 13 - 6).to(torch.float64)

@@ -10,8 +10,10 @@ from typing import Any
 from patcomp.errors import AssetError, Problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tensor
 
-VERSION = "0.2"
+METADATA_VERSION = "0.2"
 """The version of `metadata.json` that Apple's Swift package reads."""
+PROCESSOR = "processor"
+"""The folder of what prepares inputs of a bundle."""
 
 
 def problem(message: str, advice: str = "convert the model again") -> Problem:
@@ -22,8 +24,10 @@ def problem(message: str, advice: str = "convert the model again") -> Problem:
 def general_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     """Problems of any kind of bundle: a wrong version, no name, missing assets."""
     problems = []
-    if metadata.get("metadata_version") != VERSION:
-        problems.append(problem(f"metadata_version is {metadata.get('metadata_version')!r}, and must be {VERSION!r}"))
+    if metadata.get("metadata_version") != METADATA_VERSION:
+        problems.append(
+            problem(f"metadata_version is {metadata.get('metadata_version')!r}, and must be {METADATA_VERSION!r}")
+        )
     if not isinstance(metadata.get("name"), str) or not metadata["name"]:
         problems.append(problem("name is missing"))
     assets = metadata.get("assets")
@@ -44,9 +48,9 @@ def function_of(path: Path, name: str = "main") -> tuple[Any, list[Problem]]:
         return None, [problem(f"{path.name}: {error.args[0]}")]
 
 
-Sizes = tuple[int | str | None, ...]
+InterfaceSizes = tuple[int | str | None, ...]
 """A shape: None is an open size, `"*"` any size."""
-Values = Mapping[str, tuple[Sizes, Sequence[str]]]
+Values = Mapping[str, tuple[InterfaceSizes, Sequence[str]]]
 """The inputs or outputs of a function: the shape of each, and the types that it may have."""
 FLOATS = ("float16", "float32")
 
@@ -103,11 +107,12 @@ class Interface:
             if not fits or given.dtype not in types:
                 wanted_sizes = " x ".join("?" if size is None else str(size) for size in sizes)
                 yield problem(
-                    f"the {what} {own} of {where} is {shown(given)}, and must be {wanted_sizes} of {' or '.join(types)}"
+                    f"the {what} {own} of {where} is {shown_tensor(given)}, and must be "
+                    f"{wanted_sizes} of {' or '.join(types)}"
                 )
 
 
-def shown(given: Tensor) -> str:
+def shown_tensor(given: Tensor) -> str:
     """The shape and type of an input or output."""
     sizes = " x ".join("?" if size is None else str(size) for size in given.shape)
     return f"{sizes} of {given.dtype}"

@@ -20,7 +20,7 @@ from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Asset, Writer
 from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import anonymous
-from patcomp_models.bundle_folders.contract import VERSION
+from patcomp_models.bundle_folders.contract import METADATA_VERSION
 from patcomp_models.bundle_folders.unfinished import request_of, unfinished
 from patcomp_models.bundles.kind import Component, Conversion, Kind
 from patcomp_models.bundles.loading import allowed_now
@@ -28,9 +28,9 @@ from patcomp_models.checkpoints.exporting import sizes_kept_by_the_caller
 from patcomp_models.checkpoints.json_files import compilation
 from patcomp_models.checkpoints.untrusted import reading
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import Step
+from patcomp_models.options import Progress
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.folder_to_program import exported
+from patcomp_models.tasks.folder_to_program import exported_entry
 
 
 class KindOfComponents(Kind):
@@ -62,7 +62,7 @@ class KindOfComponents(Kind):
     def convert(self, chosen: Conversion) -> None:
         target = chosen.target or self.device()
         request = None if chosen.compress is None else CompressionRequest.of(chosen.compress, target)
-        step: Step = chosen.progress or (lambda what: nullcontext())
+        step: Progress = chosen.progress or (lambda what: nullcontext())
         with reading(self.folder):
             components = self.components()
         facts = {"kind": self.name, "target": chosen.target, "compress": repr(request), "verify": chosen.verify,
@@ -91,7 +91,7 @@ def _write(
     target: Any,
     request: CompressionRequest | None,
     verify: bool,
-    step: Step,
+    step: Progress,
     writer: Writer | None,
 ) -> None:
     """Convert, verify, compress and write a component."""
@@ -108,7 +108,7 @@ def _write(
         for entry in entries:
             with sizes_kept_by_the_caller() if entry.keeps_sizes else nullcontext():
                 converter.add_exported_program(
-                    exported(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
+                    exported_entry(entry), entry.given, entry.outputs, entry.states or None, entrypoint_name=entry.name
                 )
         program = converter.to_coreai(target=target)
     is_compressed = request is not None and component.compressed
@@ -149,7 +149,7 @@ def _description(
 ) -> dict[str, Any]:
     """The content of `metadata.json`."""
     return {
-        "metadata_version": VERSION,
+        "metadata_version": METADATA_VERSION,
         "kind": kind.name,
         "name": name,
         "assets": {component.role: component.file for component in components},

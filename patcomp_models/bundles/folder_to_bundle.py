@@ -15,7 +15,7 @@ from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.gguf.folder import is_gguf
 from patcomp_models.checkpoints.untrusted import check_folder, object_in, reading
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import Step
+from patcomp_models.options import Progress
 from patcomp_models.tasks.table import task_of
 
 
@@ -29,7 +29,7 @@ def convert_bundle(
     compress: str | Path | Mapping[str, Any] | None = None,
     verify: bool = True,
     name: str | None = None,
-    progress: Step | None = None,
+    progress: Progress | None = None,
     writer: Writer | None = None,
     **options: Any,
 ) -> Path:
@@ -67,7 +67,7 @@ def convert_bundle(
     """
     place = Path(out)
     check_choices(place, dtype, name)
-    form = kind_of(Path(folder), kind)
+    form = bundle_kind(Path(folder), kind)
     allowed = {each: options.pop(each) for each in _ALLOWING if each in options and each not in form.options()}
     for each, given in allowed.items():
         if not fits_type(given, str | Sequence[str]):
@@ -82,7 +82,7 @@ _ALLOWING = ("allow_missing", "allow_unexpected")
 """What every kind of bundle takes. Those of language models have these options themselves."""
 
 
-def kind_of(folder: Path, name: str | None = None) -> type[Kind]:
+def bundle_kind(folder: Path, name: str | None = None) -> type[Kind]:
     """The kind of bundle that a folder becomes.
 
     Args:

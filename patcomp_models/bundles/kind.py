@@ -17,7 +17,7 @@ from patcomp_models.errors import BundleError
 if TYPE_CHECKING:
     from patcomp.emit.asset import Writer
     from patcomp.targets import Target
-    from patcomp_models.language.sources import Step
+    from patcomp_models.options import Progress
     from patcomp_models.tasks.entries import Entry
 
 _DTYPES = ("float16", "bfloat16", "float32")
@@ -50,7 +50,7 @@ class Conversion:
     compress: str | Path | Mapping[str, Any] | None
     verify: bool
     name: str | None
-    progress: Step | None
+    progress: Progress | None
     writer: Writer | None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_names, left_over
+from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_weight_names, left_over
 from patcomp_models.checkpoints.folders import check_weight_files
 from patcomp_models.checkpoints.loading import loaded
 from patcomp_models.checkpoints.room import check_room
@@ -73,7 +73,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
             )  # fmt: skip
         except Exception as error:  # the files and the code of a model can make it raise anything
             raise BundleError(f"{library} cannot load {name} from {str(folder)!r}: {reason_of(error)}") from error
-    check_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, allowed_now())
+    check_weight_names(folder, name, report["missing_keys"], left_over(report["unexpected_keys"]), {}, allowed_now())
     for path, parameter in made.named_parameters() if kept else ():
         if not set(path.split(".")) & set(kept):
             parameter.data = parameter.data.to(getattr(torch, dtype))

@@ -12,7 +12,7 @@ from typing import Any
 
 from patcomp.errors import ConversionWarning
 from patcomp_models.checkpoints.left_out import foreseeing, is_computed
-from patcomp_models.checkpoints.precision import names_of
+from patcomp_models.checkpoints.precision import given_names
 from patcomp_models.errors import LanguageModelError
 
 
@@ -28,7 +28,7 @@ class Allowed:
     @classmethod
     def of(cls, missing: str | Sequence[str], unexpected: str | Sequence[str]) -> Allowed:
         """What a user allows; one name need not be in a list."""
-        return cls(names_of(missing), names_of(unexpected))
+        return cls(given_names(missing), given_names(unexpected))
 
 
 STRICT = Allowed()
@@ -64,15 +64,15 @@ def _differences(
     if len(wrong) > _SHOWN:
         found["missing", "shapes"] = f"{len(wrong) - _SHOWN} more have other shapes"
     if rest := lacked - shapes.keys():
-        found["missing", ""] = f"missing {listed(rest)}"
+        found["missing", ""] = f"missing {first_names(rest)}"
     if left:
         front = wrapper_of(left)
         saved = f" (names begin with {front!r} where a wrapper of the model was saved; save the model inside)"
-        found["unexpected", ""] = f"unexpected {listed(left)}{saved if front else ''}"
+        found["unexpected", ""] = f"unexpected {first_names(left)}{saved if front else ''}"
     return found
 
 
-def check_names(
+def check_weight_names(
     place: Path,
     model: str,
     missing: Iterable[str],
@@ -108,7 +108,7 @@ def check_names(
         raise LanguageModelError(f"{str(place)!r} does not fit {model}: {'; '.join(wrong.values())}; {advice}")
     for names, what in ((drawn, "are drawn at random"), (left, "are left out")):
         if names:
-            warnings.warn(f"weights of {str(place)!r} {what}: {listed(names)}", ConversionWarning, stacklevel=3)
+            warnings.warn(f"weights of {str(place)!r} {what}: {first_names(names)}", ConversionWarning, stacklevel=3)
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:
@@ -119,7 +119,7 @@ def _shape(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes)) or "a scalar"
 
 
-def listed(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - _SHOWN

@@ -35,7 +35,7 @@ def foreseeing(names: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where a weight of a head is."""
 
     layer: int | None
@@ -51,16 +51,16 @@ class Place:
 _PLACE = re.compile(r"^(?:.*\.)?(?:layers\.(\d+)|mtp)\.(?!layers\.)")
 
 
-def place_of(name: str) -> Place | None:
+def head_place(name: str) -> _Place | None:
     """Where a weight of a head is; None if the form of the name is not known."""
     match = _PLACE.match(name)
-    return None if match is None else Place(int(match[1]) if match[1] else None, name[match.end() :])
+    return None if match is None else _Place(int(match[1]) if match[1] else None, name[match.end() :])
 
 
 def first_head(names: Iterable[str]) -> list[str]:
     """The weights of the first head that foresees tokens, including weights shared by all heads."""
     every = foreseeing(names)
-    layers = {name: place.layer for name in every if (place := place_of(name)) is not None}
+    layers = {name: place.layer for name in every if (place := head_place(name)) is not None}
     first = min((layer for layer in layers.values() if layer is not None), default=None)
     return [name for name in every if layers.get(name) in (None, first)]
 

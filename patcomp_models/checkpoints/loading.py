@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +15,20 @@ import torch
 from torch import nn
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_names, left_over, listed, say_untied, wrapper_of
+from patcomp_models.checkpoints.agreement import (
+    STRICT,
+    Allowed,
+    check_weight_names,
+    first_names,
+    left_over,
+    say_untied,
+    wrapper_of,
+)
 from patcomp_models.checkpoints.folders import CAUSAL, weight_files
 from patcomp_models.checkpoints.left_out import foreseeing, names_in
 from patcomp_models.checkpoints.precision import set_types
 from patcomp_models.checkpoints.quantized.formats import format_of
+from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.checkpoints.quantized.reading import fill
 from patcomp_models.checkpoints.room import check_room
 from patcomp_models.checkpoints.untrusted import bytes_of, object_in, tensors_in
@@ -120,23 +129,8 @@ def loaded(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
                 "allow_missing= and allow_unexpected= out"
             )
-        try:
-            empty = _empty(loader_of(auto), folder, DTYPES[dtype], trust_remote_code)
-        except Exception as error:  # a configuration can make transformers raise anything
-            raise LanguageModelError(
-                f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}"
-            ) from error
-        files, form = weight_files(folder, config), form.expanding() if expand else form
-        place = files[0].resolve() if files[0].suffix == ".gguf" else folder
-        weights = form.weights(files)
-        front = wrapper_of(weights)
-        weights = {name.removeprefix(front): each for name, each in weights.items()}
-        heads = {*foreseeing(weights)}
-        kept = {name: each for name, each in weights.items() if name not in heads}
-        fill(empty, str(place), form, kept, DTYPES[dtype])
-        form.finish(empty, files)
-        check_weights(empty, rounded=True)
-        return empty
+        form = form.expanding() if expand else form
+        return _in_few_bits(auto, purpose, folder, weight_files(folder, config), form, dtype, trust_remote_code)
     reports: list[str] = []
     files = weight_files(folder, config)
     names = names_in(files, None)
@@ -157,17 +151,43 @@ def loaded(
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
-        reason = f"parts of {listed(joined)} are missing or have other shapes" if joined else reason_of(error)
+        reason = f"parts of {first_names(joined)} are missing or have other shapes" if joined else reason_of(error)
         raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason}") from error
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
     unexpected = left_over(found["unexpected_keys"])
     if part:
         unexpected &= {re.sub(f"^{part}", "", name) for name in names if re.match(part, name)}
-    check_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
+    check_weight_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
     check_weights(model, rounded=_stored_types(files) != {_STORED[dtype]})
     say_untied(folder, model)
     model.eval()
     return cast("nn.Module", model)
+
+
+def _in_few_bits(
+    auto: str,
+    purpose: str,
+    folder: Path,
+    files: Sequence[Path],
+    form: Format,
+    dtype: str,
+    trust_remote_code: bool,
+) -> nn.Module:
+    """A model whose weights are stored in few bits, filled from their files."""
+    try:
+        empty = _empty(loader_of(auto), folder, DTYPES[dtype], trust_remote_code)
+    except Exception as error:  # a configuration can make transformers raise anything
+        raise LanguageModelError(f"transformers cannot load {str(folder)!r} {purpose}: {reason_of(error)}") from error
+    place = files[0].resolve() if files[0].suffix == ".gguf" else folder
+    weights = form.weights(files)
+    front = wrapper_of(weights)
+    weights = {name.removeprefix(front): each for name, each in weights.items()}
+    heads = {*foreseeing(weights)}
+    kept = {name: each for name, each in weights.items() if name not in heads}
+    fill(empty, str(place), form, kept, DTYPES[dtype])
+    form.finish(empty, files)
+    check_weights(empty, rounded=True)
+    return empty
 
 
 def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool) -> nn.Module:
@@ -323,7 +343,7 @@ def experts_of(model: Any) -> str | None:
 
 
 @contextmanager
-def implementations(model: Any) -> Iterator[None]:
+def export_implementations(model: Any) -> Iterator[None]:
     """The implementations of attention and of experts that a model is exported with; the own ones come back."""
     attention, experts = attention_of(model), experts_of(model)
     before = [(part, {name: vars(part)[name] for name in _CHOSEN if name in vars(part)}) for part in _configs(model)]

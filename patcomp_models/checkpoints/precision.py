@@ -99,6 +99,6 @@ def _cast(value: Any, given: torch.dtype, wanted: torch.dtype) -> Any:
     return value
 
 
-def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
+def given_names(given: str | Iterable[str]) -> tuple[str, ...]:
     """The names that a user gives; one need not be in a list."""
     return (given,) if isinstance(given, str) else tuple(given)

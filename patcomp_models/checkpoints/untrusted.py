@@ -32,7 +32,7 @@ def check_folder(folder: Path, error: type[BundleError] = BundleError) -> None:
     """Check a folder before it is read; nothing is checked of one that is not there.
 
     Hidden folders inside it, such as `.git`, and those below the third level are not looked at: no library reads them,
-    and `copied` looks at what it copies.
+    and `copy_files` looks at what it copies.
 
     Args:
         folder: of a checkpoint, a pipeline or a bundle.
@@ -46,7 +46,7 @@ def check_folder(folder: Path, error: type[BundleError] = BundleError) -> None:
             _check_names(folder, path, error)
 
 
-def copied(source: Path, place: Path) -> None:
+def copy_files(source: Path, place: Path) -> None:
     """Copy a file, or all files of a folder but the hidden ones; a link becomes the file that it leads to.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from patcomp.commands.common import require_transformers
-from patcomp.commands.exporting import Source
+from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.packages import Reader
 from patcomp.commands.subjects import Subject
@@ -32,7 +32,7 @@ class ModelCommands(Reader):
         app.command()(speech.transcribe)
         app.command("generate-image")(images.generate_image)
 
-    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[Source]:
+    def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         from patcomp_models.commands.models import sources_of
 
         return sources_of(model, found, options)
@@ -48,9 +48,9 @@ class ModelCommands(Reader):
         inspect_bundle(bundle, as_json=as_json)
 
     def compress_bundle(self, bundle: Path, output: Path | None, requests: Sequence[Any], **options: Any) -> None:
-        from patcomp_models.commands.compress import compress_bundle
+        from patcomp_models.commands.compress import compress_or_measure
 
-        compress_bundle(bundle, output, requests, **options)
+        compress_or_measure(bundle, output, requests, **options)
 
     def generate(self, bundle: Path, prompt: str) -> None:
         from patcomp_models.commands.language import generate
@@ -64,9 +64,9 @@ class ModelCommands(Reader):
         return check_bundle(bundle)
 
     def assets_of(self, bundle: Path) -> dict[str, Path]:
-        from patcomp_models.commands.bundles import assets_of
+        from patcomp_models.commands.bundles import bundle_assets
 
-        return assets_of(bundle)
+        return bundle_assets(bundle)
 
 
 COMMANDS = ModelCommands()

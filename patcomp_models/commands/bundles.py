@@ -19,6 +19,7 @@ from patcomp.commands.common import (
     say,
     tell,
 )
+from patcomp.commands.convert_options import BundleChoices, ShownOptions
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.progress import working
 from patcomp.commands.tables import print_table
@@ -40,15 +41,11 @@ def convert_to_bundle(
     model: str,
     output: Path | None,
     *,
-    kind: str | None,
-    settings: list[str] | None,
-    dtype: Any,
+    bundle: BundleChoices,
     target: Any,
     compress: str | None,
-    check: bool,
     writer: Any,
-    as_json: bool,
-    quiet: bool,
+    shown: ShownOptions,
     options: ModelOptions,
 ) -> None:
     """`patcomp convert FOLDER -o BUNDLE`.
@@ -65,7 +62,7 @@ def convert_to_bundle(
     from patcomp_models.bundles import check_bundle, convert_bundle
     from patcomp_models.checkpoints.json_files import metadata_in
 
-    own = settings_in(settings) | {
+    own = settings_in(bundle.setting) | {
         name: getattr(options, each) for each, name in _OF_KINDS.items() if options.given(each)
     }
     if options.catalog:
@@ -75,17 +72,17 @@ def convert_to_bundle(
     source = Path(model)
     place = output or Path(f"{source.with_suffix('') if source.suffix == '.gguf' else source}-bundle")
     made = convert_bundle(
-        model, out=place, kind=kind, dtype=dtype, target=target, compress=compress, verify=check,
-        progress=lambda what: working(what, not quiet), writer=writer, **own,
+        model, out=place, kind=bundle.kind, dtype=bundle.dtype, target=target, compress=compress,
+        verify=not bundle.no_check, progress=lambda what: working(what, not shown.quiet), writer=writer, **own,
     )  # fmt: skip
     metadata, problems = metadata_in(made), check_bundle(made)
-    if not quiet:
+    if not shown.quiet:
         say(f"bundle: {made}")
     for note in _notes(metadata):
         say(f"note: {note}")
     for problem in problems:
         say(f"warning: {problem}")
-    if as_json:
+    if shown.json:
         print_json({
             "model": model, "bundle": str(made), "metadata": metadata, "problems": [str(each) for each in problems]
         })  # fmt: skip
@@ -152,7 +149,7 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
         tell(f"Apple's Swift package refuses it: {problem}")
 
 
-def assets_of(bundle: Path) -> dict[str, Path]:
+def bundle_assets(bundle: Path) -> dict[str, Path]:
     """The folders of the assets in a bundle, by their roles.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from patcomp.emit.asset import Writer as WriterName
 
 
-def compress_bundle(
+def compress_or_measure(
     bundle: Path,
     output: Path | None,
     requests: Sequence[str | CompressionRequest],

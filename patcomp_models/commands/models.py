@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from patcomp.commands.common import UsageError, require_transformers
-from patcomp.commands.exporting import Source
+from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.subjects import Subject
 
 _FOR_MODULES = ("dynamic", "strict", "train")
 
 
-def sources_of(model: str, found: Subject, options: ModelOptions) -> list[Source]:
+def sources_of(model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
     """The functions of the model of a folder, or of a name.
 
     Raises:
@@ -21,7 +21,7 @@ def sources_of(model: str, found: Subject, options: ModelOptions) -> list[Source
         raise UsageError(f"{model} is {found}, whose task decides {', '.join(unused)}; leave it out")
     require_transformers("the model of a folder")
     from patcomp_models.checkpoints.agreement import Allowed
-    from patcomp_models.tasks.folder_to_program import entries_of, exported
+    from patcomp_models.tasks.folder_to_program import entries_of, exported_entry
 
     entries = entries_of(
         model, options.export.half or "float32", chosen=options.task, weights=options.weights,
@@ -29,9 +29,9 @@ def sources_of(model: str, found: Subject, options: ModelOptions) -> list[Source
         allowed=Allowed.of(options.allow_missing or [], options.allow_unexpected or []),
     )  # fmt: skip
     return [
-        Source(
+        ModelSource(
             model,
-            exported(entry, options.assume_branch),
+            exported_entry(entry, options.assume_branch),
             entry.module,
             entry=entry.name,
             input_names=entry.given,

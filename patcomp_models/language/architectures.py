@@ -11,14 +11,14 @@ from patcomp_models.errors import LanguageModelError
 
 
 @dataclass(frozen=True)
-class Architecture:
+class _Architecture:
     """What is known of the models of some `model_type`."""
 
     has_static_form: bool = False
     """Whether it has a form for the Neural Engine."""
 
 
-_STATIC = Architecture(has_static_form=True)
+_STATIC = _Architecture(has_static_form=True)
 
 _DYNAMIC = (
     "qwen3_moe", "mixtral", "phi3", "phimoe", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
@@ -31,12 +31,12 @@ _DYNAMIC = (
     "deepseek_v32", "glm_moe_dsa",
 )  # fmt: skip
 
-ARCHITECTURES: dict[str, Architecture] = {
+ARCHITECTURES: dict[str, _Architecture] = {
     "llama": _STATIC,
     "qwen2": _STATIC,
     "qwen3": _STATIC,
     "mistral": _STATIC,
-    **dict.fromkeys(_DYNAMIC, Architecture()),
+    **dict.fromkeys(_DYNAMIC, _Architecture()),
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""
 

@@ -76,7 +76,7 @@ def context_of(model: Any, wanted: int | None) -> int:
             f"the bundle takes the {length} tokens of the model's first rotary embedding, with which all engines are "
             f"right; max_context={own or _UNLIMITED} (--max-context) takes more, in Bundle.generate only",
             ConversionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return length
     if wanted is None and own is None:
@@ -84,7 +84,7 @@ def context_of(model: Any, wanted: int | None) -> int:
             f"the configuration of {type(model).__name__} does not say how many tokens it takes; the bundle takes "
             f"{_UNLIMITED}, and max_context= (--max-context) another number",
             ConversionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return wanted or own or _UNLIMITED
 

@@ -35,15 +35,15 @@ from patcomp_models.language.generation import (
     Generation,
     HiddenStates,
     Session,
+    draft_without,
     feeding,
     greedy,
     speculative,
-    without,
 )
-from patcomp_models.language.per_layer import Table
+from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import CACHES, EXTEND, PROMPT
-from patcomp_models.language.static_run import StaticCall, generate_static, sizes_of
-from patcomp_models.language.vision.generating import embedded_call, expanded, features_of
+from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
+from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
@@ -140,7 +140,7 @@ class Bundle:
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
         if vision:
-            tokens = expanded(tokens, vision, images=len(images), shown=self._image_token(vision))
+            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
@@ -150,7 +150,7 @@ class Bundle:
             return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
-            if sizes := sizes_of(asset.function_names):
+            if sizes := function_sizes(asset.function_names):
                 if draft is not None:
                     raise LanguageModelError(
                         "draft= goes with bundles for target='gpu'; the functions of fixed sizes take no drafted tokens"
@@ -200,7 +200,7 @@ class Bundle:
                 return speculative(session, Drafting(head, skipped=1), tokens, new, drafted, stops)
             foresees = self._draft(draft, assets[MAIN], opened, session)
             if isinstance(foresees, Drafting):
-                foresees = without(image_token, foresees)
+                foresees = draft_without(image_token, foresees)
             return speculative(session, foresees, tokens, new, drafted, stops)
 
     @property
@@ -228,7 +228,7 @@ class Bundle:
             return asset.run(inputs, states, name)
 
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
-        fed = feeding(Table(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
+        fed = feeding(PerLayerTable(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
         empty = _empty_states(next(iter(described.values())))
         length = self.metadata["language"].get(FIRST_LENGTH) if MAIN in functions else None
         return Session(fed, sizes, empty, self._limit, first_length=length)
@@ -270,7 +270,7 @@ class Bundle:
                 " same vocabulary"
             )
         other = _opened(smaller.asset, opened)
-        if sizes_of(other.function_names):
+        if function_sizes(other.function_names):
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
             )

@@ -17,7 +17,7 @@ from patcomp_models.errors import BundleError, LanguageModelError
 from patcomp_models.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
 from patcomp_models.language.dynamic_check import dynamic_problems
 from patcomp_models.language.lint import tokenizer_problems
-from patcomp_models.language.static_check import is_static, static_problems
+from patcomp_models.language.static_check import is_static_form, static_problems
 from patcomp_models.language.vision.contract import vision_problems
 
 
@@ -91,10 +91,10 @@ def _tokenizer(file: Path) -> list[Problem]:
 
 def _table(folder: Path, described: Any) -> list[Problem]:
     """The problems of a table of embeddings outside of the asset."""
-    from patcomp_models.language.per_layer import Table
+    from patcomp_models.language.per_layer import PerLayerTable
 
     try:
-        Table(folder, described)
+        PerLayerTable(folder, described)
     except LanguageModelError as error:
         return [problem(str(error))]
     except (KeyError, TypeError, ValueError) as error:
@@ -115,6 +115,6 @@ def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
     except (FileNotFoundError, AssetError) as error:
         return [problem(str(error))]
     try:
-        return _static(path, language) if is_static(list(asset.names)) else dynamic_problems(asset, language)
+        return _static(path, language) if is_static_form(list(asset.names)) else dynamic_problems(asset, language)
     except KeyError as error:
         return [problem(str(error.args[0]))]

@@ -28,9 +28,9 @@ from patcomp_models.language.architectures import ARCHITECTURES, spans_of
 from patcomp_models.language.choices import CloseChoices
 from patcomp_models.language.contract import MAIN, VERIFY
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, arguments_of
-from patcomp_models.language.generation import Call, Session, feeding
-from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.dynamic_form import BundleFunction, decoder_arguments
+from patcomp_models.language.generation import AssetCall, Session, feeding
+from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.rotary import first_length
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.08}
@@ -57,7 +57,7 @@ class Comparison:
     """
 
     def __init__(
-        self, functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int,
+        self, functions: Sequence[BundleFunction], prompt: Sequence[int], dtype: torch.dtype, limit: int,
         most: int | None = None, least: int = 1,
     ):  # fmt: skip
         self.functions, self.dtype, self.limit = functions, dtype, limit
@@ -81,7 +81,9 @@ class Comparison:
         model: Any = self.decoder.model
         with torch.no_grad(), CloseChoices(len(self.tokens), self.dtype) as choices:
             logits: Tensor = model(input_ids=torch.tensor([self.tokens]), use_cache=False).logits[0].float()
-        release(bytes_of(model))  # so that weights of model and program, if mapped from files, are not both in memory
+        release(
+            weight_memory(model)
+        )  # so that weights of model and program, if mapped from files, are not both in memory
         return logits, choices.is_close
 
     def check_program(self, program: AIProgram) -> None:
@@ -99,8 +101,8 @@ class Comparison:
         first = self.functions[0]
         if is_off or len(first.outputs) > 1:  # the calls above show the logits only
             count = first.new or min(_TOKENS, len(self.tokens))
-            arguments = arguments_of(self.decoder, count, count, 2 * count)
-            compare(program, self.decoder, arguments, self.dtype, first.name)
+            arguments = decoder_arguments(self.decoder, count, count, 2 * count)
+            compare_with_module(program, self.decoder, arguments, self.dtype, first.name)
         if is_off:
             raise LanguageModelError(
                 "in several calls the converted program does not compute what the model does in one: the logits of "
@@ -138,7 +140,7 @@ class Comparison:
         release(blob.data for blob in program.module.blobs)
         return logits
 
-    def _made(self, call: Call) -> Tensor:
+    def _made(self, call: AssetCall) -> Tensor:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""
         names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
         empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}
@@ -148,7 +150,7 @@ class Comparison:
 
 
 def comparisons_of(
-    functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int
+    functions: Sequence[BundleFunction], prompt: Sequence[int], dtype: torch.dtype, limit: int
 ) -> list[Comparison]:
     """The comparison of functions with their model; two if the tokens pass the change of its rotary embedding, one on
     each side.
@@ -278,7 +280,7 @@ def runtime() -> Iterator[Native]:
             ) from error
 
 
-def calls_on(native: Native, asset: Path) -> Call:
+def calls_on(native: Native, asset: Path) -> AssetCall:
     """How the functions of an asset are called on the runtime."""
 
     def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -334,7 +336,7 @@ def warn_of_ties(made: Tensor, wanted: Tensor, where: str) -> None:
         )
 
 
-def compare(
+def compare_with_module(
     program: AIProgram, module: nn.Module, arguments: tuple[Tensor, ...], dtype: torch.dtype, entrypoint: str
 ) -> None:
     """Compare what an entry point computes in one call with the module that it was exported from.
@@ -345,7 +347,7 @@ def compare(
     given = tuple(each.clone() for each in arguments)
     with torch.no_grad():
         result = module(*given)
-    release(bytes_of(module))
+    release(weight_memory(module))
     largest = max(largest_of(each, dtype) for each in (result if isinstance(result, tuple) else (result,)))
     # a tolerance is given, because otherwise the model would be computed in float32 too, in twice its memory
     verification = program.verify_against(

@@ -19,12 +19,12 @@ from patcomp.program.compressed import Plan
 from patcomp.targets import GPU, NEURAL_ENGINE, Target
 from patcomp_models.bundle_folders.unfinished import unfinished
 from patcomp_models.checkpoints.json_files import metadata_in
-from patcomp_models.checkpoints.untrusted import copied, object_in
+from patcomp_models.checkpoints.untrusted import copy_files, object_in
 from patcomp_models.errors import BundleError, LanguageModelError
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.contract import TABLE_FILE
 from patcomp_models.language.quality import QualityReport, measured, plan_of
-from patcomp_models.language.static_run import sizes_of
+from patcomp_models.language.static_run import function_sizes
 from patcomp_models.language.text_loss import Text
 
 
@@ -166,7 +166,7 @@ class _Opened:
     @property
     def target(self) -> Target:
         """The device that the bundle is for: only the Neural Engine's form has functions of fixed sizes."""
-        return NEURAL_ENGINE if sizes_of(self.program.entrypoints) else GPU
+        return NEURAL_ENGINE if function_sizes(self.program.entrypoints) else GPU
 
     @property
     def vocabulary(self) -> int:
@@ -183,7 +183,7 @@ class _Opened:
         with unfinished(place, uuid4().hex) as work:
             for each in source.iterdir():
                 if (each.is_dir() and each.suffix != ".aimodel") or each.name == TABLE_FILE:
-                    copied(each, work.folder / each.name)
+                    copy_files(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
             described["compression"] = request.text

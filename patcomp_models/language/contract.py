@@ -16,9 +16,9 @@ TABLE_FILE = "per_layer_embeddings.safetensors"
 """The table of embeddings that are an input."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
-KEYS, VALUES, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
+KEY_CACHE, VALUE_CACHE, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
 WINDOW_KEYS, WINDOW_VALUES = "slidingKeys", "slidingValues"
-INDEX = "indexCache"
+INDEX_CACHE = "indexCache"
 """The names of states. A second state of a kind has the number 2 behind its name.
 
 Those of windows have no "cache" and no "kv" in them: Apple's engines would go back in them by counting, and a window

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import problem, shown
+from patcomp_models.bundle_folders.contract import problem, shown_tensor
 from patcomp_models.language.contract import (
     DRAFT,
     HIDDEN,
-    INDEX,
+    INDEX_CACHE,
     LANGUAGE,
     LOGITS,
     MAIN,
@@ -61,7 +61,7 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any]) -> list[Pro
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
-            found += [] if found else state_problems(main)
+            found += [] if found else dynamic_state_problems(main)
         elif name != DRAFT and _all_states(described) != _all_states(main):
             found.append(problem(f"the states of {name} are not those of main"))
         problems += found
@@ -113,9 +113,9 @@ def _types(function: str, described: Any, vocabulary: Any, *, is_open: bool, is_
         (POSITIONS, positions, "?", _is_open(positions)),
     ):
         if given.dtype != "int32" or [*given.shape][:1] != [1] or len(given.shape) != 2 or not fits:
-            problems.append(problem(f"{name}{of_which} is {shown(given)}, and must be 1 x {wanted} of int32"))
+            problems.append(problem(f"{name}{of_which} is {shown_tensor(given)}, and must be 1 x {wanted} of int32"))
     if is_one and not is_open and not _is_open(tokens) and tokens.shape[-1] != 1:
-        problems.append(problem(f"{TOKENS} is {shown(tokens)}, and must be 1 x 1 of int32"))
+        problems.append(problem(f"{TOKENS} is {shown_tensor(tokens)}, and must be 1 x 1 of int32"))
     return [*problems, *logits_problems(logits, of_which, vocabulary)]
 
 
@@ -126,7 +126,9 @@ def logits_problems(logits: Any, of_which: str, vocabulary: Any) -> list[Problem
         advice = "convert with dtype='float16'"
         problems.append(problem(f"{LOGITS}{of_which} are {logits.dtype}, and must be float16", advice))
     if len(logits.shape) != 3 or logits.shape[-1] != vocabulary:
-        problems.append(problem(f"{LOGITS}{of_which} are {shown(logits)}; their last size must be language.vocab_size"))
+        problems.append(
+            problem(f"{LOGITS}{of_which} are {shown_tensor(logits)}; their last size must be language.vocab_size")
+        )
     return problems
 
 
@@ -136,10 +138,10 @@ def _is_open(given: Any) -> bool:
 
 
 def _all_states(described: Any) -> dict[str, str]:
-    return {name: shown(described.states[name]) for name in described.states}
+    return {name: shown_tensor(described.states[name]) for name in described.states}
 
 
-def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
+def dynamic_state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
     """The problems of the states of `main`: two growing caches, and perhaps two more states."""
     states = {name: described.states[name] for name in described.states}
     is_open = {name: [size is None for size in state.shape] for name, state in states.items()}
@@ -150,11 +152,11 @@ def state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
     for name, state in states.items():
         if grows[name]:
             if is_open[name] != [False, False, False, True, False] or state.shape[1] != 1:
-                problems.append(problem(f"{name} is {shown(state)}, and must be layers x 1 x heads x ? x width"))
+                problems.append(problem(f"{name} is {shown_tensor(state)}, and must be layers x 1 x heads x ? x width"))
         elif any(part in name.lower() for part in ("cache", "kv")):
             # the engines take it for a window of keys, in which they go back by counting
-            problems.append(problem(f"{name} is {shown(state)}; its size must be open, or its name another"))
-    growing = [state for name, state in states.items() if grows[name] and name != INDEX]
+            problems.append(problem(f"{name} is {shown_tensor(state)}; its size must be open, or its name another"))
+    growing = [state for name, state in states.items() if grows[name] and name != INDEX_CACHE]
     for keys, values in zip(growing[::2], growing[1::2], strict=False):
         if (tuple(keys.shape), keys.dtype) != (tuple(values.shape), values.dtype):
             problems.append(problem("the caches of keys and values differ in type or shape"))

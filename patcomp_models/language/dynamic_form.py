@@ -21,7 +21,7 @@ NEW, TOTAL = 16, 24
 
 
 @dataclass(frozen=True)
-class Function:
+class BundleFunction:
     """A function of a bundle."""
 
     name: str
@@ -46,17 +46,19 @@ def draft_state(name: str) -> str:
     return DRAFT + name[0].upper() + name[1:]
 
 
-def functions_of(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[Function]:
+def decoder_functions(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[BundleFunction]:
     """The functions of a model, and that of a draft, which takes any number of tokens."""
-    made = [Function(name, decoder, size) for name, size in points.sizes.items()]
-    return [*made, *([Function(DRAFT, draft)] if draft is not None else [])]
+    made = [BundleFunction(name, decoder, size) for name, size in points.sizes.items()]
+    return [*made, *([BundleFunction(DRAFT, draft)] if draft is not None else [])]
 
 
-def dynamic_program(programs: Iterable[tuple[Function, ExportedProgram]], catalog: Sequence[Any] = ()) -> AIProgram:
+def dynamic_program(
+    programs: Iterable[tuple[BundleFunction, ExportedProgram]], catalog: Sequence[Any] = ()
+) -> AIProgram:
     """Functions as one program, which has each weight once.
 
     Args:
-        programs: the functions and what `exported` makes of them.
+        programs: the functions and what `exported_function` makes of them.
         catalog: the user's catalogs, as `TorchConverter` takes them.
 
     Raises:
@@ -93,13 +95,13 @@ def unread_weights(programs: Iterable[ExportedProgram]) -> str:
     return ", ".join(f"{name} ({count} weights)" for name, count in sorted(counts.items()))
 
 
-def arguments_of(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
+def decoder_arguments(decoder: Decoder, new: int, total: int, capacity: int) -> tuple[torch.Tensor, ...]:
     """Example arguments of a decoder, with empty states."""
     further = decoder.further_examples(new)
     return decoder.example(new), torch.arange(total)[None], *further, *decoder.states.zeros(capacity)
 
 
-def exported(function: Function, context: int) -> ExportedProgram:
+def exported_function(function: BundleFunction, context: int) -> ExportedProgram:
     """A function with dynamic numbers of all tokens, and of new tokens unless it takes a fixed number of them, and with
     dynamic capacities of growing states."""
     decoder, new = function.decoder, function.new
@@ -113,6 +115,6 @@ def exported(function: Function, context: int) -> ExportedProgram:
     )
     each_new: dict[int, Any] = {1: dims[0]} if new is None else {}
     shapes = (each_new, {1: dims[1]}, (*[each_new] * len(decoder.further), *open_states))
-    arguments = arguments_of(decoder, new or NEW, total, capacity)
+    arguments = decoder_arguments(decoder, new or NEW, total, capacity)
     sums = decoder.states.has_windows and new is None
     return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

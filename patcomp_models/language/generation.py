@@ -11,7 +11,7 @@ import numpy as np
 from patcomp.emit.asset import as_array
 from patcomp_models.language.contract import CAPACITY, HIDDEN, LOGITS, POSITIONS, TOKENS, VERIFY
 
-Call = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+AssetCall = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a function, by its name, on inputs and states by name; the states are updated in place."""
 
 Draft = Callable[[Sequence[int], int], Sequence[int]]
@@ -55,7 +55,7 @@ class Session:
     """
 
     def __init__(
-        self, call: Call, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int,
+        self, call: AssetCall, sizes: Mapping[str, int | None], empty: Mapping[str, np.ndarray], limit: int,
         piece: int = _PIECE, first_length: int | None = None,
     ):  # fmt: skip
         self.call, self.sizes, self.limit, self.piece = call, dict(sizes), limit, piece
@@ -147,7 +147,7 @@ class Session:
         return max(size or 1 for size in self.sizes.values()) - 1
 
 
-def ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
+def _ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
     """The tokens of a text: at most `new_tokens`, up to and including the first stop token."""
     end = next((place for place, token in enumerate(tokens, 1) if token in stops), new_tokens)
     return [*tokens[: min(end, new_tokens)]]
@@ -203,7 +203,7 @@ def speculative(
         else:
             session.restore(before)
             unread = [*unread, *guessed[:right], made[-1]]
-    return Generation(ended(made, new_tokens, stops), session.calls)
+    return Generation(_ended(made, new_tokens, stops), session.calls)
 
 
 class Drafting:
@@ -230,7 +230,7 @@ class Drafting:
         return made
 
 
-def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: Call) -> Call:
+def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: AssetCall) -> AssetCall:
     """A call with further inputs.
 
     Args:
@@ -244,7 +244,7 @@ def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: Call) -> Call:
     return given
 
 
-def without(token: int, draft: Draft) -> Draft:
+def draft_without(token: int, draft: Draft) -> Draft:
     """A draft that does not read the tokens of images, of which a model of text knows nothing.
 
     Args:
@@ -264,7 +264,7 @@ class HiddenStates:
     def __init__(self) -> None:
         self._rows: dict[int, np.ndarray] = {}
 
-    def of_model(self, call: Call) -> Call:
+    def of_model(self, call: AssetCall) -> AssetCall:
         """A call of the model, of which the hidden states are kept."""
 
         def kept(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -276,7 +276,7 @@ class HiddenStates:
 
         return kept
 
-    def to_head(self, call: Call) -> Call:
+    def to_head(self, call: AssetCall) -> AssetCall:
         """A call of the head, which takes the hidden states of the tokens in front."""
 
         def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:

@@ -14,9 +14,9 @@ from patcomp.emit.asset import as_array
 from patcomp.ir.pages import release
 from patcomp_models.language.checking import Comparison
 from patcomp_models.language.contract import HIDDEN, POSITIONS, TOKENS
-from patcomp_models.language.dynamic_form import Function
-from patcomp_models.language.generation import Call
-from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.dynamic_form import BundleFunction
+from patcomp_models.language.generation import AssetCall
+from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.multi_token import HeadDecoder
 
 
@@ -29,7 +29,7 @@ class HeadComparison(Comparison):
     """
 
     def __init__(
-        self, functions: Sequence[Function], prompt: Sequence[int], dtype: torch.dtype, limit: int, model: Any
+        self, functions: Sequence[BundleFunction], prompt: Sequence[int], dtype: torch.dtype, limit: int, model: Any
     ):  # fmt: skip
         super().__init__(functions, prompt, dtype, limit)
         self.model = model
@@ -46,7 +46,7 @@ class HeadComparison(Comparison):
                 self.model(input_ids=torch.tensor([self.tokens]), use_cache=False)
         finally:
             watch.remove()
-        release(bytes_of(self.model))
+        release(weight_memory(self.model))
         return seen[0].to(self.decoder.dtype)
 
     @cached_property
@@ -56,10 +56,10 @@ class HeadComparison(Comparison):
         with torch.no_grad():
             embeddings = self.decoder.embeddings(torch.tensor([self.tokens]), self._hidden)
             logits: Tensor = self.decoder.model(inputs_embeds=embeddings, use_cache=False).logits[0].float()
-        release(bytes_of(self.decoder.model))
+        release(weight_memory(self.decoder.model))
         return logits
 
-    def _made(self, call: Call) -> Tensor:
+    def _made(self, call: AssetCall) -> Tensor:
         def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             count, end = np.shape(inputs[TOKENS])[1], np.shape(inputs[POSITIONS])[1]
             return call(name, {**inputs, HIDDEN: as_array(self._hidden[:, end - count : end])}, states)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 
-def bytes_of(model: nn.Module) -> Iterator[memoryview]:
+def weight_memory(model: nn.Module) -> Iterator[memoryview]:
     """The memory of a model's weights."""
     for weight in (*model.parameters(), *model.buffers()):
         if weight.is_contiguous() and not weight.is_meta:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.left_out import first_head, place_of
+from patcomp_models.checkpoints.left_out import first_head, head_place
 from patcomp_models.checkpoints.loading import DTYPES, check_weights, without_weights
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights
 from patcomp_models.checkpoints.quantized.reading import fill
@@ -107,7 +107,7 @@ def own_name(name: str) -> str:
     Raises:
         LanguageModelError: the form of the head is not known.
     """
-    if (place := place_of(name)) is not None:
+    if (place := head_place(name)) is not None:
         part, _, kind = place.rest.rpartition(".")
         if part in _PARTS:
             return f"{_PARTS[part]}.{kind}"

@@ -162,7 +162,7 @@ def described_table(weight: Tensor) -> dict[str, Any]:
     return {"file": TABLE_FILE, "input": PER_LAYER, "rows": len(weight), "width": weight.shape[1], "dtype": kind}
 
 
-class Table:
+class PerLayerTable:
     """A table in a file, which is mapped.
 
     Args:

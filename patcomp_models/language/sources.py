@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from patcomp_models.checkpoints.folders import (
     checked_folder,
     weight_files,
 )
-from patcomp_models.checkpoints.gguf.folder import folder_of, is_gguf
+from patcomp_models.checkpoints.gguf.folder import gguf_folder, is_gguf
 from patcomp_models.checkpoints.hub import Checkpoint, checkpoint_of
 from patcomp_models.checkpoints.left_out import names_in, notes_on_weights
 from patcomp_models.checkpoints.loading import (
@@ -41,13 +41,11 @@ from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES, check_converted
 from patcomp_models.language.text_part import text_part, whole_class
-
-Step = Callable[[str], AbstractContextManager[Any]]
-"""A context manager around a step, by what the step does."""
+from patcomp_models.options import Progress
 
 
 @dataclass(frozen=True)
-class Source:
+class LanguageSource:
     """A checkpoint that was checked as far as its small files tell, or a model."""
 
     folder: Path | None = None
@@ -63,15 +61,15 @@ class Source:
     """Its end removes the folder, if that was made for a file."""
 
 
-def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: bool) -> Source:
+def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_code: bool) -> LanguageSource:
     """A checkpoint by its folder or id, a GGUF file, or a model; nothing is loaded.
 
     Raises:
         LanguageModelError: the checkpoint is incomplete, or holds no language model.
     """
     if isinstance(given, nn.Module):
-        return Source(given=given)
-    kept = folder_of(Path(given)) if is_gguf(given) else None
+        return LanguageSource(given=given)
+    kept = gguf_folder(Path(given)) if is_gguf(given) else None
     with step("downloading the checkpoint") if kept is None and is_hub_id(given) else nullcontext():
         checkpoint = (
             checkpoint_of(given, trust_remote_code=trust_remote_code) if kept is None else
@@ -85,11 +83,11 @@ def source_of(given: str | Path | nn.Module, step: Step, *, trust_remote_code: b
     check_weight_files(checkpoint.folder, config)
     check_configuration(checkpoint.folder, trust_remote_code=trust_remote_code)
     form = format_of(checkpoint.folder, config)
-    return Source(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole, form=form, kept=kept)
+    return LanguageSource(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole, form=form, kept=kept)
 
 
-def model_of(
-    source: Source,
+def language_model_of(
+    source: LanguageSource,
     dtype: str,
     allowed: Allowed,
     float32: Sequence[str] = (),
@@ -129,7 +127,7 @@ def model_of(
     whole = model
     model, notes = _text_only(whole)
     for note in _notes_on_weights(source, whole, expand=expand, takes_head=takes_head):
-        warnings.warn(note, ConversionWarning, stacklevel=3)
+        warnings.warn(note, ConversionWarning, stacklevel=4)
         notes = (*notes, note)
     _check_class(model)
     if float32:
@@ -139,7 +137,7 @@ def model_of(
     return model, notes
 
 
-def _notes_on_weights(source: Source, model: Any, *, expand: bool, takes_head: bool) -> list[str]:
+def _notes_on_weights(source: LanguageSource, model: Any, *, expand: bool, takes_head: bool) -> list[str]:
     """Notes on weights and arithmetic of the checkpoint without a counterpart in the model, and on weights expanded to
     floats."""
     if source.folder is None:
@@ -149,7 +147,7 @@ def _notes_on_weights(source: Source, model: Any, *, expand: bool, takes_head: b
     return [*notes, *notes_on_weights(model, names_in(files, form), takes_head=takes_head)]
 
 
-def stored_in(source: Source, *, expand: bool) -> tuple[Format | None, list[Path]]:
+def stored_in(source: LanguageSource, *, expand: bool) -> tuple[Format | None, list[Path]]:
     """How the weights of a checkpoint's folder are stored, if they are in few bits, and their files."""
     assert source.folder is not None
     config = object_in(source.folder / "config.json", LanguageModelError)
@@ -172,7 +170,7 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
     from patcomp_models.language.vision.towers import TOWERS  # which imports decoders
 
     further = "; `patcomp convert-vlm` converts its vision tower, too" if config.model_type in TOWERS else ""
-    warnings.warn(note + further, ConversionWarning, stacklevel=4)
+    warnings.warn(note + further, ConversionWarning, stacklevel=5)
     return part.model, (note,)
 
 
@@ -187,5 +185,5 @@ def _check_class(model: Any) -> None:
         warnings.warn(
             f"the {what} is not tested; compare the bundle with the model on your own prompts",
             ConversionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

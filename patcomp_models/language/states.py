@@ -17,15 +17,23 @@ from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLa
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.contract import CONVOLUTION, INDEX, KEYS, RECURRENCE, VALUES, WINDOW_KEYS, WINDOW_VALUES
+from patcomp_models.language.contract import (
+    CONVOLUTION,
+    INDEX_CACHE,
+    KEY_CACHE,
+    RECURRENCE,
+    VALUE_CACHE,
+    WINDOW_KEYS,
+    WINDOW_VALUES,
+)
 from patcomp_models.language.conventions import convention_of
-from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.memory import weight_memory
 
 _TOKENS = 4
 
 
 @dataclass(frozen=True)
-class State:
+class CacheState:
     """A tensor that lives between the calls: one row for each layer that has such a state."""
 
     name: str
@@ -45,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where a layer's part of a state is."""
 
     state: str
@@ -58,13 +66,13 @@ class Place:
 class LayerStates:
     """The states of one layer of a cache."""
 
-    keys: Place | None = None
-    values: Place | None = None
+    keys: _Place | None = None
+    values: _Place | None = None
     window: int = 0
     """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
-    fixed: dict[tuple[str, int], Place] = field(default_factory=dict)
+    fixed: dict[tuple[str, int], _Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
-    index: Place | None = None
+    index: _Place | None = None
     """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
@@ -74,7 +82,7 @@ class LayerStates:
 class States:
     """All states of a model."""
 
-    states: tuple[State, ...]
+    states: tuple[CacheState, ...]
     layers: tuple[LayerStates, ...]
 
     @property
@@ -104,7 +112,7 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
     """
     kind = model.config.model_type
     convention = convention_of(model)
-    with torch.no_grad(), releasing(bytes_of(model)):
+    with torch.no_grad(), releasing(weight_memory(model)):
         try:
             result = model(
                 input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
@@ -118,17 +126,17 @@ def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None 
 
 def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
     """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
-    found: dict[tuple[object, ...], list[State]] = {}
+    found: dict[tuple[object, ...], list[CacheState]] = {}
 
-    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[Place]:
+    def placed(names: tuple[str, ...], shape: tuple[int, ...], element: torch.dtype, *, grows: bool) -> list[_Place]:
         """A new row in the state of such a form, or in both of keys and values."""
         form = names, shape, element
         if form not in found:
             number = 1 + sum(other[0] == names for other in found)
             suffix = "" if number == 1 else str(number)
-            found[form] = [State(name + suffix, 0, shape, element, grows) for name in names]
+            found[form] = [CacheState(name + suffix, 0, shape, element, grows) for name in names]
         found[form] = [replace(state, rows=state.rows + 1) for state in found[form]]
-        return [Place(state.name, state.rows - 1) for state in found[form]]
+        return [_Place(state.name, state.rows - 1) for state in found[form]]
 
     plans = []
     for number, layer in enumerate(layers):
@@ -158,7 +166,7 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
                 names, shape = (WINDOW_KEYS, WINDOW_VALUES), (1, heads, window, width)
                 plan = replace(plan, window=window)
             else:
-                names, shape = (KEYS, VALUES), (heads, width)
+                names, shape = (KEY_CACHE, VALUE_CACHE), (heads, width)
             key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
             if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
                 if layer.indexer_position_ids is not None:
@@ -167,12 +175,14 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
                         "one key of an index for each token"
                     )
                 index = (1, layer.indexer_keys.shape[-1])
-                plan = replace(plan, index=placed((INDEX,), index, dtype or layer.indexer_keys.dtype, grows=True)[0])
+                plan = replace(
+                    plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]
+                )
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip
         plans.append(plan)
-    order = [(KEYS, VALUES), (INDEX,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
+    order = [(KEY_CACHE, VALUE_CACHE), (INDEX_CACHE,), (WINDOW_KEYS, WINDOW_VALUES), (CONVOLUTION,), (RECURRENCE,)]
     states = [state for names in order for form, each in found.items() if form[0] == names for state in each]
     if not states:
         raise LanguageModelError(f"the architecture {kind!r} keeps nothing in the cache of transformers")

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp_models.language.static_contract import (
     CACHES,
-    EMBEDDINGS,
+    CAUSAL_MASK,
     EXTEND,
     GATHER,
+    IN_STEP,
     INPUT,
     LOAD,
-    LOGITS,
-    MASK,
-    POSITIONS,
     PROMPT,
-    STEP,
+    STATIC_EMBEDDINGS,
+    STATIC_LOGITS,
+    STATIC_POSITIONS,
+    STATIC_TOKENS,
     TABLE,
-    TOKENS,
 )
-from patcomp_models.language.static_run import sizes_of
+from patcomp_models.language.static_run import function_sizes
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -29,7 +29,7 @@ Types = Mapping[str, tuple[Sequence[int], str]]
 """The wanted shape and element type by name."""
 
 
-def is_static(names: Sequence[str]) -> bool:
+def is_static_form(names: Sequence[str]) -> bool:
     """Whether the package takes an asset with these functions for the Neural Engine's form."""
     return LOAD in names and any(name.startswith(EXTEND) for name in names)
 
@@ -44,13 +44,13 @@ def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
     from patcomp.emit.unconstrained import is_constrained
 
     names = asset.function_names
-    sizes, context = sizes_of(names), language.get("max_context_length")
+    sizes, context = function_sizes(names), language.get("max_context_length")
     if not sizes:
         yield f"no function is called {EXTEND}_<S>_<q>"
         return
     if max(sizes)[0] != context:
         yield f"the largest {EXTEND} has a cache of {max(sizes)[0]}, and must have max_context_length, {context}"
-    if sizes_of(names, PROMPT) != sizes:
+    if function_sizes(names, PROMPT) != sizes:
         yield f"{PROMPT} has other sizes than {EXTEND}"
     loaded = asset.described(LOAD)
     if list(loaded.output_names) != [TABLE]:
@@ -69,7 +69,8 @@ def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield from _differences(
             asset, function,
-            {TOKENS: ([1, queries], "int32"), TABLE: given}, {EMBEDDINGS: ([1, queries, 1, hidden], "float16")},
+            {STATIC_TOKENS: ([1, queries], "int32"), TABLE: given},
+            {STATIC_EMBEDDINGS: ([1, queries, 1, hidden], "float16")},
         )  # fmt: skip
     yield from _blocks(asset, sizes, given, int(language["vocab_size"]))
     if not is_constrained(asset):
@@ -84,16 +85,16 @@ def _blocks(
     for size, queries in sizes:
         inputs: Types = {
             INPUT: ([1, queries, 1, table[0][2]], "float16"),
-            POSITIONS: ([1, queries], "uint16"),
-            STEP: ([1], "int32"),
-            MASK: ([1, size, 1, queries], "float16"),
+            STATIC_POSITIONS: ([1, queries], "uint16"),
+            IN_STEP: ([1], "int32"),
+            CAUSAL_MASK: ([1, size, 1, queries], "float16"),
             TABLE: table,
         }
         for name, logits in ((EXTEND, [1, 1, queries, vocabulary]), (PROMPT, [])):
             function = f"{name}_{size}_{queries}"
             if function not in asset.function_names:
                 continue
-            yield from _differences(asset, function, inputs, {LOGITS: (logits, "float16")})
+            yield from _differences(asset, function, inputs, {STATIC_LOGITS: (logits, "float16")})
             described = asset.described(function)
             if sorted(described.state_names) != sorted(CACHES):
                 given = ", ".join(described.state_names)

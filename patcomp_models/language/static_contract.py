@@ -3,9 +3,14 @@
 EXTEND, PROMPT, GATHER, LOAD = "extend", "prompt_opt", "gather_embeddings", "load_embeddings"
 """The functions; their names end with the sizes: `extend_512_8` takes 8 tokens and a cache of 512."""
 
-TOKENS, TABLE, EMBEDDINGS, LOGITS = "in_new_token_ids", "embedding_table", "gathered_embeddings", "out_logits"
-INPUT, POSITIONS, STEP, MASK = "transformer_input", "position_ids", "in_step", "causal_mask"
-EXTEND_INPUTS = (INPUT, POSITIONS, STEP, MASK, TABLE)
+STATIC_TOKENS, TABLE, STATIC_EMBEDDINGS, STATIC_LOGITS = (
+    "in_new_token_ids",
+    "embedding_table",
+    "gathered_embeddings",
+    "out_logits",
+)
+INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK = "transformer_input", "position_ids", "in_step", "causal_mask"
+EXTEND_INPUTS = (INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK, TABLE)
 CACHES = ("key_cache", "value_cache")
 
 QUERIES = (8, 16, 64)

@@ -25,21 +25,21 @@ from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.language.rotary import check_one_set
-from patcomp_models.language.states import State, states_of
+from patcomp_models.language.states import CacheState, states_of
 from patcomp_models.language.static_contract import (
     CACHES,
-    EMBEDDINGS,
     EXTEND,
     EXTEND_INPUTS,
     FORBIDDEN,
     GATHER,
     LOAD,
-    LOGITS,
     PROMPT,
     QUERIES,
     SMALLEST_CONTEXT,
+    STATIC_EMBEDDINGS,
+    STATIC_LOGITS,
+    STATIC_TOKENS,
     TABLE,
-    TOKENS,
 )
 
 _DEFAULT_CONTEXT = 4096
@@ -249,7 +249,7 @@ def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None
 
 
 def extend_arguments(
-    model: Any, embeddings: Embeddings, states: Sequence[State], queries: int, size: int
+    model: Any, embeddings: Embeddings, states: Sequence[CacheState], queries: int, size: int
 ) -> tuple[Tensor, ...]:
     """Example arguments of `Extend`: the first block, with empty caches for the states of the model."""
     hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype
@@ -263,7 +263,7 @@ def extend_arguments(
     )  # fmt: skip
 
 
-def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequence[int] = QUERIES) -> AIProgram:
+def static_program(model: Any, embeddings: Embeddings, context: int, queries: Sequence[int] = QUERIES) -> AIProgram:
     """All functions of a model as one program, which has each weight once.
 
     Args:
@@ -295,7 +295,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
         tokens = torch.zeros(1, count, dtype=torch.int32)
         add(
             gather, (tokens, table), f"{GATHER}_{count}", _GATHERED,
-            input_names=[TOKENS, TABLE], output_names=[EMBEDDINGS],
+            input_names=[STATIC_TOKENS, TABLE], output_names=[STATIC_EMBEDDINGS],
         )  # fmt: skip
     states = states_of(model).states
     for size in context_sizes(context):
@@ -304,7 +304,7 @@ def converted(model: Any, embeddings: Embeddings, context: int, queries: Sequenc
             for name, logits in ((EXTEND, True), (PROMPT, False)):
                 add(
                     Extend(model, embeddings, logits=logits), arguments, f"{name}_{size}_{count}", _ROTARY,
-                    input_names=list(EXTEND_INPUTS), output_names=[LOGITS], state_names=list(CACHES),
+                    input_names=list(EXTEND_INPUTS), output_names=[STATIC_LOGITS], state_names=list(CACHES),
                 )  # fmt: skip
     return converter.to_coreai(target="neural_engine")
 

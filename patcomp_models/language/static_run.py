@@ -10,26 +10,26 @@ import numpy as np
 
 from patcomp_models.language.static_contract import (
     CACHES,
-    EMBEDDINGS,
+    CAUSAL_MASK,
     EXTEND,
     FORBIDDEN,
     GATHER,
+    IN_STEP,
     INPUT,
     LOAD,
-    LOGITS,
-    MASK,
-    POSITIONS,
     PROMPT,
-    STEP,
+    STATIC_EMBEDDINGS,
+    STATIC_LOGITS,
+    STATIC_POSITIONS,
+    STATIC_TOKENS,
     TABLE,
-    TOKENS,
 )
 
 StaticCall = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a function, by its name, on inputs and states by name; the states are updated in place."""
 
 
-def sizes_of(names: Iterable[str], function: str = EXTEND) -> list[tuple[int, int]]:
+def function_sizes(names: Iterable[str], function: str = EXTEND) -> list[tuple[int, int]]:
     """The sizes of cache and block of the functions that begin with a name, in order."""
     found = (re.fullmatch(rf"{function}_(\d+)_(\d+)", name) for name in names)
     return sorted((int(match[1]), int(match[2])) for match in found if match)
@@ -47,7 +47,7 @@ def generate_static(
 
     Args:
         call: runs a function.
-        sizes: of `extend`, from `sizes_of`.
+        sizes: of `extend`, from `function_sizes`.
         empty: a cache of the largest size.
         prompt: token ids.
         new_tokens: how many to generate.
@@ -65,18 +65,18 @@ def generate_static(
         function = PROMPT if len(tokens) - start > largest else EXTEND
         ids = np.zeros((1, block), np.int32)
         ids[0, : end - start] = tokens[start:end]
-        embedded = call(f"{GATHER}_{block}", {TOKENS: ids, TABLE: table}, {})[EMBEDDINGS]
+        embedded = call(f"{GATHER}_{block}", {STATIC_TOKENS: ids, TABLE: table}, {})[STATIC_EMBEDDINGS]
         positions = np.arange(start, start + block)
         seen = (np.arange(size)[:, None] <= positions) & (positions < end)
         inputs = {
             INPUT: embedded,
-            POSITIONS: positions[None].astype(np.uint16),
-            STEP: np.array([start], np.int32),
-            MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(empty.dtype),
+            STATIC_POSITIONS: positions[None].astype(np.uint16),
+            IN_STEP: np.array([start], np.int32),
+            CAUSAL_MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(empty.dtype),
             TABLE: table,
         }
         states = {name: np.ascontiguousarray(cache[..., :size]) for name, cache in caches.items()}
-        logits = call(f"{function}_{size}_{block}", inputs, states)[LOGITS]
+        logits = call(f"{function}_{size}_{block}", inputs, states)[STATIC_LOGITS]
         for name, cache in caches.items():
             cache[..., :size] = states[name]
         done = end

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from patcomp.errors import ConversionWarning, reason_of
-from patcomp_models.bundle_folders.contract import VERSION
+from patcomp_models.bundle_folders.contract import METADATA_VERSION
 from patcomp_models.checkpoints.json_files import compilation
 from patcomp_models.checkpoints.tokenizers import check_ids, save, tokenizing
 from patcomp_models.errors import LanguageModelError
@@ -139,7 +139,7 @@ def description(
     identifier = identifier or name
     stops = stop_token_ids(model)
     return {
-        "metadata_version": VERSION,
+        "metadata_version": METADATA_VERSION,
         "kind": LANGUAGE,
         "name": name,
         "assets": {MAIN: f"{name}.aimodel"},

@@ -15,10 +15,10 @@ from patcomp.errors import PatcompError
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.pictures import detection
 
-NAMES = ("scores", "labels", "boxes")
+BOX_OUTPUTS = ("scores", "labels", "boxes")
 
 
-class Detector(nn.Module):
+class BoxDetector(nn.Module):
     """A detector that takes an image.
 
     Args:
@@ -30,7 +30,7 @@ class Detector(nn.Module):
         self.model = model
 
 
-class BestClass(Detector):
+class BestClass(BoxDetector):
     """A box for each query: its class is the most probable one but the last, which stands for no object (DETR, YOLOS,
     Table Transformer)."""
 
@@ -40,7 +40,7 @@ class BestClass(Detector):
         return scores, labels.int(), center_to_corners_format(result.pred_boxes)
 
 
-class BestPairs(Detector):
+class BestPairs(BoxDetector):
     """The most probable pairs of a query and a class, by their scores (Deformable DETR, RT-DETR, D-FINE)."""
 
     def __init__(self, model: nn.Module, count: int):
@@ -80,8 +80,8 @@ def boxes(model: Any, folder: Path) -> list[Entry]:
         (wanted,) = processor.post_process_object_detection(found, threshold=-1.0, target_sizes=None)
         count = min(len(wanted["scores"]), found.logits[0].numel())
         for module in (BestClass(model), BestPairs(model, count)):
-            if all(_same(made[0], wanted[name]) for made, name in zip(module(pixels), NAMES, strict=True)):
-                return [replace(entry, module=module.eval(), outputs=NAMES)]
+            if all(_same(made[0], wanted[name]) for made, name in zip(module(pixels), BOX_OUTPUTS, strict=True)):
+                return [replace(entry, module=module.eval(), outputs=BOX_OUTPUTS)]
     raise PatcompError(
         f"{type(processor).__name__} computes other scores or boxes than the most probable class of each query, or the "
         "most probable classes of all; leave the task out, and choose the boxes in the app"

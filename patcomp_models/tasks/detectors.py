@@ -17,10 +17,10 @@ from torch.export import ExportedProgram
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import PatcompError, reason_of
 from patcomp.targets import Target
-from patcomp_models.tasks.boxes import NAMES
+from patcomp_models.tasks.boxes import BOX_OUTPUTS
 from patcomp_models.tasks.detector_forms import Detector, detector_of
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.folder_to_program import exported
+from patcomp_models.tasks.folder_to_program import exported_entry
 
 
 @dataclass(frozen=True)
@@ -176,12 +176,12 @@ def convert_detector(
     given = (pixels[0].permute(1, 2, 0) * 255).round().to(torch.uint8) if image else pixels
     sized = (detector, image_size, image)
     module, outputs = (
-        (Raw(*sized), ("logits", "pred_boxes")) if nms is None else (Suppressed(nms, *sized), NAMES)
+        (Raw(*sized), ("logits", "pred_boxes")) if nms is None else (Suppressed(nms, *sized), BOX_OUTPUTS)
     )  # fmt: skip
     module.eval()
     entry = Entry("main", module, {"image" if image else "pixel_values": given}, outputs)
     converter = converter or TorchConverter()
-    program = exported(entry)
+    program = exported_entry(entry)
     _forget_the_least_count(program)
     converter.add_exported_program(program, entry.given, entry.outputs)
     return converter.to_coreai(target=target, **options)

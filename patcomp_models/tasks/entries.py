@@ -14,7 +14,7 @@ from torch.export import Dim
 from patcomp.errors import PatcompError
 from patcomp_models.checkpoints.untrusted import object_in
 
-LENGTH = 16
+EXAMPLE_LENGTH = 16
 """The length of example texts."""
 
 
@@ -73,7 +73,7 @@ class Texts(Outputs):
         return self.chosen(input_ids=input_ids, attention_mask=attention_mask)
 
 
-def whole(model: Any, folder: Path) -> list[Entry]:
+def whole_entries(model: Any, folder: Path) -> list[Entry]:
     """A model that takes an image or a text, with all tensors of its output."""
     if hasattr(model, "prompt_encoder"):  # without points its masks would be of nothing
         raise PatcompError(
@@ -87,7 +87,7 @@ def whole(model: Any, folder: Path) -> list[Entry]:
     elif kind == "input_ids":
         longest = getattr(model.config, "max_position_embeddings", None) or 512
         length = Dim("length", min=2, max=longest)
-        inputs = texts(model, min(LENGTH, longest))
+        inputs = texts(model, min(EXAMPLE_LENGTH, longest))
         dynamic = {name: {1: length} for name in inputs}
     else:
         raise PatcompError(f"{type(model).__name__} takes {kind}, and no image or text; export it by FILE.py:FUNCTION")

@@ -75,7 +75,7 @@ def convert_folder(
         folder, dtype, chosen=task, weights=weights, image=image, trust_remote_code=trust_remote_code, allowed=allowed
     ):
         converter.add_exported_program(
-            exported(entry, assume_branch),
+            exported_entry(entry, assume_branch),
             entry.given,
             entry.outputs,
             entry.states or None,
@@ -112,12 +112,12 @@ def entries_of(
     config = checked_folder(place, trust_remote_code=trust_remote_code)
     if "pretrained_cfg" in config:
         check_weight_files(place, config)
-        return timm_models.of_folder(place, config, dtype, allowed, image)
-    if "architectures" not in config and config.get("type") in robots.KINDS:
+        return timm_models.timm_functions(place, config, dtype, allowed, image)
+    if "architectures" not in config and config.get("type") in robots.POLICY_KINDS:
         if image is not None:
             raise PatcompError("the observations of a policy are floats; leave the size of an image out")
         check_weight_files(place, config)
-        return robots.of_folder(place, config, dtype, allowed)
+        return robots.policy_functions(place, config, dtype, allowed)
     name = class_name(config)
     if name.endswith(LANGUAGE_MODELS) and chosen is None:
         raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
@@ -144,7 +144,7 @@ def entries_of(
     return found if image is None else with_image(found, place, image)
 
 
-def exported(entry: Entry, assume_branch: bool = False) -> ExportedProgram:
+def exported_entry(entry: Entry, assume_branch: bool = False) -> ExportedProgram:
     """A function as an exported program; `assume_branch` as in `patcomp.export`.
 
     Raises:

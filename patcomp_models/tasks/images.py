@@ -60,7 +60,7 @@ class FromFrames(FromImage):
         return self.model(self.pixels(frames))
 
 
-def check_size(size: tuple[int, int]) -> None:
+def check_image_size(size: tuple[int, int]) -> None:
     """Check that an image has pixels.
 
     Raises:
@@ -83,7 +83,7 @@ def with_image(entries: Sequence[Entry], folder: Path, size: tuple[int, int]) ->
         PatcompError: no function takes an image, there is no processor, its code cannot be part of a program, or the
             model does not take what the processor makes.
     """
-    check_size(size)
+    check_image_size(size)
     if not any(_PIXELS in entry.inputs for entry in entries):
         raise PatcompError(f"the model in {str(folder)!r} takes no image; leave the size of an image out")
     of_videos = any(entry.inputs[_PIXELS].ndim == 5 for entry in entries if _PIXELS in entry.inputs)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import PatcompError
-from patcomp_models.tasks.entries import Entry, Outputs, whole
+from patcomp_models.tasks.entries import Entry, Outputs, whole_entries
 
 
 def detection(model: Any, folder: Path) -> list[Entry]:
     """A detector: its outputs are those that Apple's Swift package finds, classes and a box for each query."""
-    (entry,) = whole(model, folder)
+    (entry,) = whole_entries(model, folder)
     names = ("logits", "pred_boxes")
     if lacking := [name for name in names if name not in entry.outputs]:
         raise PatcompError(f"{type(model).__name__} has no output {lacking[0]}, and is no detector by queries")

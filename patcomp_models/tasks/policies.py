@@ -55,7 +55,7 @@ class OfDiffusion(Policy):
         return torch.stack(images, dim=-4)
 
 
-class Condition(OfDiffusion):
+class DiffusionCondition(OfDiffusion):
     """What all steps see of the observations, (1, width)."""
 
     def forward(self, *observations: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Condition(OfDiffusion):
         return seen[0]
 
 
-class Denoise(nn.Module):
+class DiffusionStep(nn.Module):
     """One step of a diffusion policy: what its network says of actions with noise, (1, horizon, actions)."""
 
     def __init__(self, policy: Any):
@@ -82,7 +82,7 @@ class Denoise(nn.Module):
         return made
 
 
-class Diffusion(OfDiffusion):
+class DiffusionActions(OfDiffusion):
     """All steps of a diffusion policy from noise, (1, horizon, actions), to the actions that are used."""
 
     def __init__(self, policy: Any):
@@ -98,7 +98,7 @@ class Diffusion(OfDiffusion):
         return made
 
 
-def named(key: str) -> str:
+def input_name(key: str) -> str:
     """The name of an input, for lerobot's name of an observation."""
     return key.replace(".", "_")
 
@@ -107,7 +107,7 @@ def observations(policy: Any, dtype: torch.dtype, *further: int) -> dict[str, Te
     """Random examples by input name, of shape (1, further sizes, feature sizes)."""
     draw = torch.Generator().manual_seed(0)
     return {
-        named(key): torch.rand(1, *further, *feature.shape, generator=draw).to(dtype)
+        input_name(key): torch.rand(1, *further, *feature.shape, generator=draw).to(dtype)
         for key, feature in policy.config.input_features.items()
     }
 
@@ -119,7 +119,7 @@ def act(policy: Any, dtype: torch.dtype) -> list[Entry]:
 def diffusion(policy: Any, dtype: torch.dtype) -> list[Entry]:
     """`condition` and `denoise` for a loop outside; `main` with the loop inside, if its steps draw nothing."""
     config, model = policy.config, policy.diffusion
-    seen, condition = observations(policy, dtype, config.n_obs_steps), Condition(policy)
+    seen, condition = observations(policy, dtype, config.n_obs_steps), DiffusionCondition(policy)
     noise = torch.randn(1, config.horizon, config.action_feature.shape[0], generator=torch.Generator().manual_seed(1))
     noise = noise.to(dtype)
     with torch.no_grad():
@@ -127,8 +127,8 @@ def diffusion(policy: Any, dtype: torch.dtype) -> list[Entry]:
     step = {"sample": noise, "timestep": torch.tensor([config.num_train_timesteps // 2]), "condition": made}
     entries = [
         Entry("condition", condition, seen, ("condition",)),
-        Entry("denoise", Denoise(policy), step, ("prediction",)),
+        Entry("denoise", DiffusionStep(policy), step, ("prediction",)),
     ]
     if config.noise_scheduler_type == "DDIM" and model.num_inference_steps <= FEW_STEPS:
-        entries.insert(0, Entry("main", Diffusion(policy), {"noise": noise, **seen}, ("actions",)))
+        entries.insert(0, Entry("main", DiffusionActions(policy), {"noise": noise, **seen}, ("actions",)))
     return entries

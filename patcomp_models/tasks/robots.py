@@ -28,11 +28,11 @@ _POLICIES = {
 }
 """The class, and what makes the functions of one."""
 _OTHERS = ("pi0", "pi05", "pi0_fast", "vqbet", "tdmpc", "groot", "xvla", "wall_x", "sac")
-KINDS = (*_POLICIES, *_OTHERS)
+POLICY_KINDS = (*_POLICIES, *_OTHERS)
 """What `type` of a `config.json` of lerobot says."""
 
 
-def of_folder(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed) -> list[Entry]:
+def policy_functions(folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed) -> list[Entry]:
     """The functions of the policy of a folder.
 
     Args:

@@ -22,9 +22,9 @@ from torch.nn import functional
 from patcomp.errors import PatcompError, reason_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import inside, object_in, tensors_in, value_in
-from patcomp_models.tasks.entries import LENGTH, Entry, texts
+from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, texts
 
-EMBEDDING, SCORE = "sentence_embedding", "score"
+SENTENCE_EMBEDDING, SENTENCE_SCORE = "sentence_embedding", "score"
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 
 
@@ -124,7 +124,7 @@ def embedding(model: Any, folder: Path) -> list[Entry]:
             raise PatcompError(f"{str(file)!r} has the module {kind!r} there, which is not known")
     if pooling is None:
         raise PatcompError(f"{str(file)!r} has no pooling, so it describes no embedding of a whole text")
-    return [_entry(Sentence(model, pooling, after), model, folder, EMBEDDING)]
+    return [_entry(Sentence(model, pooling, after), model, folder, SENTENCE_EMBEDDING)]
 
 
 def _modes(config: dict[str, Any], place: Path) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def rerank(model: Any, folder: Path) -> list[Entry]:
         name = (told.get("sentence_transformers") or {}).get("activation_fn") or told.get(
             "sbert_ce_default_activation_function", "Sigmoid"
         )
-        return [_entry(Classified(model, _activation(name, folder / "config.json")), model, folder, SCORE)]
+        return [_entry(Classified(model, _activation(name, folder / "config.json")), model, folder, SENTENCE_SCORE)]
     yes, no = _answers(folder)
     answered = Answered(model, yes, no)
     example = texts(model, 4)
@@ -245,7 +245,7 @@ def rerank(model: Any, folder: Path) -> list[Entry]:
             f"{type(model).__name__} changes the products of its head, so that the answers yes and no alone do not "
             "give the score; export it by FILE.py:FUNCTION"
         )
-    return [_entry(answered, model, folder, SCORE)]
+    return [_entry(answered, model, folder, SENTENCE_SCORE)]
 
 
 def _answers(folder: Path) -> tuple[int, int]:
@@ -281,7 +281,7 @@ def _entry(module: nn.Module, model: Any, folder: Path, output: str) -> Entry:
     if not isinstance(longest, int) or not 2 < longest < 1 << 31:
         raise PatcompError(f"{str(folder)!r} takes texts of {longest!r} tokens, and must take a number above 2")
     length = Dim("length", min=2, max=longest)
-    inputs = texts(model, min(LENGTH, longest))
+    inputs = texts(model, min(EXAMPLE_LENGTH, longest))
     return Entry("main", module.eval(), inputs, (output,), {name: {1: length} for name in inputs})
 
 

@@ -19,16 +19,16 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
-from patcomp_models.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
+from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
 
-CROSS = ("crossKeys", "crossValues")
+_CROSS = ("crossKeys", "crossValues")
 _NEW, _TOTAL = 4, 8
 """The new tokens, and all tokens, of the example."""
 
 
-class Encode(nn.Module):
+class EncodeInput(nn.Module):
     """The keys and values of the input for each layer of the decoder, (layers, 1, heads, length, width)."""
 
     def __init__(self, model: Any):
@@ -45,7 +45,7 @@ class Encode(nn.Module):
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
 
-class Decode(nn.Module):
+class DecodeTokens(nn.Module):
     """The logits of new tokens.
 
     A decoder with a head of its own, as that of `VisionEncoderDecoderModel`, gives logits; others give what the head of
@@ -91,21 +91,21 @@ class Decode(nn.Module):
 
 
 def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], longest: int) -> list[Entry]:
-    encode, decode = Encode(model), Decode(model)
+    encode, decode = EncodeInput(model), DecodeTokens(model)
     with torch.no_grad():
         keys, values = encode(read)
     new, total = Dim("new", min=1, max=longest), Dim("total", min=1, max=longest)
     capacity = {3: Dim("key_capacity", min=1, max=2 * longest)}, {3: Dim("value_capacity", min=1, max=2 * longest)}
     length = {3: Dim("length", min=2, max=2**20)} if open_read else {}
     layers, _, heads, _, width = keys.shape
-    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEYS, VALUES)]
-    names = (TOKENS, POSITIONS, *CROSS, KEYS, VALUES)
+    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
+    names = (TOKENS, POSITIONS, *_CROSS, KEY_CACHE, VALUE_CACHE)
     inputs = (torch.arange(_NEW)[None], torch.arange(_TOTAL)[None], keys, values, *empty)
     dynamic = ({1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
-        Entry("encode", encode, {name: read}, CROSS, {name: open_read}),
-        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEYS, VALUES)),
+        Entry("encode", encode, {name: read}, _CROSS, {name: open_read}),
+        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE)),
     ]
 
 

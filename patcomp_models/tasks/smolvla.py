@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from patcomp.errors import PatcompError
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.policies import FEW_STEPS, IMAGES, Policy, named, observations
+from patcomp_models.tasks.policies import FEW_STEPS, IMAGES, Policy, input_name, observations
 from patcomp_models.tasks.replacing import replaced
 
 _STATE, _TOKENS, _MASK = "observation.state", "observation.language.tokens", "observation.language.attention_mask"
@@ -130,10 +130,10 @@ def smolvla(policy: Any, dtype: torch.dtype) -> list[Entry]:
     condition, denoise = Condition(policy), Denoise(policy)
     draw, length = torch.Generator().manual_seed(1), config.tokenizer_max_length
     examples = observations(policy, dtype) | {
-        named(_TOKENS): torch.arange(length)[None] % model.vlm_with_expert.config.text_config.vocab_size,
-        named(_MASK): torch.ones(1, length, dtype=torch.bool),
+        input_name(_TOKENS): torch.arange(length)[None] % model.vlm_with_expert.config.text_config.vocab_size,
+        input_name(_MASK): torch.ones(1, length, dtype=torch.bool),
     }
-    seen = {named(key): examples[named(key)] for key in condition.keys}
+    seen = {input_name(key): examples[input_name(key)] for key in condition.keys}
     noise = torch.randn(1, config.chunk_size, config.max_action_dim, generator=draw)
     with torch.no_grad():
         keys, values, mask = condition(*seen.values())

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp_models.tasks.entries import Entry, whole
+from patcomp_models.tasks.entries import Entry, whole_entries
 from patcomp_models.tasks.pictures import detection, video
 from patcomp_models.tasks.towers import two_towers
 
-OWN = "{}"
+_OWN = "{}"
 """Each model is loaded by its own class."""
 
 
@@ -79,34 +79,34 @@ def _codec(model: Any, folder: Path) -> list[Entry]:
 
 
 TASKS = (
-    Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole),
-    Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole),
-    Task("text detection", "AutoModelForObjectDetection", ("DetForObjectDetection",), whole),
-    Task("text recognition", "AutoModelForTextRecognition", ("ForTextRecognition",), whole),
+    Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole_entries),
+    Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole_entries),
+    Task("text detection", "AutoModelForObjectDetection", ("DetForObjectDetection",), whole_entries),
+    Task("text recognition", "AutoModelForTextRecognition", ("ForTextRecognition",), whole_entries),
     Task("object detection", "AutoModelForObjectDetection", ("ForObjectDetection",), detection),
     Task(
         "universal segmentation",
         "AutoModelForUniversalSegmentation",
         ("ForUniversalSegmentation", "ForInstanceSegmentation"),
-        whole,
+        whole_entries,
     ),
-    Task("image segmentation", "AutoModelForImageSegmentation", ("DetrForSegmentation",), whole),
-    Task("depth estimation", "AutoModelForDepthEstimation", ("ForDepthEstimation",), whole),
-    Task("pose estimation", "AutoModelForPoseEstimation", ("ForPoseEstimation",), whole),
-    Task("keypoint detection", "AutoModelForKeypointDetection", ("ForKeypointDetection",), whole),
-    Task("image matting", "AutoModelForImageMatting", ("ForImageMatting",), whole),
-    Task("super resolution", "AutoModelForImageToImage", ("ForImageSuperResolution",), whole),
+    Task("image segmentation", "AutoModelForImageSegmentation", ("DetrForSegmentation",), whole_entries),
+    Task("depth estimation", "AutoModelForDepthEstimation", ("ForDepthEstimation",), whole_entries),
+    Task("pose estimation", "AutoModelForPoseEstimation", ("ForPoseEstimation",), whole_entries),
+    Task("keypoint detection", "AutoModelForKeypointDetection", ("ForKeypointDetection",), whole_entries),
+    Task("image matting", "AutoModelForImageMatting", ("ForImageMatting",), whole_entries),
+    Task("super resolution", "AutoModelForImageToImage", ("ForImageSuperResolution",), whole_entries),
     Task("video classification", "AutoModelForVideoClassification", ("ForVideoClassification",), video),
-    Task("text classification", "AutoModelForSequenceClassification", ("ForSequenceClassification",), whole),
-    Task("token classification", "AutoModelForTokenClassification", ("ForTokenClassification",), whole),
-    Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole),
+    Task("text classification", "AutoModelForSequenceClassification", ("ForSequenceClassification",), whole_entries),
+    Task("token classification", "AutoModelForTokenClassification", ("ForTokenClassification",), whole_entries),
+    Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole_entries),
     Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
-    Task("image to text", OWN, ("VisionEncoderDecoderModel",), _image_to_text),
+    Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
     Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
     Task(
         "time series prediction",
-        OWN,
+        _OWN,
         (
             "TimesFmModelForPrediction",
             "TimesFm2_5ModelForPrediction",
@@ -122,13 +122,13 @@ TASKS = (
     Task("time series prediction", "chronos.{}", ("Chronos2Model",), _time_series),
     Task(
         "time series classification",
-        OWN,
+        _OWN,
         ("PatchTSTForClassification", "PatchTSMixerForTimeSeriesClassification"),
         _time_series,
     ),
-    Task("time series regression", OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
+    Task("time series regression", _OWN, ("PatchTSTForRegression", "PatchTSMixerForRegression"), _time_series),
     Task("audio codec", "AutoModel", ("EncodecModel", "DacModel"), _codec),
-    Task("feature extraction", "AutoModel", ("Model",), whole),
+    Task("feature extraction", "AutoModel", ("Model",), whole_entries),
 )
 """The tasks; the first one whose class fits is taken."""
 

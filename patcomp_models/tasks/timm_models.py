@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from patcomp.errors import PatcompError, near_names, reason_of
 from patcomp.hub import TIMM
-from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_names, wrapper_of
+from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_weight_names, wrapper_of
 from patcomp_models.checkpoints.loading import DTYPES
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.images import check_size, from_image
+from patcomp_models.tasks.images import check_image_size, from_image
 from patcomp_models.tasks.timm_images import timm_transform
 
 
-def of_folder(
+def timm_functions(
     folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT, image: tuple[int, int] | None = None
 ) -> list[Entry]:
     """The function of a model that timm saved, with its configuration.
@@ -94,7 +94,7 @@ def of_name(
     }  # fmt: skip
     found = model.load_state_dict({key: value for key, value in state.items() if key not in shapes}, strict=False)
     missing = set(found.missing_keys) - shapes.keys()
-    check_names(Path(weights), name, missing, found.unexpected_keys, shapes, allowed)
+    check_weight_names(Path(weights), name, missing, found.unexpected_keys, shapes, allowed)
     return _entries(timm, model, timm.data.resolve_model_data_config(model)["input_size"], dtype, image)
 
 
@@ -133,5 +133,5 @@ def _entries(
     entry = Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": pixels}, ("logits",))
     if image is None:
         return [entry]
-    check_size(image)
+    check_image_size(image)
     return [from_image(entry, timm_transform(timm, timm.data.resolve_model_data_config(model), image), image)]

@@ -12,7 +12,7 @@ from patcomp.errors import PatcompError
 from patcomp_models.tasks.entries import Entry, image, texts
 
 
-class Tower(nn.Module):
+class EmbeddingTower(nn.Module):
     """Normalised embeddings of one kind of input.
 
     Args:
@@ -32,21 +32,21 @@ class Tower(nn.Module):
         return made / made.norm(dim=-1, keepdim=True)
 
 
-class ImageTower(Tower):
+class ImageTower(EmbeddingTower):
     """The embeddings of images."""
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         return self.embedded(pixel_values=pixel_values)
 
 
-class SoundTower(Tower):
+class SoundTower(EmbeddingTower):
     """The embeddings of sounds."""
 
     def forward(self, input_features: Tensor) -> Tensor:
         return self.embedded(input_features=input_features)
 
 
-class TextTower(Tower):
+class TextTower(EmbeddingTower):
     """The embeddings of texts."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

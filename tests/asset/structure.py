@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from patcomp.emit.bytecode import Block, Op, Program, ProgramWriter, Value
-from patcomp.emit.stored.decompositions import decomposition
+from patcomp.emit.bytecode import Block, Op, ProgramWriter, StoredProgram, StoredValue
+from patcomp.emit.stored.decompositions import decomposition_region
 from patcomp.emit.stored.outline import WITH_REGIONS
 
 CONSTANT = "primitive.constant_v1"
@@ -14,11 +14,11 @@ _COPY = "broadcasting_maximum_v1"
 _COMMUTATIVE = ("broadcasting_add_v1", "broadcasting_mul_v1")
 
 
-def structure(program: Program) -> Any:
+def structure(program: StoredProgram) -> Any:
     """Ops with their properties, types and regions, and numbers in place of values."""
-    numbers: dict[Value, int] = {}
+    numbers: dict[StoredValue, int] = {}
 
-    def number(value: Value) -> int:
+    def number(value: StoredValue) -> int:
         return numbers.setdefault(value, len(numbers))
 
     def of(op: Op) -> Any:
@@ -32,7 +32,7 @@ def structure(program: Program) -> Any:
     return of(program.asset)
 
 
-def settled(program: Program) -> Program:
+def settled(program: StoredProgram) -> StoredProgram:
     """The program after what coreai-core does when it saves and patcomp does not; it is changed.
 
     A constant is the second operand of a sum or product, and a copy of a small constant, with which a loop begins, is
@@ -49,7 +49,7 @@ def settled(program: Program) -> Program:
             elif op.name in _COMMUTATIVE and first in constants and second not in constants:
                 op.operands.reverse()
                 types = [value.type for value in op.operands], [value.type for value in op.results]
-                op.regions = [decomposition(op.name, *types, op.location)]
+                op.regions = [decomposition_region(op.name, *types, op.location)]
     read = {value for block in blocks for op in block.ops for value in op.operands}
     for block in blocks:
         block.ops = [op for op in block.ops if op.name != CONSTANT or op.results[0] in read]
@@ -65,6 +65,6 @@ def _blocks(op: Op) -> Iterator[Block]:
                 yield from _blocks(each)
 
 
-def encoded(program: Program) -> bytes:
+def encoded(program: StoredProgram) -> bytes:
     """The bytes of a program."""
     return b"".join(ProgramWriter(program).pieces())

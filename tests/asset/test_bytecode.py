@@ -13,40 +13,40 @@ import pytest
 from patcomp.emit.bytecode import (
     AssetFormatError,
     Block,
-    Entry,
     Op,
-    Program,
     ProgramWriter,
-    Value,
-    Weight,
+    StoredBytes,
+    StoredEntry,
+    StoredProgram,
+    StoredValue,
     read_program,
 )
-from patcomp.emit.bytecode.encoding import Cursor, number, signed
+from patcomp.emit.bytecode.encoding import Cursor, encoded_number, encoded_signed
 from tests.asset.native_programs import native_programs, saved
 from tests.helpers.dialect_cases import CASES
 from tests.hostile.mutation import broken_bytes
 
 UNIT = ("unit_v1",)
-LOCATION: Entry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, (), ())
+LOCATION: StoredEntry = ("location", ("source", ("file", "-", "", ""), 1, 1, 1, 1), UNIT, (), ())
 FLOAT = ("float32_v1",)
 
 
-def encoded(program: Program) -> bytes:
+def encoded(program: StoredProgram) -> bytes:
     return b"".join(ProgramWriter(program).pieces())
 
 
-def op(name: str, *operands: Value, results: tuple[Entry, ...] = (), **rest: object) -> Op:
-    made = Op(name, list(operands), [Value(type_) for type_ in results], {}, [], LOCATION)
+def op(name: str, *operands: StoredValue, results: tuple[StoredEntry, ...] = (), **rest: object) -> Op:
+    made = Op(name, list(operands), [StoredValue(type_) for type_ in results], {}, [], LOCATION)
     for key, value in rest.items():
         setattr(made, key, value)
     return made
 
 
-def asset(*ops: Op, weights: dict[str, Weight] | None = None) -> Program:
-    return Program(op("serialization.asset", regions=[[Block([], [], list(ops))]]), weights or {}, "test")
+def asset(*ops: Op, weights: dict[str, StoredBytes] | None = None) -> StoredProgram:
+    return StoredProgram(op("serialization.asset", regions=[[Block([], [], list(ops))]]), weights or {}, "test")
 
 
-def constant(value: Entry) -> Op:
+def constant(value: StoredEntry) -> Op:
     return op("primitive.constant_v1", results=(("tensor_v1", (2,), FLOAT),), properties={"value": value})
 
 
@@ -65,19 +65,19 @@ def test_the_stored_programs_are_what_the_toolchain_writes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, 2**35, 2**49 - 1, 2**56 - 1, 2**56, 2**64 - 1])
 def test_numbers(value: int) -> None:
-    data = memoryview(number(value))
+    data = memoryview(encoded_number(value))
     assert Cursor(data).number() == value
     assert len(data) == max(1, min(9, -(-value.bit_length() // 7)))
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 2**40, -(2**40), 2**63 - 1, -(2**63)])
 def test_signed_numbers(value: int) -> None:
-    assert Cursor(memoryview(signed(value))).signed() == value
+    assert Cursor(memoryview(encoded_signed(value))).signed() == value
 
 
 def test_weights_are_aligned_and_not_copied() -> None:
-    weights = {name: Weight(memoryview(bytes([n]) * (n + 3)), 16) for n, name in enumerate("abc")}
-    weights["unused"] = Weight(memoryview(b"x" * 100))
+    weights = {name: StoredBytes(memoryview(bytes([n]) * (n + 3)), 16) for n, name in enumerate("abc")}
+    weights["unused"] = StoredBytes(memoryview(b"x" * 100))
     program = asset(*(constant(("dense_resource", name)) for name in "bca"), weights=weights)
     data = encoded(program)
     again = read_program(data)
@@ -128,22 +128,34 @@ def test_no_memory_is_taken_by_a_number_in_the_file() -> None:
 
 def _with_attributes(*records: bytes) -> bytes:
     """A file whose only op has the first attribute as its location."""
-    sizes = number(len(records)) + number(0) + number(0) + number(len(records))
-    sizes += b"".join(number(len(record) << 1 | 1) for record in records)
+    sizes = encoded_number(len(records)) + encoded_number(0) + encoded_number(0) + encoded_number(len(records))
+    sizes += b"".join(encoded_number(len(record) << 1 | 1) for record in records)
     texts = b"aicode\0serialization.asset\0"
     sections = {
-        1: number(1) + number(0) + number(1) + number(0) + number(1) + number(1 << 1),
+        1: encoded_number(1)
+        + encoded_number(0)
+        + encoded_number(1)
+        + encoded_number(0)
+        + encoded_number(1)
+        + encoded_number(1 << 1),
         3: sizes,
         2: b"".join(records),
-        4: number(1 << 1) + number(0) + b"\x10" + number(0) + number(1 << 1 | 1) + b"\x04" + number(1) + number(0),
-        0: number(2) + number(20) + number(7) + texts,
+        4: encoded_number(1 << 1)
+        + encoded_number(0)
+        + b"\x10"
+        + encoded_number(0)
+        + encoded_number(1 << 1 | 1)
+        + b"\x04"
+        + encoded_number(1)
+        + encoded_number(0),
+        0: encoded_number(2) + encoded_number(20) + encoded_number(7) + texts,
     }
-    body = b"".join(bytes([kind]) + number(len(data)) + data for kind, data in sections.items())
-    return b"ML\xefR" + number(6) + b"x\0" + body
+    body = b"".join(bytes([kind]) + encoded_number(len(data)) + data for kind, data in sections.items())
+    return b"ML\xefR" + encoded_number(6) + b"x\0" + body
 
 
 def array(*positions: int) -> bytes:
-    return number(5) + number(len(positions)) + b"".join(map(number, positions))
+    return encoded_number(5) + encoded_number(len(positions)) + b"".join(map(encoded_number, positions))
 
 
 @pytest.mark.parametrize(
@@ -154,10 +166,10 @@ def array(*positions: int) -> bytes:
         ([array(n + 1) for n in range(100)] + [array()], "nested more than 64 deep"),
         ([array(n + 1, n + 1) for n in range(60)] + [array()], "more than 1048576 parts"),
         ([array(3)], "names attribute 3 of 1"),
-        ([number(99)], "attributes of kind 99, which this version of patcomp does not know"),
+        ([encoded_number(99)], "attributes of kind 99, which this version of patcomp does not know"),
         ([array() + b"\1"], "1 bytes follow an attribute of kind array"),
-        ([number(2) + number(65) + b"\0" + number(1)], "integers of 65 bits are not supported"),
-        ([number(5) + number(2**60)], "announces 1152921504606846976 items in 0 bytes"),
+        ([encoded_number(2) + encoded_number(65) + b"\0" + encoded_number(1)], "integers of 65 bits are not supported"),
+        ([encoded_number(5) + encoded_number(2**60)], "announces 1152921504606846976 items in 0 bytes"),
     ],
 )
 def test_attributes_that_are_not_possible(records: list[bytes], problem: str) -> None:
@@ -195,9 +207,9 @@ def test_values_of_another_region_cannot_be_read() -> None:
     [
         (b"", "no MLIR bytecode"),
         (b"PK\x03\x04" + bytes(100), "no MLIR bytecode"),
-        (b"ML\xefR" + number(7) + b"x\0", "version 7 of MLIR bytecode"),
-        (b"ML\xefR" + number(6) + b"x" * 5000, "no end within 4096 bytes"),
-        (b"ML\xefR" + number(6) + b"x\0", "has no section 0"),
+        (b"ML\xefR" + encoded_number(7) + b"x\0", "version 7 of MLIR bytecode"),
+        (b"ML\xefR" + encoded_number(6) + b"x" * 5000, "no end within 4096 bytes"),
+        (b"ML\xefR" + encoded_number(6) + b"x\0", "has no section 0"),
     ],
 )
 def test_other_files(data: bytes, problem: str) -> None:

@@ -18,7 +18,7 @@ from patcomp.emit.unconstrained import unconstrained
 from patcomp_models.language import ARCHITECTURES, convert_language_model
 from patcomp_models.language.bundle import _empty_cache, _empty_states
 from patcomp_models.language.generation import Session, greedy
-from patcomp_models.language.static_run import generate_static, sizes_of
+from patcomp_models.language.static_run import function_sizes, generate_static
 from tests.asset.structure import encoded, settled, structure
 from tests.models.language.checkpoints import PROMPT, checkpoint
 
@@ -73,7 +73,7 @@ def steps(native: Native, asset: Asset) -> list[dict[str, bytes]]:
             made.append({each: array.tobytes() for each, array in (outputs | new).items()})
             return outputs
 
-        if sizes := sizes_of(runnable.function_names):
+        if sizes := function_sizes(runnable.function_names):
             generate_static(call, sizes, _empty_cache(runnable, sizes), PROMPT, 3)
         else:
             empty = _empty_states(runnable.described())

@@ -10,7 +10,7 @@ import pytest
 from patcomp.emit.bytecode import ProgramWriter, read_program
 from patcomp.emit.stored.decompositions import has_decomposition
 from patcomp.emit.stored.folder import PROGRAM, read_folder
-from patcomp.emit.stored.forms import FORMS, NAMES
+from patcomp.emit.stored.forms import FORMS, OPS_BY_FORM
 from patcomp.emit.stored.loading import loaded_module
 from patcomp.emit.stored.storing import stored_program
 from patcomp.emit.stored.streaming import write_folder
@@ -94,7 +94,7 @@ def test_all_decompositions_are_the_native_ones(tmp_path: Path) -> None:
 def test_every_op_has_a_stored_form_or_is_known_to_have_none() -> None:
     assert set(OPS) - set(FORMS) == {"coreai.delegate", "coreaix.cast", "coreaix.view"}
     assert set(FORMS) <= set(OPS)
-    assert len(NAMES) == len(FORMS)
+    assert len(OPS_BY_FORM) == len(FORMS)
     for name, form in FORMS.items():
         assert has_decomposition(form.name) == (form.name.count(".") == 0), name
         assert bool(form.property) == any(declared.words for declared in OPS[name].ROW.properties), name

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.emit.bytecode import Program, read_program
-from patcomp.emit.stored.elements import ELEMENTS
+from patcomp.emit.bytecode import StoredProgram, read_program
+from patcomp.emit.stored.elements import STORED_ELEMENTS
 from patcomp.emit.stored.outline import Outline
 from patcomp.emit.stored.storing import stored_program
 from patcomp.emit.toolchain.hand_over import hand_over_text
@@ -26,7 +26,7 @@ _GRAPH = """
 }}) : () -> ()
 """
 _TYPES = (
-    *(f"tensor<?x3x{element}>" for element in ELEMENTS),
+    *(f"tensor<?x3x{element}>" for element in STORED_ELEMENTS),
     "tensor<2x3xf32, #coreai.sparse_tensor_encoding<bitmask, numNonZero = 3, posWidth = 1, crdWidth = 1>>",
     "tensor<4xf32, #coreaix.hw_constraints<MTLBuffer, alignments: [1x1], interleave: [1]>>",
     "!coreai.image<<k24RGB> x 4 : i64 x 6 : i64>",
@@ -37,7 +37,7 @@ _VALUES = (
 )  # fmt: skip
 
 
-def version(program: Program) -> int:
+def version(program: StoredProgram) -> int:
     _, (_, _, number) = program.asset.properties["version"]
     return number  # type: ignore[no-any-return]
 

@@ -12,7 +12,7 @@ from torch.export import Dim
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.native import Native
 from patcomp_lab.proof.examination import examine
-from patcomp_models.checkpoints.quantized.weight import Unpacking, integers
+from patcomp_models.checkpoints.quantized.weight import Unpacking, from_integers
 from patterns_catalog import default_rules
 from patterns_catalog.optional import latent_attention
 from tests.helpers.latent_layers import HEADS, KEY, LATENT, ROTARY, VALUE, LatentAttention, inputs
@@ -124,7 +124,7 @@ class FewBits(LatentAttention):
     def __init__(self) -> None:
         super().__init__()
         data = torch.randint(-8, 8, (HEADS * (KEY + VALUE), LATENT), generator=DRAW, dtype=torch.int8)
-        stored = integers(data, 4, torch.full((len(data), 1), 0.1))
+        stored = from_integers(data, 4, torch.full((len(data), 1), 0.1))
         nn.utils.parametrize.register_parametrization(self.kv_b_proj, "weight", _Stored(stored), unsafe=True)
 
 

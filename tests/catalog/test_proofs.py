@@ -14,7 +14,7 @@ from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Const, Context, Rewrite, Rule, RuleSet, rule, run
 from patcomp.questions.reach import namespace_of
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import default_rules
 from tests.helpers.programs import program
 
@@ -23,10 +23,10 @@ pytest.importorskip("transformers.integrations.moe", reason="defines an operator
 RULES = default_rules()
 
 
-@pytest.mark.parametrize("found", RULES.declarative(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("found", RULES.drawn(), ids=lambda rule: rule.name)
 def test_every_declarative_rule_is_proved(found: Rule) -> None:
     """On few programs of each kind, so that all take less than a minute."""
-    verdict = prove(found, RULES, programs=1)
+    verdict = prove_rule(found, RULES, programs=1)
     assert verdict.strength.is_proof, verdict
 
 
@@ -47,24 +47,24 @@ def positive_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
 
 @pytest.mark.parametrize(("wrong", "says"), [(swapped_order, "something else"), (positive_zero, "the sign of a zero")])
 def test_a_wrong_rule_is_refuted_with_programs_and_numbers(wrong: Rule, says: str) -> None:
-    verdict = prove(wrong, RULES, programs=24)
+    verdict = prove_rule(wrong, RULES, programs=24)
     assert verdict.strength is Strength.REFUTED
     text = str(verdict.counterexample)
     assert all(part in text for part in (says, "-- source", "-- rewritten", "-- expected y0"))
 
 
 def test_a_rule_that_rounds_otherwise_is_proved_over_the_reals_only() -> None:
-    assert prove(RULES["rms_norm"], RULES, programs=2).strength is Strength.REALS
+    assert prove_rule(RULES["rms_norm"], RULES, programs=2).strength is Strength.REALS
 
 
 def test_a_scalar_lemma_is_named() -> None:
-    verdict = prove(RULES["times_one"], RULES, programs=2)
+    verdict = prove_rule(RULES["times_one"], RULES, programs=2)
     assert (verdict.strength, verdict.reason) == (Strength.LEMMA, "x * 1 = x")
 
 
 @pytest.mark.parametrize("name", ["einsum_factor", "rope of some dimensions"])
 def test_rules_take_or_refuse_axes_and_ends_that_count_from_the_end(name: str) -> None:
-    assert prove(RULES[name], RULES, programs=3).strength.is_proof
+    assert prove_rule(RULES[name], RULES, programs=3).strength.is_proof
 
 
 @pytest.mark.parametrize("rows", [3, 4, 5])
@@ -94,7 +94,7 @@ def twice_the_magnitude(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite
 
 
 def test_a_rule_whose_symbols_differ_to_the_bit_is_called_equal_over_the_reals() -> None:
-    verdict = prove(twice_the_magnitude, RULES, programs=2)
+    verdict = prove_rule(twice_the_magnitude, RULES, programs=2)
     assert verdict.strength is Strength.REALS
     assert "equal over the reals" in str(verdict)
 
@@ -107,7 +107,7 @@ def back_from_integers(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
 
 
 def test_numbers_refute_what_symbols_do_not_reach() -> None:
-    verdict = prove(back_from_integers, RULES, programs=2)
+    verdict = prove_rule(back_from_integers, RULES, programs=2)
     assert verdict.strength is Strength.REFUTED
     assert "-- actual y0" in str(verdict.counterexample)
 
@@ -115,4 +115,4 @@ def test_numbers_refute_what_symbols_do_not_reach() -> None:
 @pytest.mark.parametrize("name", ["einsum_product", "product_of_reshape", "normalize repeat"])
 def test_mistakes_that_the_proofs_found_are_mended(name: str) -> None:
     "axes that count from the end; a reshape that another one undoes; no repetitions of an open size"
-    assert prove(RULES[name], RULES, programs=3).strength.is_proof
+    assert prove_rule(RULES[name], RULES, programs=3).strength.is_proof

@@ -12,12 +12,17 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rule, decomposition, example, lowering
 from patcomp_lab.proof.calls import decomposed
-from patcomp_lab.proof.deciding_numbers import Bound, bound_on_every_number, equal_on_whole_numbers, every_number
+from patcomp_lab.proof.deciding_numbers import (
+    DistanceBound,
+    bound_on_every_number,
+    equal_on_whole_numbers,
+    every_number,
+)
 from patcomp_lab.proof.lemmas import LEMMAS
 from patcomp_lab.proof.op_calls import examples_of_op
 from patcomp_lab.proof.symbols import Symbols, UnreachedError
-from patcomp_lab.proof.verdict import Strength, prove
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.verdict import Strength, prove_rule
+from patcomp_lab.proof.worlds import CodeKind, World
 from patterns_catalog import all_rules, default_rules
 
 CATALOG = default_rules()
@@ -34,7 +39,7 @@ SAMPLE = {
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_rules_of_each_strength(name: str) -> None:
-    assert prove(all_rules()[name], CATALOG, programs=1).strength is SAMPLE[name]
+    assert prove_rule(all_rules()[name], CATALOG, programs=1).strength is SAMPLE[name]
 
 
 # ---- whole numbers -------------------------------------------------------------------------------
@@ -92,7 +97,7 @@ def test_whole_numbers(rule: Rule, is_equal: bool) -> None:
 # ---- every number --------------------------------------------------------------------------------
 
 
-def bound_of(rule: Rule) -> Bound | None:
+def bound_of(rule: Rule) -> DistanceBound | None:
     pair = decomposed(examples_of_op(rule)[0])
     assert pair is not None
     inputs = every_number([each.type for each in pair.runs[0].values()])
@@ -169,11 +174,11 @@ def product(op: OpView, c: Coreai) -> Value:
 
 
 def test_a_wrong_lowering_of_integers_is_refuted() -> None:
-    assert prove(product, CATALOG, programs=1).strength is Strength.REFUTED
+    assert prove_rule(product, CATALOG, programs=1).strength is Strength.REFUTED
 
 
 def test_symbols_are_not_written_into_numbers() -> None:
-    world = World(Kind.REALS)
+    world = World(CodeKind.REALS)
     symbols = Symbols(world.symbols("x", (2,)), torch.float32, world)
     with pytest.raises(UnreachedError, match="written into a tensor of numbers"):
         torch.zeros(2).copy_(symbols)
@@ -195,14 +200,14 @@ def the_kernel(input: Any, dtype: Any) -> Any:
 @pytest.mark.parametrize("rule", [the_op_itself, the_kernel], ids=lambda rule: rule.name)
 def test_a_rule_is_not_proved_by_its_own_code(rule: Rule) -> None:
     """The numbers agree, and say nothing: both sides are one function."""
-    verdict = prove(rule, CATALOG, programs=1)
+    verdict = prove_rule(rule, CATALOG, programs=1)
     assert verdict.strength is Strength.NUMBERS
     assert verdict.reason == "the same code on both sides"
 
 
 def test_pytorch_decomposition_of_an_op_is_compared_with_the_kernel_only() -> None:
     """On symbols, the op means what its decomposition says."""
-    verdict = prove(all_rules()["decompose rnn_tanh"], CATALOG, programs=1)
+    verdict = prove_rule(all_rules()["decompose rnn_tanh"], CATALOG, programs=1)
     assert set(verdict.decided) == {Strength.WHOLE}
 
 
@@ -220,7 +225,7 @@ NAMED = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_proof_names_the_lemmas_that_it_needs(name: str) -> None:
-    verdict = prove(CATALOG[name], CATALOG, programs=1)
+    verdict = prove_rule(CATALOG[name], CATALOG, programs=1)
     assert verdict.strength is Strength.LEMMA
     assert set(verdict.reason.split(", ")) == NAMED[name]
     assert set(LEMMAS) >= NAMED[name]

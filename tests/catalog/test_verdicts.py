@@ -15,7 +15,7 @@ from patcomp.cli import main
 from patcomp.patterns import Rule
 from patcomp_lab.proof import table
 from patcomp_lab.proof.lint import lint
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import all_rules, default_rules
 from patterns_catalog.explained import EXPLAINED
 from tests.helpers.torchvision_ops import know_the_shape_of_nms
@@ -34,7 +34,7 @@ def test_the_table_has_every_rule_as_it_is_now() -> None:
     assert not old, f"these files changed since their rules were proved: {UPDATE}"
     packages = {folder for rule in RULES if (folder := table.folder_of(rule)) is not None}
     assert {folder.name for folder in packages} == {"patterns_catalog", "special_functions_catalog"}
-    assert sum(len(table.read(folder)) for folder in packages) == len(RULES), UPDATE
+    assert sum(len(table.read_table(folder)) for folder in packages) == len(RULES), UPDATE
 
 
 def test_most_rules_are_proved() -> None:
@@ -56,7 +56,7 @@ LEAST = {"optimize": 0.95, "normalize": 0.95, "recover": 0.9, "target": 0.8, "lo
 
 @pytest.mark.parametrize("name", ["times_one", "transpose_of_transpose", "decompose lcm"])
 def test_a_proof_says_what_the_table_says(name: str) -> None:
-    verdict = prove(all_rules()[name], default_rules(), programs=table.PROGRAMS)
+    verdict = prove_rule(all_rules()[name], default_rules(), programs=table.TABLE_PROGRAMS)
     row = ROWS[name]
     assert (verdict.strength.value, verdict.reason) == (row.verdict, row.remark)
 
@@ -72,15 +72,15 @@ def libraries() -> None:
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_proof_says_what_the_table_says(rule: Rule) -> None:
-    verdict = prove(rule, default_rules(), programs=table.PROGRAMS)
+    verdict = prove_rule(rule, default_rules(), programs=table.TABLE_PROGRAMS)
     assert verdict.strength.value == ROWS[rule.name].verdict
 
 
 def test_the_text_of_a_table() -> None:
-    rows = list(table.read(FOLDER).values())
-    assert table.text(rows) == (FOLDER / table.NAME).read_text()
+    rows = list(table.read_table(FOLDER).values())
+    assert table.table_text(rows) == (FOLDER / table.TABLE_NAME).read_text()
     some = [replace(rows[0], rule='a, "b"', remark="c\nd")]
-    assert len(table.text(some).splitlines()) == 3
+    assert len(table.table_text(some).splitlines()) == 3
 
 
 def test_a_rule_is_proved_again_after_its_file_changed(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_rule_is_proved_again_after_its_file_changed(tmp_path: Path) -> None:
         assert not table.is_current(replace(row, file="other.py"), replace(rule, file=own.file))
         (finding,) = [each for each in lint([rule], default_rules(), {rule.name}, "") if each.kind == "not proved"]
         assert "changed since its proof" in finding.message
-        made: list[table.Row] = []
+        made: list[table.VerdictRow] = []
         (new,) = table.updated([rule], default_rules(), {rule.name: row}, made.append)
         assert made == [new]
         assert (new.verdict, new.remark) == (row.verdict, row.remark)
@@ -115,7 +115,7 @@ def test_a_rule_is_proved_again_after_its_file_changed(tmp_path: Path) -> None:
         assert len(made) == 1
     finally:
         table.fingerprint.cache_clear()
-        table.read.cache_clear()
+        table.read_table.cache_clear()
 
 
 def test_rules_of_no_package_have_no_row(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_the_commands_prove_and_check_a_users_package(
     code, out = run("catalog", "verdicts", "--update", "--catalog", "their_catalog")
     assert code == 0
     assert "1 rule: equal" in out
-    assert "abs_of_abs_of_abs,absolutes.py," in (package / table.NAME).read_text()
+    assert "abs_of_abs_of_abs,absolutes.py," in (package / table.TABLE_NAME).read_text()
     code, out = run("catalog", "verdicts", "--update", "--catalog", "one_file.py")
     assert code != 0
     assert "one_file is no package, so that it has no table of verdicts" in out
-    assert "abs_of_abs_of_abs" not in (FOLDER / table.NAME).read_text()
+    assert "abs_of_abs_of_abs" not in (FOLDER / table.TABLE_NAME).read_text()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from patcomp import ExternalizeSpec, TorchConverter, mark_for_externalization
 from patcomp.composite_ops import GatherMM
 from patcomp.compression import Scheme
-from patcomp.compression.gptq import compensate, damped, fitted
+from patcomp.compression.gptq import compensate, damped, fitted_weights
 from patcomp.compression.scheme import Layout
 from patcomp.emit.native import Native
 from patcomp.evaluate.lockstep import windows
@@ -94,10 +94,10 @@ def test_a_fitted_weight_gives_the_outputs_for_other_inputs() -> None:
     random = np.random.default_rng(0)
     own, weight = random.standard_normal((200, 8)), random.standard_normal((3, 8)).astype(np.float32)
     made = own @ (np.eye(8) + 0.1 * random.standard_normal((8, 8)))  # the inputs of the rounded program
-    better = fitted(weight, made.T @ made / 200, made.T @ own / 200)
+    better = fitted_weights(weight, made.T @ made / 200, made.T @ own / 200)
     lost, before = (np.abs(made @ each.T - own @ weight.T).mean() for each in (better, weight))
     assert lost < 0.1 * before
-    same = fitted(weight, own.T @ own / 200, own.T @ own / 200)
+    same = fitted_weights(weight, own.T @ own / 200, own.T @ own / 200)
     assert np.allclose(same, weight, atol=1e-5)
 
 

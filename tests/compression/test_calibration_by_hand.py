@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from patcomp import TorchConverter
 from patcomp.composite_ops import GatherMM
-from patcomp.compression.gptq import fitted
+from patcomp.compression.gptq import fitted_weights
 from patcomp.compression.scheme import Layout, Scheme
 from patcomp.program import calibration
 
@@ -152,7 +152,7 @@ def rounded(
             ours, theirs = ([each[pair] for each, pair in zip(rows, pairs, strict=True)] for rows in (ours, theirs))
         moments = [(one.mT @ one / len(one)).numpy() for one in ours]
         crossed = [(one.mT @ two / len(one)).numpy() for one, two in zip(ours, theirs, strict=True)]
-        better = np.stack([fitted(*each) for each in zip(better, moments, crossed, strict=True)])
+        better = np.stack([fitted_weights(*each) for each in zip(better, moments, crossed, strict=True)])
     given = better[0] if len(better) == 1 else better
     made = scheme.store_for(given, layout, FLOAT32, moments) if moments else scheme.store(given, layout, FLOAT32)
     result = weight.clone()

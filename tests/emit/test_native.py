@@ -20,7 +20,7 @@ RAMP = np.arange(300, dtype=np.float32)
 
 
 def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.PIPE)
     runner = Native()
     runner._process = child

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patcomp.emit.files.replacement import check_space, check_target, recover, replacing
+from patcomp.emit.files.replacement import check_space, check_target, recover_asset, replacing
 from tests.emit.assets import FILES, save
 
 
@@ -193,7 +193,7 @@ def test_interrupted_at_every_step(tmp_path: Path, how: str, what: str) -> None:
             assert not working.exists() or not list(working.iterdir())
         elif code == 2:  # the new asset is there, although the old one could not be removed
             assert content(target) == {"new"}
-        recover(target)
+        recover_asset(target)
         if target.exists():
             (now,) = content(target)
             seen.add(now)
@@ -213,7 +213,7 @@ def test_an_asset_that_the_user_removed_stays_removed(target: Path) -> None:
     for path in target.iterdir():
         path.unlink()
     target.rmdir()
-    recover(target)
+    recover_asset(target)
     assert not target.exists()
     assert not working.exists()
 
@@ -223,7 +223,7 @@ def test_a_save_that_was_interrupted_before_its_last_step_is_undone(target: Path
     working = target.with_name(f".{target.name}.saving")
     save(working / "old.aimodel", "old")
     save(working / "new.aimodel", "new")
-    recover(target)
+    recover_asset(target)
     assert content(target) == {"old"}
     assert not working.exists()
 
@@ -234,7 +234,7 @@ def test_leftovers_do_not_come_in_the_place_of_what_the_user_put_there(target: P
     save(working / "new.aimodel", "new")
     save(target.with_name("mine.aimodel"), "mine")
     target.with_name("mine.aimodel").rename(target)
-    recover(target)
+    recover_asset(target)
     assert content(target) == {"mine"}
     save(target, "three")
     assert content(target) == {"three"}
@@ -245,6 +245,6 @@ def test_a_first_save_that_was_interrupted_leaves_nothing(target: Path) -> None:
     """The new asset is in the working folder, and there was no old one."""
     working = target.with_name(f".{target.name}.saving")
     save(working / "new.aimodel", "new")
-    recover(target)
+    recover_asset(target)
     assert not target.exists()
     assert not working.exists()

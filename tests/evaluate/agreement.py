@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from patcomp.evaluate.element_types import TORCH_DTYPES, round_to_f4, to_numpy, to_tensor
+from patcomp.evaluate.element_types import TORCH_DTYPES, array_of, round_to_f4, to_tensor
 from patcomp.ir.types import element_name, is_integer, shape_of
 from patcomp.ir.xdsl import TensorType
 
@@ -38,12 +38,12 @@ def assert_agree(ours: torch.Tensor, native: np.ndarray, what: str = "result") -
             ours.double(), theirs.double(), rtol=relative, atol=absolute, equal_nan=True, msg=lambda m: f"{what}: {m}"
         )
     else:
-        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs), err_msg=what)
+        np.testing.assert_array_equal(array_of(ours), array_of(theirs), err_msg=what)
 
 
 def native_array(value: torch.Tensor, element: str) -> np.ndarray:
     """A tensor as the runtime takes it: sub-byte element types in their `ml_dtypes` dtype."""
-    array = to_numpy(value)
+    array = array_of(value)
     if element not in SUB_BYTE:
         return array
     import ml_dtypes

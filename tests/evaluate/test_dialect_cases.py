@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate.element_types import to_numpy
+from patcomp.evaluate.element_types import array_of
 from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule
 from patcomp.ir.infer import compatible, infer_types
@@ -51,7 +51,7 @@ def test_evaluator_and_runtime_agree(case: DialectCase, native):
         type_ = argument.type.tensor_type if isinstance(argument.type, HandleType) else argument.type
         value = inputs_of(case, name, type_)
         if isinstance(argument.type, HandleType):
-            state[name], native_state[name] = value, to_numpy(value.clone())
+            state[name], native_state[name] = value, array_of(value.clone())
         else:
             inputs[name], native_inputs[name] = value, native_array(value, element_name(type_.element_type))
     ours = evaluate(module, inputs, state=state)

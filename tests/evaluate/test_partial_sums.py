@@ -43,7 +43,7 @@ def test_the_rounding_is_that_of_the_runtime_bit_by_bit(function: Any, arguments
     program = converted(function, *arguments)
     values = dict(zip(program.input_names(), arguments, strict=True))
     machine = PartialSumMachine(program.module)
-    rounded = running.run(program, values, "main", None, "evaluator", machine=machine)["y"]
+    rounded = running.run_entry_point(program, values, "main", None, "evaluator", machine=machine)["y"]
     exact, given = program.run(values)["y"], program.run(values, backend="runtime")["y"]
     given = to_tensor(given)
     assert torch.equal(rounded, given)

@@ -376,7 +376,7 @@ def test_the_module_where_the_runtime_departs(
     net: Net, exported: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime is played by an evaluator with a wrong `tanh`."""
-    plain, run = implementations()["coreai.tanh"], running.run
+    plain, run = implementations()["coreai.tanh"], running.run_entry_point
 
     def run_on(
         program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any
@@ -387,7 +387,7 @@ def test_the_module_where_the_runtime_departs(
             return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(exported).to_coreai()
-    monkeypatch.setattr(verifying, "run", run_on)
+    monkeypatch.setattr(verifying, "run_entry_point", run_on)
     verification = program.verify_against(net, (X,), backends=["evaluator", "runtime"], by="module")
     assert [error.passed for error in verification.errors] == [True, False]
     departure = verification.departure
@@ -401,7 +401,7 @@ def test_the_runtime_departs_in_a_model_with_a_state(monkeypatch: pytest.MonkeyP
         Counts().eval(),
         torch.arange(12).reshape(4, 3),
         implementations()["coreai.sigmoid"],
-        running.run,
+        running.run_entry_point,
     )
 
     def run_on(program: AIProgram, values: Any, entrypoint: str, state: Any, backend: str, **options: Any) -> Any:
@@ -411,7 +411,7 @@ def test_the_runtime_departs_in_a_model_with_a_state(monkeypatch: pytest.MonkeyP
             return run(program, values, entrypoint, state, "evaluator")
 
     program = TorchConverter().add_exported_program(torch.export.export(model, (tokens,))).to_coreai()
-    monkeypatch.setattr(verifying, "run", run_on)
+    monkeypatch.setattr(verifying, "run_entry_point", run_on)
     departure = program.verify_against(model, (tokens,), backends=["evaluator", "runtime"], by="module").departure
     assert departure is not None
     assert (departure.stage, departure.rule, departure.module) == ("runtime", "", "gate")

@@ -118,7 +118,7 @@ def test_a_choice_between_equal_numbers_is_a_tie_without_a_tolerance(second: flo
 
 def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime is played by an evaluator of a program with another rounding."""
-    model, run = Chooses(CHOICES["topk"]), running.run
+    model, run = Chooses(CHOICES["topk"]), running.run_entry_point
     exported = torch.export.export(model, (TIED,))
     program = TorchConverter().add_exported_program(exported).to_coreai()
 
@@ -128,7 +128,7 @@ def test_a_near_tie_on_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
         moved = TIED * (1 + 1e-6 * NUDGE) if backend == "runtime" else TIED
         return run(program, dict.fromkeys(values, moved), entrypoint, state, "evaluator")
 
-    monkeypatch.setattr(verifying, "run", run_on)
+    monkeypatch.setattr(verifying, "run_entry_point", run_on)
     departure = program.verify_against(model, (TIED,), backends=["evaluator", "runtime"], by="module").departure
     assert departure is not None
     assert (departure.stage, departure.module) == ("runtime", "choice")

@@ -14,7 +14,7 @@ from torch.nn import functional
 from patcomp import TorchConverter, UnsupportedError, get_operand
 from patcomp.emit.native import Native
 from patcomp.evaluate.element_types import to_tensor
-from patcomp.program.running import drawn
+from patcomp.program.running import drawn_inputs
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, SHARES, X, converted, noise_of, refusal
 from tests.helpers.joined import run_each
@@ -134,7 +134,7 @@ def test_ops_compute_what_pytorch_computes_of_the_same_noise(native: Native) -> 
             verification = program.verify_against(module, args, seed=seed, backends=["evaluator"])
             assert verification.passed, f"{name}: {verification}"
         values = {**dict(zip(program.input_names(), args, strict=False))}
-        values |= drawn(program, values, "main", 5)
+        values |= drawn_inputs(program, values, "main", 5)
         expected[name] = program.run(values)
         other = program.run({each: value for each, value in values.items() if "noise" not in each}, seed=6)
         same = [torch.equal(value, other[output]) for output, value in expected[name].items()]

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import patcomp
 from patcomp import AIProgram, EvaluationError, TorchConverter
-from patcomp.program.running import drawn
+from patcomp.program.running import drawn_inputs
 from tests.frontend_torch.models import Function
 from tests.frontend_torch.random_programs import BATCH, X, converted, noise_of, program_of
 
@@ -180,8 +180,8 @@ def test_noise_can_be_given_by_name(dynamic: AIProgram) -> None:
 
 def test_other_draws_stay_the_same_where_one_is_given(dynamic: AIProgram) -> None:
     values = {"input": X}
-    both = drawn(dynamic, values, "main", 3)
-    one = drawn(dynamic, {**values, "dropout_noise": X}, "main", 3)
+    both = drawn_inputs(dynamic, values, "main", 3)
+    one = drawn_inputs(dynamic, {**values, "dropout_noise": X}, "main", 3)
     assert list(one) == ["dropout_1_noise"]
     assert one["dropout_1_noise"].equal(both["dropout_1_noise"])
     assert not both["dropout_noise"].equal(both["dropout_1_noise"])

@@ -15,7 +15,7 @@ from patcomp import RuleError, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
 from patcomp.patterns import Rule, RuleSet
 from patcomp_lab.proof.near_misses import self_tests
-from patcomp_lab.proof.verdict import prove
+from patcomp_lab.proof.verdict import prove_rule
 from patterns_catalog import default_rules
 from tests.helpers.workers import in_one_worker
 
@@ -216,7 +216,7 @@ def test_declared_rules_pass_their_tests(name: str) -> None:
     for rule in declared(name):
         for self_test in self_tests(rule):
             self_test.run()
-        assert prove(rule, default_rules(), programs=1).strength.is_proof
+        assert prove_rule(rule, default_rules(), programs=1).strength.is_proof
 
 
 def test_the_same_declaration_gives_the_same_program() -> None:

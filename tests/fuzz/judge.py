@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from patcomp import AIProgram, EvaluationError, PatcompError, TorchConverter, UnsupportedError, get_decomp_table
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.evaluate.calling import arguments_by_name, result_of
-from patcomp.evaluate.element_types import to_numpy, to_tensor
+from patcomp.evaluate.element_types import array_of, to_tensor
 from patcomp.evaluate.inputs import prepare_input
 from patcomp.interface.graphs import argument_types
 from patcomp.ir.types import HandleType
@@ -159,7 +159,7 @@ class _Runs:
             "lowered": program.twin(),
         }
         self.state = converted.new_state()
-        self.native_state = {name: to_numpy(value) for name, value in converted.new_state().items()}
+        self.native_state = {name: array_of(value) for name, value in converted.new_state().items()}
         self.half = program.rounds_to_half
 
     def outcome(self) -> Outcome:
@@ -223,7 +223,7 @@ class _Runs:
         if message := self._mismatch(outputs, self.state, wanted):
             return Outcome(WRONG, f"evaluator: {message}"), True
         if self.native is None or not accepted:  # an asset cannot check the conditions that export recorded
-            self.native_state = {name: to_numpy(value).copy() for name, value in self.state.items()}
+            self.native_state = {name: array_of(value).copy() for name, value in self.state.items()}
             return None, True
         try:
             outputs = self._run_natively(arguments)
@@ -243,7 +243,7 @@ class _Runs:
         inputs = {}
         for name, value in arguments_by_name(signature.call, arguments, {}).items():
             if isinstance(types[name], HandleType):
-                self.native_state[name] = to_numpy(prepare_input(value, types[name].tensor_type, name)).copy()
+                self.native_state[name] = array_of(prepare_input(value, types[name].tensor_type, name)).copy()
             else:
                 inputs[name] = prepare_input(value, types[name], name)
         outputs = self.native.run(self.converted.module, inputs, self.native_state)

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from patcomp.commands.models import load_model
+from patcomp.commands.models import load_exported
 from tests.hostile.judge import Case
 from tests.hostile.mutation import broken_bytes, broken_text, name
 from tests.hostile.payloads import CODE, PAYLOADS, PROGRAM, ROUTES, Members, saved, write
@@ -31,7 +31,7 @@ def draw(members: Members, random: Random) -> Case:
 
 def run(data: bytes) -> None:
     Path("case.pt2").write_bytes(data)
-    convert(load_model("case.pt2"))
+    convert(load_exported("case.pt2"))
 
 
 def _packed(members: Members, **options: Any) -> bytes:

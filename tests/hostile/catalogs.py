@@ -12,7 +12,7 @@ from random import Random
 
 from patcomp.commands.common import rules_with
 from patcomp.commands.convert import jobs_in
-from patcomp.commands.models import load_model
+from patcomp.commands.models import load_exported
 from tests.hostile.judge import Case
 from tests.hostile.mutation import broken_bytes, broken_text, name
 
@@ -61,7 +61,7 @@ def draw(prepared: None, random: Random) -> Case:
 def run(data: bytes, path: str, is_model: bool) -> None:
     Path("case.py").write_bytes(data)
     if is_model:
-        load_model(f"{path}:model")
+        load_exported(f"{path}:model")
     else:
         rules_with([path], decompositions=False)
 

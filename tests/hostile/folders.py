@@ -142,28 +142,28 @@ def _bytes(value: Any) -> bytes:
 
 def read_checkpoint(folder: Path) -> None:
     """As far as the model and the tokenizer of a language model, and a text that is split."""
-    from patcomp_models.bundles.folder_to_bundle import kind_of
+    from patcomp_models.bundles.folder_to_bundle import bundle_kind
     from patcomp_models.checkpoints.loading import STRICT
     from patcomp_models.checkpoints.tokenizers import save
     from patcomp_models.language.asked import prompt_of
-    from patcomp_models.language.sources import model_of, source_of
+    from patcomp_models.language.sources import language_model_of, source_of
     from patcomp_models.language.writing import card, chosen_tokenizer
 
-    kind_of(folder)
+    bundle_kind(folder)
     source = source_of(folder, lambda what: nullcontext(), trust_remote_code=False)
     words = chosen_tokenizer(None, source.folder, trust_remote_code=False)
     prompt_of("a town is no aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", words, None)
     card(source.folder)
-    model_of(source, "float32", STRICT, trust_remote_code=False)
+    language_model_of(source, "float32", STRICT, trust_remote_code=False)
     save(words, folder.parent / "made")
 
 
 def read_gguf(folder: Path) -> None:
     from patcomp_models.checkpoints.loading import STRICT
-    from patcomp_models.language.sources import model_of, source_of
+    from patcomp_models.language.sources import language_model_of, source_of
 
     source = source_of(folder / "model.gguf", lambda what: nullcontext(), trust_remote_code=False)
-    model_of(source, "float32", STRICT, trust_remote_code=False, expand=True)
+    language_model_of(source, "float32", STRICT, trust_remote_code=False, expand=True)
 
 
 def read_pipeline(folder: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from functools import partial
 from random import Random
 
-from patcomp.emit.bytecode import Program, ProgramWriter, read_program
+from patcomp.emit.bytecode import ProgramWriter, StoredProgram, read_program
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.stored.loading import loaded_module
 from patcomp.emit.stored.outline import Outline
@@ -55,7 +55,7 @@ def _list(outline: Outline) -> None:
         pass
 
 
-def _encoded(program: Program) -> bytes:
+def _encoded(program: StoredProgram) -> bytes:
     return b"".join(ProgramWriter(program).pieces())
 
 

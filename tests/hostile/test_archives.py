@@ -14,7 +14,7 @@ import torch
 
 from patcomp.cli import main
 from patcomp.commands.archives import code_in
-from patcomp.commands.models import load_model
+from patcomp.commands.models import load_exported
 from patcomp.errors import PatcompError
 from tests.hostile import payloads
 from tests.hostile.payloads import MARK, PAYLOADS, ROUTES, Members, saved, write
@@ -34,10 +34,10 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_code_in_an_archive_runs_only_if_it_is_trusted(payload: Callable[[Members], Members], members: Members) -> None:
     write(path := Path("model.pt2"), payload(members))
     with pytest.raises(PatcompError, match=r"model.pt2 can run code .*Give --trusted if you trust"):
-        load_model("model.pt2")
+        load_exported("model.pt2")
     assert not Path(MARK).exists()
     with contextlib.suppress(PatcompError):  # PyTorch may refuse the program after the payload has run
-        load_model("model.pt2", trusted=True)
+        load_exported("model.pt2", trusted=True)
     assert Path(MARK).is_dir(), f"the payload of {path} does not run, so the test shows nothing"
 
 
@@ -45,14 +45,14 @@ def test_code_in_an_archive_runs_only_if_it_is_trusted(payload: Callable[[Member
 def test_other_routes_to_code_are_refused(route: Callable[[Members], Members], members: Members) -> None:
     write(Path("model.pt2"), route(members))
     with pytest.raises(PatcompError, match=r"model.pt2 can run code .*Give --trusted if you trust"):
-        load_model("model.pt2")
+        load_exported("model.pt2")
 
 
 def test_a_long_error_of_the_loader_is_cut(members: Members) -> None:
     version = next(name for name in members if name.endswith("archive_version"))
     write(Path("model.pt2"), {**members, version: b"9" * 20_000})
     with pytest.raises(PatcompError, match=r"model.pt2 is not a program that torch.export.save wrote: ") as error:
-        load_model("model.pt2")
+        load_exported("model.pt2")
     assert len(str(error.value)) < 2000
 
 
@@ -78,7 +78,7 @@ def test_the_command_refuses_code_and_takes_trusted(
 def test_programs_that_export_saved_are_data(members: Members) -> None:
     write(Path("model.pt2"), members)
     assert code_in(Path("model.pt2")) == ""
-    assert isinstance(load_model("model.pt2"), torch.export.ExportedProgram)
+    assert isinstance(load_exported("model.pt2"), torch.export.ExportedProgram)
     assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
@@ -127,21 +127,21 @@ def test_an_older_archive_is_checked_too(members: Members) -> None:
     }
     write(Path("model.pt2"), older, folder="")
     with pytest.raises(PatcompError, match="can run code"):
-        load_model("model.pt2")
+        load_exported("model.pt2")
     assert not Path(MARK).exists()
 
 
 def test_a_compressed_archive_is_refused_before_it_is_read(members: Members) -> None:
     write(Path("model.pt2"), members | {"data/weights/weight_0": bytes(50_000_000)}, method=zipfile.ZIP_DEFLATED)
     with pytest.raises(PatcompError, match="its members are larger than the file"):
-        load_model("model.pt2")
+        load_exported("model.pt2")
 
 
 def test_a_cut_archive_is_refused(members: Members) -> None:
     write(path := Path("model.pt2"), members)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(PatcompError, match="it is a damaged zip archive"):
-        load_model("model.pt2")
+        load_exported("model.pt2")
 
 
 def test_range_constraints_that_are_no_mapping_are_refused(members: Members) -> None:
@@ -150,7 +150,7 @@ def test_range_constraints_that_are_no_mapping_are_refused(members: Members) -> 
         payloads.changed_json(members, payloads.PROGRAM, lambda tree: tree.update(range_constraints=7)),
     )
     with pytest.raises(PatcompError):
-        load_model("model.pt2")
+        load_exported("model.pt2")
 
 
 def test_a_long_name_of_a_member_is_cut(members: Members) -> None:
@@ -162,5 +162,5 @@ def test_a_long_name_of_a_member_is_cut(members: Members) -> None:
     data[data.index(b"program/archive_format") - 30] = 0  # PyTorch's own reader gives up, and zipfile is the next
     path.write_bytes(data)
     with pytest.raises(PatcompError, match="is damaged") as caught:
-        load_model("model.pt2")
+        load_exported("model.pt2")
     assert len(str(caught.value)) < 3_000

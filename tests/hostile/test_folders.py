@@ -23,10 +23,10 @@ from patcomp_models.bundles.diffusion.controlnet import StableDiffusionControlNe
 from patcomp_models.checkpoints.loading import STRICT
 from patcomp_models.checkpoints.room import check_room
 from patcomp_models.checkpoints.tokenizers import save
-from patcomp_models.checkpoints.untrusted import array_in, check_folder, copied, inside, named_class
+from patcomp_models.checkpoints.untrusted import array_in, check_folder, copy_files, inside, named_class
 from patcomp_models.errors import BundleError
 from patcomp_models.language.asked import prompt_of
-from patcomp_models.language.sources import model_of, source_of
+from patcomp_models.language.sources import language_model_of, source_of
 from patcomp_models.language.writing import chosen_tokenizer
 from tests.hostile import worker
 from tests.hostile.folders import OUTSIDE, Given, prepare, run
@@ -288,7 +288,7 @@ def read(folder: Path) -> None:
         words = chosen_tokenizer(None, source.folder, trust_remote_code=False)
         prompt_of("a" * 40 + "!", words, None)
         save(words, folder.parent / "made")
-    model_of(source, "float32", STRICT, trust_remote_code=False)
+    language_model_of(source, "float32", STRICT, trust_remote_code=False)
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -368,7 +368,7 @@ def test_links_of_the_hub_are_followed(givens: list[Given], tmp_path: Path) -> N
         (blobs / str(number)).write_bytes(data)
         (folder / name).symlink_to(Path("../../blobs") / str(number))
     read(folder)
-    copied(folder, tmp_path / "copy")
+    copy_files(folder, tmp_path / "copy")
     assert {each.name: each.read_bytes() for each in (tmp_path / "copy").iterdir()} == givens[CHECKPOINT].files
     (hub / "secret").write_text("no blob")
     (folder / "notes.txt").symlink_to("../../secret")
@@ -382,7 +382,7 @@ def test_links_inside_a_folder_are_followed(tmp_path: Path) -> None:
     (tmp_path / "a/link.json").symlink_to("vocab.json")
     (tmp_path / "a/absent.json").symlink_to("none.json")
     check_folder(tmp_path / "a")
-    copied(tmp_path / "a", tmp_path / "b")
+    copy_files(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b/link.json").read_text() == "{}"
     assert not (tmp_path / "b/link.json").is_symlink()
 

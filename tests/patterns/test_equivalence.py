@@ -15,7 +15,7 @@ from patcomp.patterns import ANY, Attr, Const, Rewrite, Rule, rule
 from patcomp_lab.proof.counterexample import WrongRuleError
 from patcomp_lab.proof.examination import check_compiled
 from patcomp_lab.proof.programs import Programs
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import default_rules
 
 NORM = {"x": "2x3x8xf32", "w": "8xf32", "eps": 1e-6}
@@ -83,16 +83,16 @@ PROGRAMS = 2
 
 
 def test_a_right_rule_passes() -> None:
-    assert prove(right, default_rules(), programs=1).strength.is_proof
+    assert prove_rule(right, default_rules(), programs=1).strength.is_proof
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_a_wrong_rule_is_found(wrong: Rule) -> None:
-    assert prove(wrong, default_rules(), programs=PROGRAMS).strength is Strength.REFUTED
+    assert prove_rule(wrong, default_rules(), programs=PROGRAMS).strength is Strength.REFUTED
 
 
 def test_the_counterexample() -> None:
-    error = prove(swapped_difference, default_rules(), programs=PROGRAMS).counterexample
+    error = prove_rule(swapped_difference, default_rules(), programs=PROGRAMS).counterexample
     assert error is not None
     assert "aten.sub" in error.source_ir
     assert error.rewritten_ir is not None
@@ -112,13 +112,13 @@ def test_the_counterexample() -> None:
 
 
 def test_a_counterexample_is_small() -> None:
-    error = prove(any_axis, default_rules(), programs=PROGRAMS).counterexample
+    error = prove_rule(any_axis, default_rules(), programs=PROGRAMS).counterexample
     assert error is not None
     assert all(value.numel() <= 4 for value in error.tensors.values())
 
 
 def test_the_same_counterexample_every_time() -> None:
-    messages = {str(prove(any_axis, default_rules(), programs=PROGRAMS).counterexample) for _ in range(2)}
+    messages = {str(prove_rule(any_axis, default_rules(), programs=PROGRAMS).counterexample) for _ in range(2)}
     assert len(messages) == 1
 
 
@@ -140,5 +140,5 @@ def test_a_rule_that_never_matches() -> None:
     def never(a: AtenSource, c: Targets, x: Any) -> Rewrite:
         return Rewrite(a.sigmoid(x), to=c.silu(x), where=[x.rank == 7])
 
-    verdict = prove(never, default_rules(), programs=2)
+    verdict = prove_rule(never, default_rules(), programs=2)
     assert (verdict.strength, verdict.reason) == (Strength.UNREACHED, "no program was found that the rule matches")

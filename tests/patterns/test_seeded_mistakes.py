@@ -253,7 +253,7 @@ def test_a_rule_without_a_proof_has_its_own_row_and_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     found = Verdict("times_one_gone", strength, on_numbers=Counter({"a reason": 1}), missed=Counter({"a reason": 1}))
-    monkeypatch.setattr(examination, "prove", lambda *_, **__: found)
+    monkeypatch.setattr(examination, "prove_rule", lambda *_, **__: found)
     given, out = rule_test(tmp_path, DOUBLED, monkeypatch, capsys)
     assert given == code
     (row,) = [line for line in out.splitlines() if line.startswith("│ proof")]

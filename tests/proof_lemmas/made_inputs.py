@@ -9,8 +9,8 @@ import torch
 from patcomp_lab.proof import rounding
 from patcomp_lab.proof.deciding_numbers import _whole, every_number
 from patcomp_lab.proof.fills import _close, _integers, fills_of, literals_of, special_values
-from patcomp_lab.proof.narrow_floats import DRAWS, _nudged, numbers
-from patcomp_lab.proof.pairs import Input, made_of
+from patcomp_lab.proof.narrow_floats import NARROW_DRAWS, _nudged, drawn_numbers
+from patcomp_lab.proof.pairs import RunInput, made_of
 from patcomp_lab.proof.programs import Programs
 from patcomp_lab.proof.ties import _POOLS, decides, numbers_of, specifies_places
 from patterns_catalog import default_rules
@@ -51,14 +51,14 @@ def numbers_of_types() -> Lines:
     for text in TYPES:
         lines = found[text] = []
         for seed in range(4):
-            lines += [attempt(_whole, Input(text), seed, d) for d in (False, True)]
-            lines += [attempt(_integers, Input(text), seed, m) for m in (300, 2**31, 2**40)]
-            lines += [attempt(made_of, Input(text), v, seed) for v in ((), SPECIAL)]
-        value = made_of(Input(text))
+            lines += [attempt(_whole, RunInput(text), seed, d) for d in (False, True)]
+            lines += [attempt(_integers, RunInput(text), seed, m) for m in (300, 2**31, 2**40)]
+            lines += [attempt(made_of, RunInput(text), v, seed) for v in ((), SPECIAL)]
+        value = made_of(RunInput(text))
         lines += [shown(_nudged(value, sign)) for sign in (1, -1)]
         lines += [shown(_close(place, value.dtype)) for place in (0, 3)]
-        lines += [attempt(numbers, d, p, value.dtype) for d in range(DRAWS) for p in range(3)]
-        lines.append(str(Input(text).is_free_integer))
+        lines += [attempt(drawn_numbers, d, p, value.dtype) for d in range(NARROW_DRAWS) for p in range(3)]
+        lines.append(str(RunInput(text).is_free_integer))
     for element in ("f32", "f16", "bf16", "f64", "si8", "ui8", "i1", "si16", "si32", "complex<f32>"):
         found[element] = [_counted(every_number([f"2x{element}"] * operands)) for operands in (1, 2, 3)]
     found["together"] = [_counted(every_number(each)) for each in (["2xf32", "2xf16"], ["no type"], [])]
@@ -77,5 +77,7 @@ def draws_of_rounding() -> Lines:
     like, lines = torch.zeros(3, 4), []
     for draw in rounding._DRAWS:
         lines.append(shown(draw(like, torch.Generator().manual_seed(3)).mul(64).round()))
-    lines += [shown(rounding._within(Input(text), torch.tensor([-3.0, 0.5, 9.0]))) for text in ("3xf32", "3xf32[0,1]")]
+    lines += [
+        shown(rounding._within(RunInput(text), torch.tensor([-3.0, 0.5, 9.0]))) for text in ("3xf32", "3xf32[0,1]")
+    ]
     return {"draws": lines}

@@ -9,8 +9,8 @@ from patcomp.patterns import Rule
 from patcomp_lab.proof.drawing import Drawing, draw, smaller
 from patcomp_lab.proof.enumeration import Search
 from patcomp_lab.proof.near_misses import self_tests
-from patcomp_lab.proof.op_calls import axes_of, called, examples_of_op, has_one_tensor, operator_schema
-from patcomp_lab.proof.open_aspects import is_open, returns_unwritten
+from patcomp_lab.proof.op_calls import axis_arguments, called, examples_of_op, has_one_tensor, operator_schema
+from patcomp_lab.proof.open_aspects import is_open_call, returns_unwritten
 from patcomp_lab.proof.programs import Programs, _of_op, _of_pattern
 from patcomp_lab.proof.variants import sample, variants
 from patcomp_lab.proof.words import words_of
@@ -39,13 +39,13 @@ def _line(drawing: Any, firsts: Any) -> str:
         kept = [drawing.returns_all, *drawing.ignored.values(), drawing.as_inputs, drawing.same]
         more = [returns_unwritten(drawing), *smaller(drawing.example)]
     else:
-        kept, more = [drawing.compared], [is_open(drawing, firsts)]
+        kept, more = [drawing.compared], [is_open_call(drawing, firsts)]
     return f"{drawing} {drawing.runs} {kept} {more}"
 
 
 def _searched(rule: Rule, count: int, every: int) -> Iterator[str]:
     """The programs of a search for which every second, third or other program matches."""
-    firsts, parts = _of_pattern(rule, count) if rule.is_declarative else _of_op(examples_of_op(rule))
+    firsts, parts = _of_pattern(rule, count) if rule.is_drawn else _of_op(examples_of_op(rule))
     yield f"{dict(parts.words)} {parts.is_elementwise}"
     search = Search(firsts, parts, count)
     for place, drawing in enumerate(search):
@@ -87,7 +87,9 @@ def calls() -> Lines:
             call = called(drawing)
             assert call is not None
             types = [str(type_) for type_ in call.types]
-            lines.append(f"{drawing} {sorted(axes_of(schema))} {has_one_tensor(drawing.example, schema)} {types}")
+            lines.append(
+                f"{drawing} {sorted(axis_arguments(schema))} {has_one_tensor(drawing.example, schema)} {types}"
+            )
         found[rule.name] = lines
     return found
 

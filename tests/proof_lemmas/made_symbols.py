@@ -14,12 +14,12 @@ from patcomp_lab.proof.lemmas import LEMMAS
 from patcomp_lab.proof.outcome import symbolic
 from patcomp_lab.proof.run import worlds as of_runs
 from patcomp_lab.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, opaque
-from patcomp_lab.proof.scalars import dtype_of
+from patcomp_lab.proof.scalars import common_dtype
 from patcomp_lab.proof.symbols import MEANINGS, Symbols, same_codes
-from patcomp_lab.proof.worlds import INFINITY, MINUS_INFINITY, SIGN, Kind, P, World
+from patcomp_lab.proof.worlds import CODE_OF_INFINITY, MINUS_INFINITY, SIGN, CodeKind, P, World
 from tests.proof_lemmas.fingerprints import Lines, attempt, shown, table
 
-BITS, REALS = Kind.BITS, Kind.REALS
+BITS, REALS = CodeKind.BITS, CodeKind.REALS
 FLOATS = (torch.float32, torch.float16)
 ALL = {*LEMMAS}
 
@@ -166,7 +166,7 @@ CONSTANTS = [
     1 / 4096, 1 / 8192, 4097 / 4096, 3 / 8192, 1e-30, 1e30, math.pi, 1 / math.pi, -math.e, -1 / math.e, 0.0, -0.0, -2.5,
     math.inf, -math.inf, math.nan, 5e-324, 1e38,
 ]  # fmt: skip
-WILD = (0, 1, 5, P - 1, INFINITY, MINUS_INFINITY, P + 3)
+WILD = (0, 1, 5, P - 1, CODE_OF_INFINITY, MINUS_INFINITY, P + 3)
 
 
 @table
@@ -262,8 +262,8 @@ def parts_of_networks() -> Lines:
 def types_of_results() -> Lines:
     wide, small = torch.ones((), dtype=torch.float64), INDEX.to(torch.int8)
     given = [torch.ones(2), torch.ones(2).half(), wide, INDEX, FLAGS, small, 1, 2.0, True]
-    lines = [attempt(dtype_of, a, b) for a in given for b in given]
-    lines += [attempt(dtype_of, a) for a in given] + [attempt(dtype_of, None, a, "text") for a in given]
+    lines = [attempt(common_dtype, a, b) for a in given for b in given]
+    lines += [attempt(common_dtype, a) for a in given] + [attempt(common_dtype, None, a, "text") for a in given]
     return {"dtype_of": lines, "same_codes": _same()}
 
 

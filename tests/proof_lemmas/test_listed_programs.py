@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from patcomp_lab.proof.changes import Parts, changed_part
+from patcomp_lab.proof.changes import ExampleParts, changed_part
 from patcomp_lab.proof.ranks import with_other_ranks
 from patcomp_lab.proof.together import (
-    exchanged,
+    exchanged_numbers,
     in_turn,
     of_equal_sizes,
-    permuted,
+    permuted_example,
     resized,
     sliced,
     spread,
-    typed,
     with_axes,
     with_bools,
+    with_types,
 )
 
 Change = Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]
@@ -89,7 +89,7 @@ ARRAYS: list[tuple[Any, str]] = [
      "[[4,5],[6,3]] [[6,7],[4,5]] [[[4,5],[6,7]]] [[4,6],[5,7]]"),
 ]  # fmt: skip
 TOGETHER: list[tuple[Change, dict[str, Any], str]] = [
-    (permuted, {"p": [1, 0], "q": [2, 0, 1]},
+    (permuted_example, {"p": [1, 0], "q": [2, 0, 1]},
      "p=[0,1];q=[0,1,2] p=[0,1];q=[0,2,1] p=[0,1];q=[1,0,2] p=[0,1];q=[1,2,0] p=[0,1] p=[0,1];q=[2,1,0] q=[0,1,2] "
      "q=[0,2,1] q=[1,0,2] q=[1,2,0] - q=[2,1,0]"),
     (with_axes, {"x": "2x3xf32", "axis": 1, "dims": [0, 1], "n": [1, 2, 3]},
@@ -103,12 +103,12 @@ TOGETHER: list[tuple[Change, dict[str, Any], str]] = [
      "x=3x1xf32;s=[1,1] x=3x2xf32;s=[2,1] x=3x3xf32;s=[3,1] x=3x4xf32;s=[4,1] x=3x3xf32;s=[3,1] x=4x1xf32;s=[1,1] "
      "x=4x2xf32;s=[2,1] x=4x3xf32;s=[3,1] x=4x4xf32;s=[4,1] x=4x3xf32;s=[3,1] x=3x1xf32;s=[1,1] x=3x2xf32;s=[2,1] "
      "x=3x3xf32;s=[3,1] x=3x4xf32;s=[4,1] x=3x3xf32;s=[3,1]"),
-    (exchanged, {"n": 0, "s": [2, 9]},
+    (exchanged_numbers, {"n": 0, "s": [2, 9]},
      "s=[0,0] s=[0,2] s=[0,9] s=[2,0] s=[2,2] - s=[9,0] s=[9,2] s=[9,9] n=2;s=[0,0] n=2;s=[0,2] n=2;s=[0,9] "
      "n=2;s=[2,0] n=2;s=[2,2] n=2 n=2;s=[9,0] n=2;s=[9,2] n=2;s=[9,9] n=9;s=[0,0] n=9;s=[0,2] n=9;s=[0,9] "
      "n=9;s=[2,0] n=9;s=[2,2] n=9 n=9;s=[9,0] n=9;s=[9,2] n=9;s=[9,9]"),
-    (exchanged, {"n": 5000, "s": [2]}, ""),
-    (exchanged, {"s": [1, 1, 1, 1, 1, 1, 1]}, ""),
+    (exchanged_numbers, {"n": 5000, "s": [2]}, ""),
+    (exchanged_numbers, {"s": [1, 1, 1, 1, 1, 1, 1]}, ""),
     (sliced, {"a": [0], "b": [5], "c": [1, 2]},
      "a=[1];b=[6] a=[2];b=[7] a=[3];b=[8] a=[-3];b=[-3] a=[-3];b=[-2] a=[-3];b=[-1] a=[-3];b=[0] a=[-3];b=[1] "
      "a=[-3];b=[2] a=[-3];b=[3] a=[-2];b=[-3] a=[-2];b=[-2] a=[-2];b=[-1] a=[-2];b=[0] a=[-2];b=[1] a=[-2];b=[2] "
@@ -116,7 +116,7 @@ TOGETHER: list[tuple[Change, dict[str, Any], str]] = [
      "b=[-3] b=[-2] b=[-1] b=[0] b=[1] b=[2] b=[3] a=[1];b=[-3] a=[1];b=[-2] a=[1];b=[-1] a=[1];b=[0] a=[1];b=[1] "
      "a=[1];b=[2] a=[1];b=[3] a=[2];b=[-3] a=[2];b=[-2] a=[2];b=[-1] a=[2];b=[0] a=[2];b=[1] a=[2];b=[2] "
      "a=[2];b=[3] a=[3];b=[-3] a=[3];b=[-2] a=[3];b=[-1] a=[3];b=[0] a=[3];b=[1] a=[3];b=[2] a=[3];b=[3]"),
-    (typed, {"x": "2xf32", "i": "3xsi32[0,2]", "n": 1},
+    (with_types, {"x": "2xf32", "i": "3xsi32[0,2]", "n": 1},
      "x=2xf16 x=2xbf16 x=2xsi32 x=2xsi8;i=3xsi8[0,2] x=2xsi16;i=3xsi16[0,2] x=2xui8;i=3xui8[0,2] "
      "x=2xsi64;i=3xsi64[0,2] x=2xi1;i=3xi1[0,2]"),
 ]  # fmt: skip
@@ -159,19 +159,19 @@ RANKS: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("example", "is_elementwise", "listed"), PARTS)
 def test_other_values_of_a_part(example: dict[str, Any], is_elementwise: bool, listed: str) -> None:
-    found = changed_part(next(iter(example)), example, Parts({}, is_elementwise))
+    found = changed_part(next(iter(example)), example, ExampleParts({}, is_elementwise))
     assert " ".join(map(text, found)) == listed
 
 
 @pytest.mark.parametrize(("value", "listed"), ARRAYS)
 def test_other_constants_of_a_recorded_program(value: Any, listed: str) -> None:
-    assert " ".join(map(text, changed_part("n", {"n": value}, Parts({})))) == listed
+    assert " ".join(map(text, changed_part("n", {"n": value}, ExampleParts({})))) == listed
 
 
 def test_words_of_an_argument() -> None:
     """An argument that is a word in other examples takes these words alone, whatever it looks like."""
-    assert changed_part("n", {"n": "none"}, Parts({"n": ["none", "tanh"]})) == ["tanh"]
-    assert changed_part("n", {"n": 1}, Parts({"n": [0, 1, 2]})) == [0, 2]
+    assert changed_part("n", {"n": "none"}, ExampleParts({"n": ["none", "tanh"]})) == ["tanh"]
+    assert changed_part("n", {"n": 1}, ExampleParts({"n": [0, 1, 2]})) == [0, 2]
 
 
 @pytest.mark.parametrize(("change", "example", "listed"), TOGETHER)

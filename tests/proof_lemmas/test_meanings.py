@@ -14,7 +14,7 @@ from patcomp.pytorch import pytree
 from patcomp_lab.proof.lemmas import LEMMAS
 from patcomp_lab.proof.outcome import symbolic
 from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.worlds import CodeKind, World
 
 # ---- over the reals ------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def _are_same(expected: Tensor, given: Tensor, world: World) -> bool:
 def test_over_the_reals_symbols_of_numbers_compute_numbers(number: int) -> None:
     wrong = {}
     for name, (function, *operands) in RATIONAL.items():
-        world = World(Kind.REALS, number, casts_are_exact=True)
+        world = World(CodeKind.REALS, number, casts_are_exact=True)
         expected = function(*operands)
         if found := differences(expected, function(*(symbols(each, world) for each in operands)), world):
             wrong[name] = found
@@ -149,13 +149,13 @@ def test_over_the_reals_symbols_of_numbers_compute_numbers(number: int) -> None:
 
 # ---- pairs of functions --------------------------------------------------------------------------
 
-BITS, REALS = Kind.BITS, Kind.REALS
+BITS, REALS = CodeKind.BITS, CodeKind.REALS
 COMMUTES = "x + y = y + x"
 WIDER = "a wider type has every number"
-Row = tuple[Callable[..., Any], Callable[..., Any], set[Kind], set[str]]
+Row = tuple[Callable[..., Any], Callable[..., Any], set[CodeKind], set[str]]
 
 
-def same(one: Callable[..., Any], other: Callable[..., Any], *kinds: Kind, by: str = "") -> Row:
+def same(one: Callable[..., Any], other: Callable[..., Any], *kinds: CodeKind, by: str = "") -> Row:
     """Two functions of symbols, in which worlds they are equal, and by which lemma they are so to the bit."""
     return one, other, set(kinds), {by} - {""}
 
@@ -283,8 +283,8 @@ UNREACHED: tuple[Callable[[Tensor], Any], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_what_symbols_do_not_reach(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", CodeKind)
+def test_what_symbols_do_not_reach(kind: CodeKind) -> None:
     world = World(kind)
     for function in UNREACHED:
         with pytest.raises(UnreachedError):

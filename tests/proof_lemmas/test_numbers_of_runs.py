@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from patcomp_lab.proof.counterexample import TOLERANCES, InvalidRewriteError
+from patcomp_lab.proof.counterexample import COUNTEREXAMPLE_TOLERANCES, InvalidRewriteError
 from patcomp_lab.proof.fills import _close, _integers, fills_of, literals_of, special_values
-from patcomp_lab.proof.narrow_floats import DRAWS, agree_in_range, has_narrow_floats, numbers
+from patcomp_lab.proof.narrow_floats import NARROW_DRAWS, agree_in_range, drawn_numbers, has_narrow_floats
 from patcomp_lab.proof.numbers import _may_be_rounding
 from patcomp_lab.proof.open_aspects import is_wide
-from patcomp_lab.proof.pairs import Input, Pair
+from patcomp_lab.proof.pairs import RulePair, RunInput
 from patcomp_lab.proof.programs import Programs
 from patterns_catalog import all_rules, default_rules
 
@@ -31,7 +31,7 @@ FILLS: dict[str, tuple[list[str], tuple[float, ...]]] = {
 }
 
 
-def first_pair(name: str) -> Pair:
+def first_pair(name: str) -> RulePair:
     listed = Programs(all_rules()[name], CATALOG, 1)
     pair = listed.pair_of(listed.examples()[0])
     assert pair is not None
@@ -62,12 +62,12 @@ def test_special_values_are_put_into_runs() -> None:
 
 
 def test_special_integers() -> None:
-    assert _integers(Input("12xsi8"), 0, 300).tolist() == [0, -1, 1, 127, -128, 2, -7, 7, 0, -1, 1, 127]
-    assert _integers(Input("5xsi8"), 1, 300).tolist() == [2, 0, 127, -7, -1]
-    assert set(_integers(Input("40xsi32"), 0, 300).tolist()) == {0, -1, 1, 127, -128, 128, 255, 256, -300, 2, -7, 7}
-    assert 2**31 - 1 in _integers(Input("40xsi32"), 0, 2**31)
-    assert set(_integers(Input("40xui8"), 0, 300).tolist()) == {0, 1, 127, 128, 255, 2, 7}
-    assert set(_integers(Input("40xsi32[0,2]"), 0, 300).tolist()) == {0, 1, 2}
+    assert _integers(RunInput("12xsi8"), 0, 300).tolist() == [0, -1, 1, 127, -128, 2, -7, 7, 0, -1, 1, 127]
+    assert _integers(RunInput("5xsi8"), 1, 300).tolist() == [2, 0, 127, -7, -1]
+    assert set(_integers(RunInput("40xsi32"), 0, 300).tolist()) == {0, -1, 1, 127, -128, 128, 255, 256, -300, 2, -7, 7}
+    assert 2**31 - 1 in _integers(RunInput("40xsi32"), 0, 2**31)
+    assert set(_integers(RunInput("40xui8"), 0, 300).tolist()) == {0, 1, 127, 128, 255, 2, 7}
+    assert set(_integers(RunInput("40xsi32[0,2]"), 0, 300).tolist()) == {0, 1, 2}
 
 
 def test_numbers_that_differ_in_their_last_places() -> None:
@@ -114,12 +114,12 @@ def test_what_may_be_rounding(name: str, expected: Tensor, actual: Tensor, aspec
 def test_the_numbers_of_each_draw() -> None:
     """One pool for all inputs, then another one for each input, then one number."""
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        pools = [tuple(numbers(draw, 0, dtype)) for draw in range(DRAWS)]
+        pools = [tuple(drawn_numbers(draw, 0, dtype)) for draw in range(NARROW_DRAWS)]
         assert len(set(pools[:3])) == 3
         assert pools[3:6] == pools[:3]
-        assert [tuple(numbers(draw, 1, dtype)) for draw in range(6)] == [*pools[:3], pools[1], pools[2], pools[0]]
+        assert [tuple(drawn_numbers(draw, 1, dtype)) for draw in range(6)] == [*pools[:3], pools[1], pools[2], pools[0]]
         assert pools[6:] == [(300.0,), (1e-4,)]
-    assert numbers(0, 0, torch.int32) == numbers(0, 0, torch.float32)
+    assert drawn_numbers(0, 0, torch.int32) == drawn_numbers(0, 0, torch.float32)
 
 
 def test_which_pairs_have_narrow_floats() -> None:
@@ -145,8 +145,8 @@ AGREE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, Tensor, dict[str, Any
         lambda x: x * 3e38, X, torch.tensor([3e38, 5.0]), {"is_elementwise": True}, True
     ),
     "integers": (lambda x: x, X.long(), X.long() + 1, {}, False),
-    "float16": (lambda x: x, X.half(), X.half() * (1 + 4 * TOLERANCES["f16"]), {}, True),
-    "far in float16": (lambda x: x, X.half(), X.half() * (1 + 9 * TOLERANCES["f16"]), {}, False),
+    "float16": (lambda x: x, X.half(), X.half() * (1 + 4 * COUNTEREXAMPLE_TOLERANCES["f16"]), {}, True),
+    "far in float16": (lambda x: x, X.half(), X.half() * (1 + 9 * COUNTEREXAMPLE_TOLERANCES["f16"]), {}, False),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from patcomp_lab.proof.drawing import described, draw, open_type, smaller, with_sizes
+from patcomp_lab.proof.drawing import described_value, draw, open_type, smaller, with_other_sizes
 from patcomp_lab.proof.enumeration import _with
 from patcomp_lab.proof.op_calls import examples_of_op
 from patcomp_lab.proof.openings import openings
@@ -86,10 +86,10 @@ EXAMPLE = {"x": "4x6xf32", "i": "6xsi64[0,5]", "n": [4, 1], "m": 6, "dim": 4, "f
 
 def test_a_size_changes_wherever_it_stands() -> None:
     """Axes, bools and the ends of open slices stay; the limit of an index goes with its size."""
-    changed = with_sizes(EXAMPLE, {4: 3, 6: 2})
+    changed = with_other_sizes(EXAMPLE, {4: 3, 6: 2})
     assert changed == {**EXAMPLE, "x": "3x2xf32", "i": "2xsi64[0,1]", "n": [3, 1], "m": 2}
     sizes = {"a": 1, "b": 2, "c": 4096, "d": 4097}
-    assert with_sizes(sizes, dict.fromkeys(sizes.values(), 7)) == {"a": 1, "b": 7, "c": 7, "d": 4097}
+    assert with_other_sizes(sizes, dict.fromkeys(sizes.values(), 7)) == {"a": 1, "b": 7, "c": 7, "d": 4097}
 
 
 def test_an_example_is_made_smaller() -> None:
@@ -105,11 +105,11 @@ def test_an_example_is_made_smaller() -> None:
 
 
 def test_the_text_of_a_part() -> None:
-    assert described(np.arange(16)) == str(list(range(16)))
-    large = described(np.arange(17, dtype=np.int32))
+    assert described_value(np.arange(16)) == str(list(range(16)))
+    large = described_value(np.arange(17, dtype=np.int32))
     assert large.startswith("int32 numbers of shape (17,) (")
-    assert large != described(np.arange(1, 18, dtype=np.int32))
-    assert described([1, 2]) == "[1, 2]"
+    assert large != described_value(np.arange(1, 18, dtype=np.int32))
+    assert described_value([1, 2]) == "[1, 2]"
 
 
 def test_words_of_arguments() -> None:

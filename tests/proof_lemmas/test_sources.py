@@ -11,7 +11,7 @@ from patcomp.ir.types import element_name
 from patcomp.patterns import ANY, Capture, Rewrite, Rule, rule
 from patcomp_lab.proof.programs import Programs
 from patcomp_lab.proof.variants import sample, variants
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import default_rules
 
 
@@ -56,4 +56,4 @@ def test_a_value_that_no_capture_names_is_an_input() -> None:
     assert sorted((name, each.type) for name, each in pair.runs[0].items()) == [("any_1", "2x3xf32"), ("x", "2x3xf32")]
     given = {name: torch.full((2, 3), float(index)) for index, name in enumerate(pair.runs[0])}
     assert torch.equal(pair.before(given)[0], given["x"])
-    assert prove(copied, default_rules(), programs=2).strength is Strength.BITS
+    assert prove_rule(copied, default_rules(), programs=2).strength is Strength.BITS

@@ -10,15 +10,15 @@ import torch
 
 from patcomp.patterns import decomposition, example
 from patcomp_lab.proof.calls import decomposed
-from patcomp_lab.proof.deciding_numbers import FAR, Bound, _bound
+from patcomp_lab.proof.deciding_numbers import FAR, DistanceBound, _bound
 from patcomp_lab.proof.op_calls import examples_of_op
-from patcomp_lab.proof.pairs import Pair
+from patcomp_lab.proof.pairs import RulePair
 from patcomp_lab.proof.ties import are_places_of_equal_numbers, decides, specifies_places
 
 X = torch.tensor([[1.0, 1.0, 2.0], [3.0, math.nan, math.nan]])
 
 
-def called(op: str, *arguments: Any, **keywords: Any) -> Pair:
+def called(op: str, *arguments: Any, **keywords: Any) -> RulePair:
     """A call of an op, which is decomposed into itself."""
     namespace, name, *overload = op.split(".")
     function = getattr(getattr(torch.ops, namespace), name)
@@ -34,7 +34,7 @@ def called(op: str, *arguments: Any, **keywords: Any) -> Pair:
 
 
 SORT = [[0, 1, 2], [0, 1, 2]]
-PLACES: list[tuple[Pair, Any, Any, bool | None]] = [
+PLACES: list[tuple[RulePair, Any, Any, bool | None]] = [
     (called("aten.sort", 1), SORT, SORT, True),
     (called("aten.sort", 1), SORT, [[1, 0, 2], [0, 2, 1]], True),
     (called("aten.sort", 1), SORT, [[0, 2, 1], [0, 1, 2]], False),
@@ -61,7 +61,7 @@ PLACES: list[tuple[Pair, Any, Any, bool | None]] = [
 
 
 @pytest.mark.parametrize(("pair", "expected", "actual", "are_right"), PLACES)
-def test_places_of_equal_numbers(pair: Pair, expected: Any, actual: Any, are_right: bool | None) -> None:
+def test_places_of_equal_numbers(pair: RulePair, expected: Any, actual: Any, are_right: bool | None) -> None:
     found = are_places_of_equal_numbers(pair, torch.tensor(expected), torch.tensor(actual), {"x": X})
     assert found is are_right
 
@@ -86,22 +86,22 @@ def test_which_ops_give_places_and_which_specify_them() -> None:
 
 
 EPS = 2.0**-23
-BOUNDS: list[tuple[list[float], list[float], list[float], Bound]] = [
-    ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], Bound(2, 0.0, (10.0,))),
-    ([1.0, 4.0], [1.0, 4.0 + 8 * EPS], [1.0, 4.0], Bound(2, 2.0, (20.0,))),
-    ([0.25, 4.0], [0.25 + 3 * EPS, 4.0], [0.25, 4.0], Bound(2, 3.0, (10.0,))),
-    ([1.0, 4.0], [1.0, 5.0], [1.0, 5.0], Bound(2, 0.0, (10.0,))),  # as PyTorch in this type
-    ([1.0, 4.0], [1.0, 5.0], [1.0, 4.0], Bound(2, 0.0, (10.0,), 1, (20.0,))),
-    ([1.0, math.nan], [1.0, math.nan], [1.0, 0.0], Bound(2, 0.0, (10.0,))),
-    ([1.0, math.nan], [1.0, 2.0], [1.0, math.nan], Bound(2, 0.0, (10.0,), 1, (20.0,))),
-    ([1.0, math.inf], [1.0, 2.0], [1.0, math.inf], Bound(2, 0.0, (10.0,), 1, (20.0,))),
-    ([1.0, 1.0], [1.0, 1.0 + FAR * EPS], [1.0, 1.0], Bound(2, 0.0, (10.0,), 1, (20.0,))),
-    ([1.0, 1.0], [1.0, 1.0 + (FAR - 1) * EPS], [1.0, 1.0], Bound(2, FAR - 1.0, (20.0,))),
+BOUNDS: list[tuple[list[float], list[float], list[float], DistanceBound]] = [
+    ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], DistanceBound(2, 0.0, (10.0,))),
+    ([1.0, 4.0], [1.0, 4.0 + 8 * EPS], [1.0, 4.0], DistanceBound(2, 2.0, (20.0,))),
+    ([0.25, 4.0], [0.25 + 3 * EPS, 4.0], [0.25, 4.0], DistanceBound(2, 3.0, (10.0,))),
+    ([1.0, 4.0], [1.0, 5.0], [1.0, 5.0], DistanceBound(2, 0.0, (10.0,))),  # as PyTorch in this type
+    ([1.0, 4.0], [1.0, 5.0], [1.0, 4.0], DistanceBound(2, 0.0, (10.0,), 1, (20.0,))),
+    ([1.0, math.nan], [1.0, math.nan], [1.0, 0.0], DistanceBound(2, 0.0, (10.0,))),
+    ([1.0, math.nan], [1.0, 2.0], [1.0, math.nan], DistanceBound(2, 0.0, (10.0,), 1, (20.0,))),
+    ([1.0, math.inf], [1.0, 2.0], [1.0, math.inf], DistanceBound(2, 0.0, (10.0,), 1, (20.0,))),
+    ([1.0, 1.0], [1.0, 1.0 + FAR * EPS], [1.0, 1.0], DistanceBound(2, 0.0, (10.0,), 1, (20.0,))),
+    ([1.0, 1.0], [1.0, 1.0 + (FAR - 1) * EPS], [1.0, 1.0], DistanceBound(2, FAR - 1.0, (20.0,))),
 ]
 
 
 @pytest.mark.parametrize(("truth", "given", "plain", "bound"), BOUNDS)
-def test_the_bound_of_results(truth: list[float], given: list[float], plain: list[float], bound: Bound) -> None:
+def test_the_bound_of_results(truth: list[float], given: list[float], plain: list[float], bound: DistanceBound) -> None:
     rows = (
         torch.tensor(truth, dtype=torch.float64)[:, None],
         torch.tensor(given)[:, None],
@@ -111,9 +111,9 @@ def test_the_bound_of_results(truth: list[float], given: list[float], plain: lis
 
 
 def test_few_exceptions_are_allowed() -> None:
-    assert Bound(100, exceptions=5).is_proof
-    assert not Bound(100, exceptions=6).is_proof
-    assert str(Bound(1000)) == "to the bit on 1,000 numbers"
-    assert str(Bound(1000, 1.25, (), 3, (0.5, 2.0))) == (
+    assert DistanceBound(100, exceptions=5).is_proof
+    assert not DistanceBound(100, exceptions=6).is_proof
+    assert str(DistanceBound(1000)) == "to the bit on 1,000 numbers"
+    assert str(DistanceBound(1000, 1.25, (), 3, (0.5, 2.0))) == (
         "within 1.2 units in the last place on 1,000 numbers but 3, such as 0.5, 2"
     )

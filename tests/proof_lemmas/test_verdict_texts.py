@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from patcomp_lab.proof.approximations import Measured
-from patcomp_lab.proof.deciding_numbers import Bound
+from patcomp_lab.proof.deciding_numbers import DistanceBound
 from patcomp_lab.proof.outcome import WITHOUT_FLOATS
 from patcomp_lab.proof.verdict import MOVED_CASTS, PROOFS, Strength, Verdict, _decided, _Found
 
@@ -21,8 +21,9 @@ def found(of_floats: dict[Strength, int] | None = None, **others: Any) -> _Found
 
 
 BOUNDS = {
-    "none": None, "few": Bound(100, 1.0), "more": Bound(100, 3.0), "exceptions": Bound(100, 0.5, (), 2, (7.0,)),
-    "many": Bound(100, 9.0, (), 6, (8.0,)),
+    "none": None, "few": DistanceBound(100, 1.0), "more": DistanceBound(100, 3.0),
+    "exceptions": DistanceBound(100, 0.5, (), 2, (7.0,)),
+    "many": DistanceBound(100, 9.0, (), 6, (8.0,)),
 }  # fmt: skip
 DECIDED: dict[str, tuple[dict[str, Any], _Found, float | None, Strength, str]] = {
     "to the bit": ({"decided": {BITS: 2}}, found(), None, BITS, "r: equal to the bit on 2 programs"),

@@ -13,7 +13,7 @@ from torch import Tensor
 from patcomp_lab.proof.outcome import symbolic
 from patcomp_lab.proof.run.formulas import FORMULAS
 from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp_lab.proof.worlds import Kind, World
+from patcomp_lab.proof.worlds import CodeKind, World
 
 ATEN = torch.ops.aten
 X = torch.tensor([[1.0, -1.0, 3.0, 1.0], [2.0, 4.0, 0.0, -2.0], [5.0, 3.0, 3.0, 5.0]])
@@ -38,7 +38,7 @@ NORMS: dict[str, tuple[str, Callable[..., Any], tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_numbers(name: str) -> None:
     op, kernel, arguments = NORMS[name]
-    world = World(Kind.REALS)
+    world = World(CodeKind.REALS)
     expected = kernel(*(each.double() if isinstance(each, Tensor) else each for each in arguments))
     x = Symbols(world.numbers(arguments[0]), torch.float32, world)
     made = FORMULAS[f"aten.{op}"](world, x, *arguments[1:])
@@ -70,7 +70,7 @@ CAUSAL = torch.ones(2, 3, dtype=torch.bool).tril()
 )
 def test_attention(mask: Any, options: dict[str, Any], seen: Any, scale: float) -> None:
     """A row of which everything is masked is 0."""
-    world = World(Kind.REALS)
+    world = World(CodeKind.REALS)
     heads = 1 if options.get("enable_gqa") else 2
     query, key, value = (
         symbolic(torch.zeros(shape), str(number), world)
@@ -87,4 +87,4 @@ def test_attention(mask: Any, options: dict[str, Any], seen: Any, scale: float) 
 
 def test_a_dropout_is_not_reached() -> None:
     with pytest.raises(UnreachedError, match="a dropout"):
-        FORMULAS["aten.scaled_dot_product_attention"](World(Kind.REALS), X, X, X, None, 0.5)
+        FORMULAS["aten.scaled_dot_product_attention"](World(CodeKind.REALS), X, X, X, None, 0.5)

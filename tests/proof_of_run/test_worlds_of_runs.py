@@ -15,7 +15,7 @@ from patcomp_lab.proof.outcome import symbolic
 from patcomp_lab.proof.run.flat import NotComparedError, flat
 from patcomp_lab.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, looked_up, lookup_of_op
 from patcomp_lab.proof.symbols import Symbols, UnreachedError, same_codes
-from patcomp_lab.proof.worlds import INFINITY, SIGN, Kind, P, World
+from patcomp_lab.proof.worlds import CODE_OF_INFINITY, SIGN, CodeKind, P, World
 from tests.helpers.programs import program
 
 EIGHTHS = torch.cat([torch.arange(1.0, 100.0), -torch.arange(1.0, 100.0)]) / 8
@@ -27,7 +27,7 @@ def symbols(values: Tensor, world: World) -> Symbols:
 
 
 def test_large_constants_are_the_numbers_themselves() -> None:
-    world, plain = RunWorld(Kind.REALS), World(Kind.REALS)
+    world, plain = RunWorld(CodeKind.REALS), World(CodeKind.REALS)
     assert torch.equal(world.numbers(EIGHTHS), plain.numbers(EIGHTHS))
     wide = torch.cat([EIGHTHS, torch.tensor([0.0, 1e30, 1e-30])])
     assert torch.equal(world.numbers(wide)[:198], plain.numbers(EIGHTHS))
@@ -36,14 +36,14 @@ def test_large_constants_are_the_numbers_themselves() -> None:
     tenth = torch.tensor([0.1])
     assert torch.equal(world.numbers(tenth), plain.numbers(tenth))  # of few numbers, a decimal
     assert not torch.equal(world.numbers(torch.cat([EIGHTHS, tenth]))[-1:], plain.numbers(tenth))
-    assert world.numbers(torch.tensor([math.inf])).tolist() == [INFINITY]
+    assert world.numbers(torch.tensor([math.inf])).tolist() == [CODE_OF_INFINITY]
     assert world.numbers(torch.zeros(0)).shape == (0,)
     with pytest.raises(UnreachedError, match="a large constant with infinities or NaN"):
         world.numbers(torch.cat([EIGHTHS, torch.tensor([math.inf])]))
 
 
 def test_large_constants_to_the_bit() -> None:
-    world = RunWorld(Kind.BITS)
+    world = RunWorld(CodeKind.BITS)
     made = world.numbers(EIGHTHS)
     assert made.unique().numel() == 198
     assert torch.equal(made[:99] ^ SIGN, made[99:])
@@ -54,13 +54,13 @@ def test_large_constants_to_the_bit() -> None:
 
 def test_a_python_number_is_rounded_to_32_bits_unless_there_are_64() -> None:
     rounded = float(np.float32(0.1))
-    assert RunWorld(Kind.BITS).number_of(0.1) == RunWorld(Kind.BITS).number_of(rounded)
-    wide = RunWorld(Kind.BITS, of_64_bits=True)
+    assert RunWorld(CodeKind.BITS).number_of(0.1) == RunWorld(CodeKind.BITS).number_of(rounded)
+    wide = RunWorld(CodeKind.BITS, of_64_bits=True)
     assert wide.number_of(0.1) != wide.number_of(rounded)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_symbols_are_smaller_and_larger_than_every_constant(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", CodeKind)
+def test_symbols_are_smaller_and_larger_than_every_constant(kind: CodeKind) -> None:
     world = RunWorld(kind)
     numbers = torch.tensor([-2.5, 0.0, 0.25, 7.0, math.inf])
     assert world.keys(world.numbers(numbers)).tolist() == numbers.tolist()
@@ -70,7 +70,7 @@ def test_symbols_are_smaller_and_larger_than_every_constant(kind: Kind) -> None:
     assert float(size.max()) > 1e30
     assert float(size.min()) < 1e-30
     assert 300 < int((size > 1e5).sum()) < 800
-    negative = x ^ SIGN if kind is Kind.BITS else P - x
+    negative = x ^ SIGN if kind is CodeKind.BITS else P - x
     assert torch.equal(world.keys(negative).nan_to_num(9.0), (-keys).nan_to_num(9.0))
 
 
@@ -79,7 +79,7 @@ POOLS: list[tuple[Any, ...]] = [([2, 2],), ([3], [2], [1]), ([2, 3], [1, 2], [1,
 
 @pytest.mark.parametrize("options", POOLS)
 def test_max_pools_of_numbers(options: tuple[Any, ...]) -> None:
-    world = RunWorld(Kind.REALS)
+    world = RunWorld(CodeKind.REALS)
     kernel = options[0] * 2 if len(options[0]) == 1 else options[0]
     made = LOOKED_INTO["max_pool2d"](world, symbols(IMAGE, world), kernel, *options[1:])
     wanted = torch.ops.aten.max_pool2d(IMAGE, *options)
@@ -92,7 +92,7 @@ def test_max_pools_of_numbers(options: tuple[Any, ...]) -> None:
 
 
 def test_lookups_by_numbers_and_by_symbols() -> None:
-    for kind in Kind:
+    for kind in CodeKind:
         world = RunWorld(kind)
         table, other = (symbolic(torch.zeros(5, 3), name, world) for name in ("table", "other"))
         rows = torch.tensor([[4, 0]])
@@ -127,7 +127,7 @@ def convolved(world: World, x: Any, weight: Any, bias: Any, padding: Any, **opti
 
 
 def test_convolutions_are_functions_of_all_that_they_are_given() -> None:
-    for kind in Kind:
+    for kind in CodeKind:
         world = RunWorld(kind)
         x, weight, bias = (
             symbolic(torch.zeros(shape), name, world)
@@ -140,9 +140,9 @@ def test_convolutions_are_functions_of_all_that_they_are_given() -> None:
         assert not same_codes(made, convolved(world, x.flip(2), weight, None, [0]), world)
         wide = convolved(world, x, weight, None, [1, 2])
         padded = convolved(world, F.pad(x, (2, 2, 1, 1), value=0.0), weight, None, [0])
-        assert same_codes(wide, padded, world) == (kind is Kind.REALS)
+        assert same_codes(wide, padded, world) == (kind is CodeKind.REALS)
         shifted = convolved(world, x, weight, bias, [0])
-        assert same_codes(shifted, made + bias.reshape(-1, 1, 1), world) == (kind is Kind.REALS)
+        assert same_codes(shifted, made + bias.reshape(-1, 1, 1), world) == (kind is CodeKind.REALS)
         back = [convolved(world, x, weight.mT.transpose(0, 1), None, [each], transposed=True) for each in (0, 1)]
         assert [tuple(each.shape) for each in back] == [(1, 4, 10, 10), (1, 4, 8, 8)]
 

@@ -8,7 +8,7 @@ from patcomp.authoring import CoreaiSource, CoreaiTarget
 from patcomp.errors import RuleError
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.patterns import Capture, Rewrite, Rule, rule
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import default_rules
 
 CATALOG = default_rules()
@@ -25,7 +25,7 @@ def _declared(bound: float | None, stage: str = "target") -> Rule:
 
 
 def test_a_bound_is_measured_on_all_numbers() -> None:
-    verdict = prove(_declared(0.12), CATALOG, programs=1)
+    verdict = prove_rule(_declared(0.12), CATALOG, programs=1)
     assert verdict.strength is Strength.APPROXIMATION
     assert verdict.strength.is_proof
     assert verdict.reason.startswith("0.12 is declared, 0.069 measured")
@@ -35,7 +35,7 @@ def test_a_bound_is_measured_on_all_numbers() -> None:
 
 @pytest.mark.parametrize("bound", [None, 0.01])
 def test_a_larger_difference_is_wrong(bound: float | None) -> None:
-    verdict = prove(_declared(bound), CATALOG, programs=1)
+    verdict = prove_rule(_declared(bound), CATALOG, programs=1)
     assert verdict.strength is Strength.REFUTED
     assert verdict.counterexample is not None
 

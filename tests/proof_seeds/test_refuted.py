@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcomp.patterns import Rule
-from patcomp_lab.proof.verdict import Strength, prove
+from patcomp_lab.proof.verdict import Strength, prove_rule
 from patterns_catalog import default_rules
 from tests.proof_seeds.right import RIGHT
 from tests.proof_seeds.seeds import Seed
@@ -30,7 +30,7 @@ SAMPLE = (
 
 
 def _is_refuted(seed: Seed) -> bool:
-    verdict = prove(seed.rule, CATALOG.preceded_by([seed.rule], override=True))
+    verdict = prove_rule(seed.rule, CATALOG.preceded_by([seed.rule], override=True))
     if verdict.strength is not Strength.REFUTED:
         return False
     text = str(verdict.counterexample)
@@ -53,11 +53,11 @@ def test_all_but_the_listed_ones_are_refuted() -> None:
 
 @pytest.mark.parametrize("name", ["there_and_back", "at_most_turned_around", "transpose_undone", "shape_of_known_sum"])
 def test_a_sample_of_right_rules_is_proved(name: str) -> None:
-    assert prove(RIGHT[name], CATALOG, programs=FEW).strength.is_proof
+    assert prove_rule(RIGHT[name], CATALOG, programs=FEW).strength.is_proof
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RIGHT.values(), ids=RIGHT)
 def test_a_right_rule_is_not_refuted(rule: Rule) -> None:
-    verdict = prove(rule, CATALOG.preceded_by([rule], override=True), programs=FEW)
+    verdict = prove_rule(rule, CATALOG.preceded_by([rule], override=True), programs=FEW)
     assert verdict.strength.is_proof, verdict

@@ -11,9 +11,9 @@ from patcomp.patterns import Capture, Rewrite, Rule, rule
 from patcomp_lab.proof import examination
 from patcomp_lab.proof.examination import examine
 from patcomp_lab.proof.programs import Programs
-from patcomp_lab.proof.rounding import LIMIT, units_apart
+from patcomp_lab.proof.rounding import ROUNDING_LIMIT, units_apart
 from patcomp_lab.proof.table import new_row
-from patcomp_lab.proof.verdict import Strength, Verdict, prove
+from patcomp_lab.proof.verdict import Strength, Verdict, prove_rule
 from patterns_catalog import all_rules, default_rules
 
 CATALOG = default_rules()
@@ -55,7 +55,7 @@ def _units(rule: Rule) -> float | None:
 
 def test_another_order_of_a_sum_is_near() -> None:
     """Also where large numbers cancel, which takes digits from every order."""
-    verdict = prove(sum_in_another_order, CATALOG, programs=1)
+    verdict = prove_rule(sum_in_another_order, CATALOG, programs=1)
     assert verdict.strength is Strength.REALS
     assert verdict.ulps is not None
     assert 0.1 < verdict.ulps < 4
@@ -68,15 +68,15 @@ def test_another_order_of_a_sum_is_near() -> None:
 def test_a_formula_that_loses_digits_is_far_and_the_stable_one_is_not() -> None:
     lost, kept = _units(variance_of_squares), _units(variance_of_distances)
     assert lost is not None
-    assert lost > 2 * LIMIT
+    assert lost > 2 * ROUNDING_LIMIT
     assert kept is not None
-    assert kept < LIMIT / 4
+    assert kept < ROUNDING_LIMIT / 4
 
 
 def test_a_rule_that_loses_digits_is_a_finding(monkeypatch: Any) -> None:
     def found(ulps: float | None) -> str:
         verdict = Verdict("", Strength.REALS, ulps=ulps)
-        monkeypatch.setattr(examination, "prove", lambda *_, **__: verdict)
+        monkeypatch.setattr(examination, "prove_rule", lambda *_, **__: verdict)
         (check,) = [check for check in examine(sum_in_another_order, CATALOG) if check.name == "proof"]
         return str(check.failure or "")
 

@@ -17,8 +17,8 @@ from patcomp.compression.scheme import (
     Layout,
     Scheme,
     Stored,
-    name_of,
     packed_bytes,
+    scheme_name,
     sizes,
     unpacking_of,
 )
@@ -197,7 +197,7 @@ class Integers(Scheme):
         if (inner := unpacking_of(data.ssa)) and _is_of_integers(inner):
             return "w3" + sizes("block", result.static_shape, scales.static_shape)
         if inner:
-            return f"{name_of(inner)}, scaled"
+            return f"{scheme_name(inner)}, scaled"
         element = data.dtype
         name = {"si": "w", "ui": "u"}[element[:2]] + str(BIT_WIDTHS[element]) if element[1] == "i" else element
         if op.name == "coreai.dequantize":

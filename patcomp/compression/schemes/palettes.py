@@ -19,8 +19,8 @@ from patcomp.compression.scheme import (
     Layout,
     Scheme,
     Stored,
-    name_of,
     packed_bytes,
+    scheme_name,
     sizes,
     unpacking_of,
 )
@@ -163,7 +163,7 @@ class Palette(Scheme):
         groups = sizes("group", result.static_shape, blocks)
         name = f"pal{BIT_WIDTHS[data.dtype]}{groups}{f'_vector{vector}' * (vector > 1)}"
         inner = unpacking_of(tables.ssa)
-        return f"{name}, table {name_of(inner)}" if inner else name
+        return f"{name}, table {scheme_name(inner)}" if inner else name
 
 
 def _compensated(matrices: np.ndarray, tables: np.ndarray, moments: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from patcomp.compression.scheme import Layout, Scheme, Stored, name_of, unpacking_of
+from patcomp.compression.scheme import Layout, Scheme, Stored, scheme_name, unpacking_of
 from patcomp.ir import coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -112,4 +112,4 @@ class Sparse(Scheme):
         values = op.operands[0].owner.operands[0]  # type: ignore[union-attr]
         zeros = 1 - math.prod(Value(values).static_shape) / math.prod(Value(op.results[0]).static_shape)
         inner = unpacking_of(values)
-        return f"sparse{100 * zeros:.0f}" + (f"_{name_of(inner)}" if inner else "")
+        return f"sparse{100 * zeros:.0f}" + (f"_{scheme_name(inner)}" if inner else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcomp.defects.copies import NESTING, copied
+from patcomp.defects.copies import NESTING, copy_of
 from patcomp.defects.defect import Defect, Probe
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.traits import View
@@ -32,7 +32,7 @@ def _copy(op: Operation, users: Sequence[Operation], module: IRModule, statistic
         for index, operand in enumerate(user.operands):
             if _is_state(operand) and not is_inside(operand, op):
                 if operand not in copies:
-                    copies[operand] = copied(operand, op, module)
+                    copies[operand] = copy_of(operand, op, module)
                     statistics.record("own captured state", True, 0.0)
                 user.operands[index] = copies[operand]
 

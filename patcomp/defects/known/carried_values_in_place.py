@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from patcomp.defects.copies import NESTING, copied, is_made
+from patcomp.defects.copies import NESTING, copy_of, is_made
 from patcomp.defects.defect import Defect, Probe
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.module import IRModule
@@ -63,12 +63,12 @@ def _copy(loop: Operation, module: IRModule, statistics: Statistics) -> None:
     for holder in (loop, body.last_op):
         for index, operand in enumerate(holder.operands):
             if not _is_own(operand, holder) and isinstance(operand.type, TensorType):
-                holder.operands[index] = copied(operand, holder, module)
+                holder.operands[index] = copy_of(operand, holder, module)
                 statistics.record("own carried value", True, 0.0)
     first = body.first_op
     for carried in list(read_unsafely(body)):
         uses = list(carried.uses)
-        copy = copied(carried, first, module)
+        copy = copy_of(carried, first, module)
         for use in uses:
             use.operation.operands[use.index] = copy
         statistics.record("own carried value", True, 0.0)

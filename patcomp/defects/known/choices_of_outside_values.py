@@ -6,7 +6,7 @@ moves the result out of the branch. It would fold a copy, too, so the choice bet
 
 from __future__ import annotations
 
-from patcomp.defects.copies import copied, is_made
+from patcomp.defects.copies import copy_of, is_made
 from patcomp.defects.defect import Defect, Probe
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -33,9 +33,9 @@ def _copy(branches: Operation, module: IRModule, statistics: Statistics) -> None
         outside = [not is_made(value, holder) for value, holder in ((one, first), (other, second))]
         if isinstance(one.type, TensorType) and (folded[0] or outside[0]) and (folded[1] or outside[1]):
             if not folded[0]:
-                first.operands[index] = copied(one, first, module)
+                first.operands[index] = copy_of(one, first, module)
             elif not folded[1]:
-                second.operands[index] = copied(other, second, module)
+                second.operands[index] = copy_of(other, second, module)
             else:
                 first.operands[index] = _chosen(branches.operands[0], one, first, module)
             statistics.record("own branch result", True, 0.0)

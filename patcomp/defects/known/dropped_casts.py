@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patcomp.defects.copies import copied
+from patcomp.defects.copies import copy_of
 from patcomp.defects.defect import Defect, Probe
 from patcomp.ir.casts import holds
 from patcomp.ir.coreai_op import CoreaiOp
@@ -46,7 +46,7 @@ def keep_casts(module: IRModule, statistics: Statistics) -> None:
     """Insert a copy between each cast that the toolchain would drop and the cast of its result."""
     for op in ops_inside(module.op):
         if op.name == _CAST and is_dropped(op.operands[0]):
-            op.operands[0] = copied(op.operands[0], op, module)
+            op.operands[0] = copy_of(op.operands[0], op, module)
             statistics.record("keep cast", True, 0.0)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from patcomp.defects.defect import Defect, Probe
-from patcomp.defects.empty_operands import CHANGES, REDUCTIONS, size_of, sizes_of
+from patcomp.defects.empty_operands import CHANGES, REDUCTIONS, operand_sizes, size_at
 from patcomp.defects.registry import installed_version
 from patcomp.ir import coreai
 from patcomp.ir.builder import Builder
@@ -99,7 +99,7 @@ def _reshape(op: Operation) -> bool:
     if wanted is None or -1 not in wanted or x.shape.count(None) != 1 or 0 in x.shape:
         return False
     before, after = (math.prod(size for size in sizes if size is not None) for sizes in (x.shape, shape))
-    size, common = size_of(x, x.shape.index(None)), math.gcd(before, after)
+    size, common = size_at(x, x.shape.index(None)), math.gcd(before, after)
     if before != common:
         size = coreai.broadcasting_mul(size, before // common)
     if after != common:
@@ -113,7 +113,7 @@ def _reshape(op: Operation) -> bool:
 def _relu(op: Operation) -> bool:
     """Replace the op by a choice between its operand and a zero of its shape."""
     x = Value(op.operands[0])
-    zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(sizes_of(x.shape, [x])))
+    zero = coreai.broadcast_to(coreai.constant(0.0, x.element_type), list(operand_sizes(x.shape, [x])))
     chosen = coreai.broadcasting_where(coreai.broadcasting_greater(zero, x), zero, x, result_type=op.results[0].type)
     replace_op(op, [chosen.ssa])
     return True
@@ -124,7 +124,7 @@ def _broadcast_operands(op: Operation) -> bool:
     values, shape, changed = [Value(operand) for operand in op.operands], shape_of(op.results[0].type), False
     for index, value in enumerate(values):
         if any(size == 1 != wanted for size, wanted in _aligned(value, shape) if wanted in (0, None)):
-            op.operands[index] = coreai.broadcast_to(value, list(sizes_of(shape, values))).ssa
+            op.operands[index] = coreai.broadcast_to(value, list(operand_sizes(shape, values))).ssa
             changed = True
     return changed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from patcomp.defects.copies import copied, is_copy
+from patcomp.defects.copies import copy_of, is_copy
 from patcomp.defects.defect import Defect, Probe
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.module import IRModule
@@ -56,7 +56,7 @@ def tell_branches_apart(module: IRModule, statistics: Statistics) -> None:
         index, value = next((index, value) for index, value in enumerate(last.operands) if is_open(value.type))
         if is_copy(value, last) and not are_merged(branches):
             continue  # the program was optimized before
-        last.operands[index] = copied(value, last, module)
+        last.operands[index] = copy_of(value, last, module)
         statistics.record("own branch result", True, 0.0)
 
 

@@ -5,7 +5,7 @@ The runtime may end the process otherwise.
 
 from __future__ import annotations
 
-from patcomp.defects.copies import NESTING, copied, is_made
+from patcomp.defects.copies import NESTING, copy_of, is_made
 from patcomp.defects.defect import Defect
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import OpResult, TensorType, ops_inside
@@ -21,7 +21,7 @@ def own_nested_results(module: IRModule, statistics: Statistics) -> None:
             for index, value in enumerate(holder.operands):
                 nested = isinstance(value, OpResult) and value.op.name in NESTING and is_made(value, holder)
                 if nested and isinstance(value.type, TensorType):
-                    holder.operands[index] = copied(value, holder, module)
+                    holder.operands[index] = copy_of(value, holder, module)
                     statistics.record("own branch result", True, 0.0)
 
 

@@ -6,19 +6,19 @@ b3 wrote in our tests.
 """
 
 from patcomp.emit.bytecode.encoding import AssetFormatError
-from patcomp.emit.bytecode.program import Block, Entry, Op, Program, Region, Value, Weight
+from patcomp.emit.bytecode.program import Block, Op, Region, StoredBytes, StoredEntry, StoredProgram, StoredValue
 from patcomp.emit.bytecode.reading import read_program
 from patcomp.emit.bytecode.writing import ProgramWriter
 
 __all__ = [
     "AssetFormatError",
     "Block",
-    "Entry",
     "Op",
-    "Program",
     "ProgramWriter",
     "Region",
-    "Value",
-    "Weight",
+    "StoredBytes",
+    "StoredEntry",
+    "StoredProgram",
+    "StoredValue",
     "read_program",
 ]

@@ -129,7 +129,7 @@ class Cursor:
             self.fail(f"the file is damaged: {self.left} bytes follow {what}")
 
 
-def number(value: int) -> bytes:
+def encoded_number(value: int) -> bytes:
     """The encoding of an unsigned number below 2^64."""
     if value < 0x80:
         return bytes((value << 1 | 1,))
@@ -139,9 +139,9 @@ def number(value: int) -> bytes:
     return (value << count | 1 << (count - 1)).to_bytes(count, "little")
 
 
-def signed(value: int) -> bytes:
+def encoded_signed(value: int) -> bytes:
     """The encoding of a signed number of 64 bits."""
-    return number((value << 1 ^ value >> 63) & (1 << 64) - 1)
+    return encoded_number((value << 1 ^ value >> 63) & (1 << 64) - 1)
 
 
 def read_bits(cursor: Cursor, width: int) -> int:
@@ -160,4 +160,4 @@ def bits(value: int, width: int) -> bytes:
     """The encoding of a bit pattern of `width` bits, at most 64, given as an unsigned number."""
     if width <= 8:
         return bytes((value,))
-    return signed(value - (1 << width) if width == 64 and value >> 63 else value)
+    return encoded_signed(value - (1 << width) if width == 64 and value >> 63 else value)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from patcomp.emit.bytecode.encoding import Cursor, read_bits
-from patcomp.emit.bytecode.kinds import ATTRIBUTES, TYPES, Fields
-from patcomp.emit.bytecode.program import Entry
+from patcomp.emit.bytecode.kinds import ATTRIBUTE_KINDS, TYPES, Fields
+from patcomp.emit.bytecode.program import StoredEntry
 
 _MOST_DEPTH = 64
 """How deeply attributes and types may be nested."""
@@ -27,12 +27,12 @@ class Entries:
 
     def __init__(self, what: str, records: list[Cursor], kinds: Mapping[int, tuple[str, Fields]]):
         self.what, self.records, self.kinds = what, records, kinds
-        self.decoded: list[Entry | None] = [None] * len(records)
+        self.decoded: list[StoredEntry | None] = [None] * len(records)
         self.parts = [0] * len(records)
         """How many parts each has; 0 where it is not decoded."""
 
 
-class Decoder:
+class EntryDecoder:
     """Decodes attributes and types, which refer to each other.
 
     Args:
@@ -42,34 +42,34 @@ class Decoder:
     """
 
     def __init__(self, attributes: list[Cursor], types: list[Cursor], texts: list[str], weights: list[str]):
-        self._attributes = Entries("attribute", attributes, ATTRIBUTES)
+        self._attributes = Entries("attribute", attributes, ATTRIBUTE_KINDS)
         self._types = Entries("type", types, TYPES)
         self._texts, self._weights = texts, weights
         self._open: set[tuple[str, int]] = set()
         self._parts = 0
 
-    def attribute(self, cursor: Cursor) -> Entry:
+    def attribute(self, cursor: Cursor) -> StoredEntry:
         """The attribute whose position the cursor is at."""
         return self._entry(self._attributes, cursor, cursor.number())
 
-    def optional_attribute(self, cursor: Cursor) -> Entry | None:
+    def optional_attribute(self, cursor: Cursor) -> StoredEntry | None:
         """The attribute whose position the cursor is at; None if there is none."""
         head = cursor.number()
         return self._entry(self._attributes, cursor, head >> 1) if head & 1 else None
 
-    def type(self, cursor: Cursor) -> Entry:
+    def type(self, cursor: Cursor) -> StoredEntry:
         """The type whose position the cursor is at."""
         return self._entry(self._types, cursor, cursor.number())
 
-    def attribute_at(self, cursor: Cursor, position: int) -> Entry:
+    def attribute_at(self, cursor: Cursor, position: int) -> StoredEntry:
         """An attribute by position."""
         return self._entry(self._attributes, cursor, position)
 
-    def type_at(self, cursor: Cursor, position: int) -> Entry:
+    def type_at(self, cursor: Cursor, position: int) -> StoredEntry:
         """A type by position."""
         return self._entry(self._types, cursor, position)
 
-    def _entry(self, entries: Entries, cursor: Cursor, position: int) -> Entry:
+    def _entry(self, entries: Entries, cursor: Cursor, position: int) -> StoredEntry:
         if position >= len(entries.decoded):
             cursor.fail(f"the file is damaged: it names {entries.what} {position} of {len(entries.decoded)}")
         found = entries.decoded[position]
@@ -78,7 +78,7 @@ class Decoder:
         self._parts += entries.parts[position]
         return found
 
-    def _decoded(self, entries: Entries, position: int) -> Entry:
+    def _decoded(self, entries: Entries, position: int) -> StoredEntry:
         record, key = entries.records[position], (entries.what, position)
         if key in self._open:
             record.fail(f"the file is damaged: {entries.what} {position} contains itself")

@@ -30,7 +30,7 @@ def _table(rows: str) -> dict[int, tuple[str, Fields]]:
     return found
 
 
-ATTRIBUTES = _table("""
+ATTRIBUTE_KINDS = _table("""
 1 string: text
 2 integer: integer
 3 float: float
@@ -107,10 +107,10 @@ TYPES = _table("""
 """Types by number. `tensor_v1` has dimensions, element type and encoding; `function_v1` results before operands;
 `image_v1` pixel format, height and width."""
 
-ATTRIBUTE_NUMBERS = {kind: (code, fields) for code, (kind, fields) in ATTRIBUTES.items()}
+ATTRIBUTE_NUMBERS = {kind: (code, fields) for code, (kind, fields) in ATTRIBUTE_KINDS.items()}
 TYPE_NUMBERS = {(kind, len(fields)): (code, fields) for code, (kind, fields) in TYPES.items()}
 
-PROPERTIES: dict[str, tuple[str, ...]] = {
+PROPERTY_KEYS: dict[str, tuple[str, ...]] = {
     name: tuple(keys.split())
     for name, keys in {
         "serialization.asset": "_? version?",
@@ -138,5 +138,5 @@ PROPERTIES: dict[str, tuple[str, ...]] = {
 }
 """The properties of each op that has some, in the order of the file; `?` marks one that may be missing."""
 
-DYNAMIC = -(2**63)
+OPEN_DIMENSION = -(2**63)
 """A dimension that is known only at run time."""

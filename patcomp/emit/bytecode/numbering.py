@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
-from patcomp.emit.bytecode.kinds import ATTRIBUTE_NUMBERS, PROPERTIES, TYPE_NUMBERS, Fields
-from patcomp.emit.bytecode.program import Entry, Op, Region, Value
+from patcomp.emit.bytecode.kinds import ATTRIBUTE_NUMBERS, PROPERTY_KEYS, TYPE_NUMBERS, Fields
+from patcomp.emit.bytecode.program import Op, Region, StoredEntry, StoredValue
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -22,12 +22,12 @@ class Numbering:
     """
 
     def __init__(self, asset: Op):
-        self._attributes: dict[Entry, int] = {}
-        self._types: dict[Entry, int] = {}
+        self._attributes: dict[StoredEntry, int] = {}
+        self._types: dict[StoredEntry, int] = {}
         self._names: dict[str, int] = {}
         self.weights: dict[str, int] = {}
         """The positions of the weights, in the order in which they are first named."""
-        self.values: dict[Value, int] = {}
+        self.values: dict[StoredValue, int] = {}
         """The number of each value in its region, which continues those of the regions that it may read."""
         self._sizes: dict[int, int] = {}
         self._isolated: dict[int, bool] = {}
@@ -76,20 +76,20 @@ class Numbering:
         _counted(self._names, op.name)
         for result in op.results:
             self._visit_type(result.type)
-        for key in PROPERTIES.get(op.name, ()):
+        for key in PROPERTY_KEYS.get(op.name, ()):
             if (value := op.properties.get(key.removesuffix("?"))) is not None:
                 self._visit_attribute(value)
         self._visit_attribute(op.location)
 
-    def _visit_attribute(self, attribute: Entry) -> None:
+    def _visit_attribute(self, attribute: StoredEntry) -> None:
         if _counted(self._attributes, attribute) == 1:
             self._visit_fields(attribute, ATTRIBUTE_NUMBERS[attribute[0]][1])
 
-    def _visit_type(self, type_: Entry) -> None:
+    def _visit_type(self, type_: StoredEntry) -> None:
         if _counted(self._types, type_) == 1:
             self._visit_fields(type_, TYPE_NUMBERS[type_[0], len(type_) - 1][1])
 
-    def _visit_fields(self, entry: Entry, fields: Fields) -> None:
+    def _visit_fields(self, entry: StoredEntry, fields: Fields) -> None:
         for field, value in zip(fields, entry[1:], strict=True):
             parts: Any = value if field.endswith("*") else () if value is None else (value,)
             if field.startswith("attribute"):
@@ -102,7 +102,7 @@ class Numbering:
                 self.weights.setdefault(value, len(self.weights))
 
 
-def _captures(op: Op, inside: set[Value]) -> bool:
+def _captures(op: Op, inside: set[StoredValue]) -> bool:
     """Whether the regions of an op read a value from outside. `inside` holds the values known inside; the regions' own
     values are added to it."""
     for region in op.regions:

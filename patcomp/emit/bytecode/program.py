@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-Entry = tuple[Any, ...]
+StoredEntry = tuple[Any, ...]
 """An attribute or a type: its kind and its fields, `("tensor_v1", (2, 3), ("float32_v1",))`. `kinds.py` lists them."""
 
 
 @dataclass(eq=False, slots=True)
-class Value:
+class StoredValue:
     """A result of an op or an argument of a block."""
 
-    type: Entry
+    type: StoredEntry
 
 
 @dataclass(eq=False, slots=True)
 class Block:
     """Ops in their order, and the arguments that they may read."""
 
-    arguments: list[Value]
-    locations: list[Entry]
+    arguments: list[StoredValue]
+    locations: list[StoredEntry]
     """The location of each argument."""
     ops: list[Op] = field(default_factory=list)
 
@@ -34,15 +34,15 @@ class Op:
     """An op of the dialect; its name has no prefix `aicode.`."""
 
     name: str
-    operands: list[Value]
-    results: list[Value]
-    properties: dict[str, Entry]
+    operands: list[StoredValue]
+    results: list[StoredValue]
+    properties: dict[str, StoredEntry]
     regions: list[Region]
-    location: Entry
+    location: StoredEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class StoredBytes:
     """The bytes of a weight (maybe in a mapped file), and their alignment in the written file, in bytes."""
 
     data: memoryview
@@ -50,11 +50,11 @@ class Weight:
 
 
 @dataclass(slots=True)
-class Program:
+class StoredProgram:
     """What the file `main.mlirb` of an asset holds."""
 
     asset: Op
     """The op `serialization.asset`, with the graphs in its region."""
-    weights: dict[str, Weight]
+    weights: dict[str, StoredBytes]
     """By the name that `dense_resource` attributes give them."""
     producer: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from patcomp.emit.bytecode.encoding import Cursor
-from patcomp.emit.bytecode.entries import Decoder
-from patcomp.emit.bytecode.kinds import PROPERTIES
-from patcomp.emit.bytecode.program import Block, Entry, Op, Program, Region, Value
-from patcomp.emit.bytecode.tables import OPS, read_tables
+from patcomp.emit.bytecode.entries import EntryDecoder
+from patcomp.emit.bytecode.kinds import PROPERTY_KEYS
+from patcomp.emit.bytecode.program import Block, Op, Region, StoredEntry, StoredProgram, StoredValue
+from patcomp.emit.bytecode.tables import OP_SECTION, read_tables
 
 _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USE_ORDERS, _PROPERTIES = (1 << bit for bit in range(7))
 """What follows the name of an op, as bits."""
@@ -15,7 +15,7 @@ _MOST_DEPTH = 60
 """How deeply regions may be nested; each level takes four calls of Python."""
 
 
-def read_program(data: memoryview | bytes) -> Program:
+def read_program(data: memoryview | bytes) -> StoredProgram:
     """The program in the bytes of a `main.mlirb`. Weights stay where they are.
 
     A damaged, cyclic or hostile file ends in the error; no memory is taken by a number that the file only states.
@@ -28,24 +28,24 @@ def read_program(data: memoryview | bytes) -> Program:
     """
     view = memoryview(data).cast("B")
     tables = read_tables(view)
-    decoder = Decoder(tables.attributes, tables.types, tables.texts, list(tables.weights))
+    decoder = EntryDecoder(tables.attributes, tables.types, tables.texts, list(tables.weights))
     reader = _Ops(tables.op_names, tables.properties, decoder)
     cursor = tables.ops
     ops = reader.block(cursor, {}, [], 0, 0).ops
     cursor.finish("the program")
     if len(ops) != 1 or ops[0].name != "serialization.asset" or len(ops[0].regions) != 1:
         cursor.fail("the program is no asset")
-    return Program(ops[0], tables.weights, tables.producer)
+    return StoredProgram(ops[0], tables.weights, tables.producer)
 
 
 class _Ops:
     """Reads ops. A region has numbers for its own values, and those in it continue them."""
 
-    def __init__(self, names: list[str], properties: list[Cursor], decoder: Decoder):
+    def __init__(self, names: list[str], properties: list[Cursor], decoder: EntryDecoder):
         self._names, self._properties, self._decoder = names, properties, decoder
-        self._known: dict[tuple[str, int], dict[str, Entry]] = {}
+        self._known: dict[tuple[str, int], dict[str, StoredEntry]] = {}
 
-    def region(self, cursor: Cursor, scope: dict[int, Value], first: int, depth: int) -> Region:
+    def region(self, cursor: Cursor, scope: dict[int, StoredValue], first: int, depth: int) -> Region:
         """A region whose values are numbered from `first`; `scope` has the values that it may read."""
         if depth > _MOST_DEPTH:
             cursor.fail(f"regions are nested more than {_MOST_DEPTH} deep")
@@ -54,7 +54,7 @@ class _Ops:
         if not count:
             return blocks
         inner = first + cursor.number()
-        own: list[Value] = []
+        own: list[StoredValue] = []
         for _ in range(count):
             blocks.append(self.block(cursor, scope, own, first, inner, depth))
         if first + len(own) != inner:
@@ -64,7 +64,13 @@ class _Ops:
         return blocks
 
     def block(
-        self, cursor: Cursor, scope: dict[int, Value], own: list[Value], first: int, inner: int, depth: int = 0
+        self,
+        cursor: Cursor,
+        scope: dict[int, StoredValue],
+        own: list[StoredValue],
+        first: int,
+        inner: int,
+        depth: int = 0,
     ) -> Block:
         """A block of a region; its values are added to the scope and to the region's own ones."""
         head = cursor.number()
@@ -74,7 +80,7 @@ class _Ops:
                 kind = cursor.number()
                 if not kind & 1:
                     cursor.fail("an argument of a block has no location, which is not supported")
-                value = Value(self._decoder.type_at(cursor, kind >> 1))
+                value = StoredValue(self._decoder.type_at(cursor, kind >> 1))
                 made.arguments.append(value)
                 made.locations.append(self._decoder.attribute(cursor))
                 scope[first + len(own)] = value
@@ -89,20 +95,20 @@ class _Ops:
                 own.append(value)
         return made
 
-    def _op(self, cursor: Cursor, scope: dict[int, Value], inner: int, depth: int) -> Op:
+    def _op(self, cursor: Cursor, scope: dict[int, StoredValue], inner: int, depth: int) -> Op:
         name = self._names[cursor.index(len(self._names), "op")]
         mask = cursor.byte()
         if mask & (_ATTRIBUTES | _SUCCESSORS):
             cursor.fail(f"the op {name[:80]} has attributes or successors, which is not supported")
         location = self._decoder.attribute(cursor)
-        properties: dict[str, Entry] = {}
+        properties: dict[str, StoredEntry] = {}
         if mask & _PROPERTIES:
             properties = self._properties_of(name, cursor)
-        elif any(not key.endswith("?") for key in PROPERTIES.get(name, ())):
+        elif any(not key.endswith("?") for key in PROPERTY_KEYS.get(name, ())):
             cursor.fail(f"the file is damaged: the op {name[:80]} has no properties")
-        results: list[Value] = []
+        results: list[StoredValue] = []
         if mask & _RESULTS:
-            results = [Value(self._decoder.type(cursor)) for _ in range(cursor.count("results"))]
+            results = [StoredValue(self._decoder.type(cursor)) for _ in range(cursor.count("results"))]
         operands = []
         if mask & _OPERANDS:
             for _ in range(cursor.count("operands")):
@@ -115,20 +121,20 @@ class _Ops:
         regions = self._regions(cursor, scope, inner, depth) if mask & _REGIONS else []
         return Op(name, operands, results, properties, regions, location)
 
-    def _regions(self, cursor: Cursor, scope: dict[int, Value], inner: int, depth: int) -> list[Region]:
+    def _regions(self, cursor: Cursor, scope: dict[int, StoredValue], inner: int, depth: int) -> list[Region]:
         head = cursor.number()
         if not head & 1:
             return [self.region(cursor, scope, inner, depth + 1) for _ in range(head >> 1)]
         kind, body = cursor.section()  # the regions read nothing from outside
-        if kind != OPS:
+        if kind != OP_SECTION:
             body.fail(f"the file is damaged: a section of ops is one of kind {kind}")
         regions = [self.region(body, {}, 0, depth + 1) for _ in range(head >> 1)]
         body.finish("regions")
         return regions
 
-    def _properties_of(self, name: str, cursor: Cursor) -> dict[str, Entry]:
+    def _properties_of(self, name: str, cursor: Cursor) -> dict[str, StoredEntry]:
         position = cursor.index(len(self._properties), "properties")
-        keys = PROPERTIES.get(name)
+        keys = PROPERTY_KEYS.get(name)
         if keys is None:
             cursor.fail(f"the op {name[:80]} has properties, which this version of patcomp does not know")
         known = self._known.get((name, position))

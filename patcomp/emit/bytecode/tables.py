@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patcomp.emit.bytecode.encoding import AssetFormatError, Cursor
-from patcomp.emit.bytecode.program import Weight
+from patcomp.emit.bytecode.program import StoredBytes
 
 MAGIC = b"ML\xefR"
-VERSION = 6
+BYTECODE_VERSION = 6
 DIALECT = "aicode"
-STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OPS, RESOURCES, RESOURCE_SIZES, DIALECT_VERSIONS, PROPERTIES = range(9)
+STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OP_SECTION, RESOURCES, RESOURCE_SIZES, DIALECT_VERSIONS, PROPERTIES = range(9)
 """The kinds of sections."""
 
 _MOST_NAME = 4096
@@ -18,7 +18,7 @@ _MOST_NAME = 4096
 
 
 @dataclass(slots=True)
-class Tables:
+class _Tables:
     """The tables of a file. Records and properties are cursors on what is not decoded yet."""
 
     producer: str
@@ -26,12 +26,12 @@ class Tables:
     op_names: list[str]
     attributes: list[Cursor]
     types: list[Cursor]
-    weights: dict[str, Weight]
+    weights: dict[str, StoredBytes]
     properties: list[Cursor]
     ops: Cursor
 
 
-def read_tables(data: memoryview) -> Tables:
+def read_tables(data: memoryview) -> _Tables:
     """The tables of a file.
 
     Raises:
@@ -41,8 +41,10 @@ def read_tables(data: memoryview) -> Tables:
     if len(data) < len(MAGIC) or bytes(cursor.take(len(MAGIC))) != MAGIC:
         raise AssetFormatError(0, "the file is no MLIR bytecode")
     version = cursor.number()
-    if version != VERSION:
-        cursor.fail(f"the file has version {version} of MLIR bytecode; this version of patcomp reads version {VERSION}")
+    if version != BYTECODE_VERSION:
+        cursor.fail(
+            f"the file has version {version} of MLIR bytecode; this version of patcomp reads version {BYTECODE_VERSION}"
+        )
     producer = cursor.text(_MOST_NAME)
     sections: dict[int, Cursor] = {}
     while cursor.left:
@@ -50,7 +52,7 @@ def read_tables(data: memoryview) -> Tables:
         if kind in sections or kind > PROPERTIES:
             body.fail(f"the file is damaged: section {kind} is not possible here")
         sections[kind] = body
-    for kind in (STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OPS):
+    for kind in (STRINGS, DIALECTS, RECORDS, RECORD_SIZES, OP_SECTION):
         if kind not in sections:
             cursor.fail(f"the file is damaged or cut off: it has no section {kind}")
     texts = _texts(sections[STRINGS])
@@ -58,7 +60,7 @@ def read_tables(data: memoryview) -> Tables:
     attributes, types = _records(sections[RECORD_SIZES], sections[RECORDS])
     weights = _weights(sections.get(RESOURCE_SIZES), sections.get(RESOURCES), texts)
     properties = _properties(sections.get(PROPERTIES))
-    return Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OPS])
+    return _Tables(producer, texts, op_names, attributes, types, weights, properties, sections[OP_SECTION])
 
 
 def _texts(cursor: Cursor) -> list[str]:
@@ -118,11 +120,11 @@ def _records(sizes: Cursor, records: Cursor) -> tuple[list[Cursor], list[Cursor]
     return tables[0], tables[1]
 
 
-def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -> dict[str, Weight]:
+def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -> dict[str, StoredBytes]:
     """The weights by name, in the order of the file; they stay where they are."""
     if sizes is None or resources is None:
         return {}
-    weights: dict[str, Weight] = {}
+    weights: dict[str, StoredBytes] = {}
     if sizes.count("groups of other tools"):
         sizes.fail("the file holds resources that belong to no dialect, which is not supported")
     while sizes.left:
@@ -139,7 +141,7 @@ def _weights(sizes: Cursor | None, resources: Cursor | None, texts: list[str]) -
             entry = Cursor(resources.data, start, resources.position)
             alignment, length = entry.number(), entry.number()
             entry.align(alignment)
-            weights[name] = Weight(entry.take(length), alignment)
+            weights[name] = StoredBytes(entry.take(length), alignment)
             entry.finish(f"the weight {name[:80]!r}")
     return weights
 

@@ -70,7 +70,7 @@ def _check_custom(value: Any) -> None:
         )
 
 
-def entries_of(draws: Mapping[str, Mapping[str, str]], dims: Mapping[str, Dims]) -> dict[str, str]:
+def saved_entries(draws: Mapping[str, Mapping[str, str]], dims: Mapping[str, Dims]) -> dict[str, str]:
     """The entries about inputs that are random numbers, and about dynamic dimensions for which 2 is too small:
     `random.main.noise` is `standard normal`, and `smallest.main.samples:1` is `2000`.
 
@@ -117,13 +117,13 @@ def _entries(metadata: Mapping[str, Any], prefix: str) -> dict[str, str]:
     return {str(key).removeprefix(prefix): str(text) for key, text in entries.items() if str(key).startswith(prefix)}
 
 
-def described(native_class: Any, given: Any, facts: Mapping[str, str]) -> Any:
+def saved_metadata(native_class: Any, given: Any, facts: Mapping[str, str]) -> Any:
     """The metadata that is saved with an asset.
 
     Args:
         native_class: coreai-core's `AIModelAssetMetadata`, or `AssetMetadata`.
         given: an object of it, which is not changed; a mapping of its fields; or None.
-        facts: the versions of patcomp, PyTorch and the catalogs, and what `entries_of` makes. They become entries of
+        facts: the versions of patcomp, PyTorch and the catalogs, and what `saved_entries` makes. They become entries of
             `creator_defined_metadata`, `patcomp.torch` for `torch`, unless the user has set these.
 
     Raises:

@@ -69,7 +69,7 @@ def check_asset(path: Path) -> None:
         FileNotFoundError: there is nothing at the path.
         AssetError: what is at the path is not an asset.
     """
-    recover(path)
+    recover_asset(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no asset {path}; `patcomp convert` writes one")
     if problem := not_an_asset(path):
@@ -144,7 +144,7 @@ def replacing(target: Path, force: bool = False) -> Iterator[Path]:
         (folder / _NEW).rename(place)
 
 
-def recover(target: Path) -> None:
+def recover_asset(target: Path) -> None:
     """Put the old asset back if a save was interrupted after renaming it and before the new one took its place."""
     place = target.resolve()
     if not place.exists() and _working_path(place).exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-from patcomp.emit.bytecode import Entry
+from patcomp.emit.bytecode import StoredEntry
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.ir.attributes import CompositeDeclarationAttr, SymbolConstantAttr
 from patcomp.ir.types import ELEMENT_TYPES, element_name
@@ -21,7 +21,7 @@ from patcomp.ir.xdsl import (
     UnitAttr,
 )
 
-NO_ENTRIES: Entry = ("array", ())
+NO_ENTRIES: StoredEntry = ("array", ())
 _PREFIX, _STORED_PREFIX = "coreai.", "aicode."
 """The dialect before the names of attributes, as in `coreai.name`."""
 
@@ -29,12 +29,12 @@ _FLOATS = {"f32": "<f", "f64": "<d"}
 """The format in `struct` of the floats that attributes may be."""
 
 
-def stored_flag(value: bool) -> Entry:
+def stored_flag(value: bool) -> StoredEntry:
     """A keyword of a graph that is there or not."""
     return ("integer", (1, 1, int(value)))
 
 
-def stored_value(attribute: Attribute) -> Entry:
+def stored_value(attribute: Attribute) -> StoredEntry:
     """The stored form of a string, a number, a list or a dictionary.
 
     Raises:
@@ -60,11 +60,11 @@ def stored_value(attribute: Attribute) -> Entry:
     raise UnsupportedInAssetError(f"an asset cannot hold the attribute {attribute}")
 
 
-def _stored_fields(fields: Mapping[str, Attribute]) -> tuple[Entry, ...]:
+def _stored_fields(fields: Mapping[str, Attribute]) -> tuple[StoredEntry, ...]:
     return tuple([("opaque", name, (stored_value(value),)) for name, value in sorted(fields.items())])
 
 
-def stored_names(attribute: Attribute | None) -> Entry:
+def stored_names(attribute: Attribute | None) -> StoredEntry:
     """The stored form of the attributes of arguments or results: the names at run time, and what else they hold."""
     if not isinstance(attribute, ArrayAttr):
         return NO_ENTRIES
@@ -77,27 +77,27 @@ def stored_names(attribute: Attribute | None) -> Entry:
     return ("array", tuple(made))
 
 
-def stored_declaration(declaration: CompositeDeclarationAttr) -> Entry:
+def stored_declaration(declaration: CompositeDeclarationAttr) -> StoredEntry:
     """The stored form of the declaration of a composite."""
     return ("opaque", declaration.composite_name.data, _stored_fields(declaration.fields.data))
 
 
-def stored_callee(callee: SymbolConstantAttr) -> Entry:
+def stored_callee(callee: SymbolConstantAttr) -> StoredEntry:
     """The stored form of the name of a called graph."""
     return ("param.constant_v1", _stored_symbol(callee.symbol), ("param.symbol_v1",))
 
 
-def _stored_symbol(symbol: SymbolRefAttr) -> Entry:
+def _stored_symbol(symbol: SymbolRefAttr) -> StoredEntry:
     nested = [each.data for each in symbol.nested_references.data]
     return ("symbol_ref_v1", (symbol.root_reference.data, *nested))
 
 
-def ir_flag(entry: Entry) -> bool:
+def ir_flag(entry: StoredEntry) -> bool:
     """Whether a keyword of a graph is there."""
     return bool(entry[0] == "integer" and entry[1][2])
 
 
-def ir_value(entry: Entry) -> Attribute:
+def ir_value(entry: StoredEntry) -> Attribute:
     """The attribute of a stored string, number, list or dictionary.
 
     Raises:
@@ -126,7 +126,7 @@ def ir_value(entry: Entry) -> Attribute:
     raise UnsupportedInAssetError(f"the asset has an attribute of kind {entry[0]} that patcomp does not know")
 
 
-def _ir_fields(entries: Iterable[Entry]) -> dict[str, Attribute]:
+def _ir_fields(entries: Iterable[StoredEntry]) -> dict[str, Attribute]:
     fields = {}
     for entry in entries:
         match entry:
@@ -137,7 +137,7 @@ def _ir_fields(entries: Iterable[Entry]) -> dict[str, Attribute]:
     return fields
 
 
-def ir_names(entry: Entry) -> ArrayAttr | None:
+def ir_names(entry: StoredEntry) -> ArrayAttr | None:
     """The attributes of arguments or results; None if there are none."""
     match entry:
         case ("array", ()):
@@ -151,7 +151,7 @@ def _without_prefix(fields: Mapping[str, Attribute]) -> dict[str, Attribute]:
     return {key.replace(_STORED_PREFIX, _PREFIX, 1): value for key, value in fields.items()}
 
 
-def ir_declaration(entry: Entry) -> CompositeDeclarationAttr:
+def ir_declaration(entry: StoredEntry) -> CompositeDeclarationAttr:
     """The declaration of a composite."""
     match entry:
         case ("opaque", str() as name, items):
@@ -159,7 +159,7 @@ def ir_declaration(entry: Entry) -> CompositeDeclarationAttr:
     raise UnsupportedInAssetError("the asset declares a composite in a form that patcomp does not know")
 
 
-def ir_callee(entry: Entry) -> SymbolConstantAttr:
+def ir_callee(entry: StoredEntry) -> SymbolConstantAttr:
     """The name of a called graph."""
     match entry:
         case ("param.constant_v1", ("symbol_ref_v1", (str() as root, *nested)), _):

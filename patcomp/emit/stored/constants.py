@@ -11,15 +11,15 @@ import math
 
 import numpy as np
 
-from patcomp.emit.bytecode import Entry
-from patcomp.emit.stored.elements import element_of
+from patcomp.emit.bytecode import StoredEntry
+from patcomp.emit.stored.elements import tensor_element_name
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.ir import packing
 from patcomp.ir.types import BIT_WIDTHS, element_name, static_shape
 from patcomp.ir.xdsl import BytesAttr, DenseIntOrFPElementsAttr, DenseResourceAttr, TensorType, unchecked
 
 
-def stored_elements(attribute: DenseIntOrFPElementsAttr) -> Entry:
+def stored_elements(attribute: DenseIntOrFPElementsAttr) -> StoredEntry:
     """The stored form of a constant that is written in the text."""
     name = element_name(attribute.type.element_type)
     count = math.prod(static_shape(attribute.type))
@@ -38,7 +38,9 @@ def stored_elements(attribute: DenseIntOrFPElementsAttr) -> Entry:
     return ("dense_elements", int(splat), data)
 
 
-def ir_elements(entry: Entry, stored_type: Entry, type_: TensorType) -> DenseIntOrFPElementsAttr | DenseResourceAttr:
+def ir_elements(
+    entry: StoredEntry, stored_type: StoredEntry, type_: TensorType
+) -> DenseIntOrFPElementsAttr | DenseResourceAttr:
     """The value of a constant; that of a weight has its name.
 
     Raises:
@@ -48,7 +50,7 @@ def ir_elements(entry: Entry, stored_type: Entry, type_: TensorType) -> DenseInt
         case ("dense_resource", str() as name):
             return DenseResourceAttr.from_params(name, type_)
         case ("dense_elements", splat, bytes() as data):
-            name, count = element_of(stored_type), math.prod(static_shape(type_))
+            name, count = tensor_element_name(stored_type), math.prod(static_shape(type_))
             width = BIT_WIDTHS[name]
             size, expected = max(1, width // 8), 1 if splat else count
             if splat and name == "i1" and data == data[:1] * count:

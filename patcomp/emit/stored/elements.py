@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from patcomp.emit.bytecode import Entry
+from patcomp.emit.bytecode import StoredEntry
 
-ELEMENTS: dict[str, str] = {
+STORED_ELEMENTS: dict[str, str] = {
     "i1": "bool_v1",
     "f16": "float16_v1",
     "bf16": "bfloat16_v1",
@@ -19,10 +19,10 @@ ELEMENTS: dict[str, str] = {
     **{f"ui{width}": f"uint{width}_v1" for width in (1, 2, 3, 4, 6, 8, 16, 32, 64)},
 }
 """The stored name of each element type."""
-ELEMENT_NAMES = {stored: name for name, stored in ELEMENTS.items()}
+ELEMENT_NAMES = {stored: name for name, stored in STORED_ELEMENTS.items()}
 """The element type of each stored name."""
 
 
-def element_of(entry: Entry) -> str:
+def tensor_element_name(entry: StoredEntry) -> str:
     """The name of the element type of a stored tensor type, such as `"f32"`."""
     return ELEMENT_NAMES[entry[2][0]]

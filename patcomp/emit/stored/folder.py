@@ -5,13 +5,13 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from patcomp.emit.bytecode import AssetFormatError, Program, read_program
+from patcomp.emit.bytecode import AssetFormatError, StoredProgram, read_program
 
 PROGRAM, HASH, METADATA = "main.mlirb", "main.hash", "metadata.json"
 """The files of an asset."""
 
 
-def read_folder(folder: Path) -> Program:
+def read_folder(folder: Path) -> StoredProgram:
     """The program of an asset, whose weights stay in the mapped file.
 
     Args:

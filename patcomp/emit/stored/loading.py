@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcomp.emit.bytecode import Entry, Op, Program, Region, Value
+from patcomp.emit.bytecode import Op, Region, StoredEntry, StoredProgram, StoredValue
 from patcomp.emit.stored.attributes import ir_callee, ir_declaration, ir_flag, ir_names
 from patcomp.emit.stored.constants import ir_elements
 from patcomp.emit.stored.errors import UnsupportedInAssetError
-from patcomp.emit.stored.forms import FORMS, NAMES
+from patcomp.emit.stored.forms import FORMS, OPS_BY_FORM
 from patcomp.emit.stored.locations import ir_location
 from patcomp.emit.stored.types import ir_type
 from patcomp.ir.attributes import NO_PARAMETERS, TargetSpecAttr, word_attribute
@@ -33,7 +33,7 @@ from patcomp.ir.xdsl import Region as IRRegion
 _Properties = dict[str, Attribute]
 
 
-def loaded_module(program: Program) -> IRModule:
+def loaded_module(program: StoredProgram) -> IRModule:
     """The program of the IR that an asset holds. Decompositions of composite ops are left out.
 
     Args:
@@ -54,7 +54,7 @@ def loaded_module(program: Program) -> IRModule:
 class _Loading:
     """Loads the ops of one program."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: StoredProgram):
         self.module = IRModule(blobs=BlobStore())
         self._weights = program.weights
         self._types: dict[int, Attribute] = {}
@@ -62,9 +62,9 @@ class _Loading:
         self._keys: dict[tuple[str, TensorType], str] = {}
         """The key of each weight in the store, by its name in the asset and its type."""
 
-    def op(self, op: Op, values: Mapping[Value, SSAValue]) -> Operation:
+    def op(self, op: Op, values: Mapping[StoredValue, SSAValue]) -> Operation:
         """The op of a stored one that reads the given values."""
-        name = NAMES.get(op.name)
+        name = OPS_BY_FORM.get(op.name)
         if name is None:
             raise UnsupportedInAssetError(f"the asset has the op {op.name[:80]}, which patcomp does not know")
         op_class = OPS[name]
@@ -76,7 +76,7 @@ class _Loading:
         made.location = self._location(op.location)
         return made
 
-    def _region(self, region: Region, op_class: type[CoreaiOp], values: Mapping[Value, SSAValue]) -> IRRegion:
+    def _region(self, region: Region, op_class: type[CoreaiOp], values: Mapping[StoredValue, SSAValue]) -> IRRegion:
         made = IRRegion()
         inner = {} if op_class.ROW.isolated else dict(values)
         for block in region:
@@ -88,13 +88,13 @@ class _Loading:
             made.add_block(loaded)
         return made
 
-    def _type(self, entry: Entry) -> Attribute:
+    def _type(self, entry: StoredEntry) -> Attribute:
         found = self._types.get(id(entry))
         if found is None:
             found = self._types[id(entry)] = ir_type(entry)
         return found
 
-    def _location(self, entry: Entry) -> LocationAttr:
+    def _location(self, entry: StoredEntry) -> LocationAttr:
         found = self._locations.get(id(entry))
         if found is None:
             found = self._locations[id(entry)] = ir_location(entry)
@@ -137,7 +137,7 @@ class _Loading:
         return DenseResourceAttr.from_params(key, types[0])
 
 
-def _graph(properties: Mapping[str, Entry]) -> _Properties:
+def _graph(properties: Mapping[str, StoredEntry]) -> _Properties:
     if properties["paramDecls"] != ("array", ()):
         raise UnsupportedInAssetError("the asset has a graph with type parameters, which patcomp does not know")
     match properties["functionType"]:
@@ -159,24 +159,24 @@ def _graph(properties: Mapping[str, Entry]) -> _Properties:
     return made
 
 
-def _names(properties: Mapping[str, Entry], arguments: str, results: str) -> _Properties:
+def _names(properties: Mapping[str, StoredEntry], arguments: str, results: str) -> _Properties:
     found = {"arg_attrs": ir_names(properties[arguments]), "res_attrs": ir_names(properties[results])}
     return {name: attribute for name, attribute in found.items() if attribute is not None}
 
 
-def _invoke(properties: Mapping[str, Entry]) -> _Properties:
+def _invoke(properties: Mapping[str, StoredEntry]) -> _Properties:
     return {"callee": ir_callee(properties["callee"]), **_names(properties, "arg_attrs", "res_attrs")}
 
 
-def _group(properties: Mapping[str, Entry]) -> _Properties:
+def _group(properties: Mapping[str, StoredEntry]) -> _Properties:
     return {"delegate_id": _string(properties["delegate_id"]), **_names(properties, "arg_attrs", "res_attrs")}
 
 
-def _kernel(properties: Mapping[str, Entry]) -> _Properties:
+def _kernel(properties: Mapping[str, StoredEntry]) -> _Properties:
     return {name: _string(properties[name]) for name in ("kernel_name", "kernel_source")}
 
 
-def _target_spec(properties: Mapping[str, Entry]) -> _Properties:
+def _target_spec(properties: Mapping[str, StoredEntry]) -> _Properties:
     match properties["spec"]:
         case ("execution.target_spec_v1", ("string", str() as triple), ("string", str() as soc), ("array", ())):
             if not {'"', "\\"} & {*triple, *soc}:
@@ -185,13 +185,13 @@ def _target_spec(properties: Mapping[str, Entry]) -> _Properties:
     raise UnsupportedInAssetError("the asset has a target in a form that patcomp does not know")
 
 
-def _string(entry: Entry) -> StringAttr:
+def _string(entry: StoredEntry) -> StringAttr:
     if entry[0] != "string":
         raise UnsupportedInAssetError(f"the asset has a name of kind {entry[0]}, which patcomp does not know")
     return StringAttr(entry[1])
 
 
-_PROPERTIES: dict[str, Callable[[Mapping[str, Entry]], _Properties]] = {
+_PROPERTIES: dict[str, Callable[[Mapping[str, StoredEntry]], _Properties]] = {
     "coreai.graph": _graph,
     "coreai.invoke": _invoke,
     "coreai.isolated_group": _group,

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patcomp.emit.bytecode import Entry, Op, Program
-from patcomp.emit.bytecode.kinds import DYNAMIC
+from patcomp.emit.bytecode import Op, StoredEntry, StoredProgram
+from patcomp.emit.bytecode.kinds import OPEN_DIMENSION
 from patcomp.emit.stored.elements import ELEMENT_NAMES
 from patcomp.emit.stored.errors import UnsupportedInAssetError
-from patcomp.emit.stored.forms import NAMES
+from patcomp.emit.stored.forms import FORMS, OPS_BY_FORM
+from patcomp.ir.coreai_table import ROWS
 
 _GRAPH = "dataflow.graph_v1"
 
-WITH_REGIONS = frozenset(
-    {
-        "serialization.asset", _GRAPH, "dataflow.isolated_group_v1", "controlflow.if_v1", "controlflow.while_v1",
-        "primitive.reduce_v1", "primitive.reduce_index_v1", "primitive.scatter_nd_v1",
-    }
-)  # fmt: skip
+WITH_REGIONS = frozenset({"serialization.asset", *(FORMS[row.op_name].name for row in ROWS if row.regions)})
 """The ops whose regions are a part of the program; the region of any other op is its decomposition."""
 
 _STRUCTURE = (_GRAPH, "dataflow.output_v1")
@@ -58,7 +54,7 @@ class Outline:
         program: what `read_program` found.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: StoredProgram):
         self._weights = program.weights
         self._ops = list(_inside(program.asset))
         self._graphs = [op for op in self._ops if op.name == _GRAPH]
@@ -67,7 +63,7 @@ class Outline:
         """The name of each op that computes something, as the IR has it, or as the asset if the IR has no such op."""
         for op in self._ops:
             if op.name not in _STRUCTURE:
-                yield NAMES.get(op.name, f"aicode.{op.name}")
+                yield OPS_BY_FORM.get(op.name, f"aicode.{op.name}")
 
     def composites(self) -> Iterator[str]:
         """The name of the composite that is called, for each such call.
@@ -131,7 +127,7 @@ def _inside(op: Op) -> Iterator[Op]:
                     yield from _inside(each)
 
 
-def _tensors(types: tuple[Entry, ...], described: Entry) -> list[AssetTensor]:
+def _tensors(types: tuple[StoredEntry, ...], described: StoredEntry) -> list[AssetTensor]:
     names: list[str | None] = [None] * len(types)
     match described:
         case ("array", items) if items:
@@ -147,7 +143,7 @@ def _tensors(types: tuple[Entry, ...], described: Entry) -> list[AssetTensor]:
     return made
 
 
-def _name(described: Entry) -> str | None:
+def _name(described: StoredEntry) -> str | None:
     """The name at run time among the attributes of an argument or result."""
     match described:
         case ("array", fields):
@@ -158,14 +154,14 @@ def _name(described: Entry) -> str | None:
     return None
 
 
-def _shape(type_: Entry) -> tuple[tuple[int | None, ...], str]:
+def _shape(type_: StoredEntry) -> tuple[tuple[int | None, ...], str]:
     """The shape and the element type of a stored tensor type."""
     if type_[0] != "tensor_v1" or type_[2][0] not in ELEMENT_NAMES:
         raise UnsupportedInAssetError(f"the asset has tensors of a type that patcomp does not know: {type_[:3]}")
-    return tuple([None if dim == DYNAMIC else dim for dim in type_[1]]), ELEMENT_NAMES[type_[2][0]]
+    return tuple([None if dim == OPEN_DIMENSION else dim for dim in type_[1]]), ELEMENT_NAMES[type_[2][0]]
 
 
-def _text(entry: Entry, kind: str) -> str:
+def _text(entry: StoredEntry, kind: str) -> str:
     """The text that an attribute of a kind begins with."""
     if entry[0] != kind:
         raise UnsupportedInAssetError(f"the asset has a name of kind {entry[0]}, which patcomp does not know")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
-from patcomp.emit.bytecode import Block, Entry, Op, Program, Region, Value, Weight
+from patcomp.emit.bytecode import Block, Op, Region, StoredBytes, StoredEntry, StoredProgram, StoredValue
 from patcomp.emit.stored.attributes import stored_callee, stored_declaration, stored_flag, stored_names
 from patcomp.emit.stored.constants import stored_elements
-from patcomp.emit.stored.decompositions import decomposition, has_decomposition
+from patcomp.emit.stored.decompositions import decomposition_region, has_decomposition
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.stored.forms import FORMS, StoredForm
 from patcomp.emit.stored.locations import UNKNOWN_PLACE, stored_location
@@ -36,12 +36,12 @@ from patcomp.ir.xdsl import Region as IRRegion
 PRODUCER = "MLIR22.0.0git"
 """What coreai-core writes as the producer of the bytecode; `metadata.json` names patcomp."""
 
-ADVICE = 'save it with coreai-core, writer="coreai" (--writer coreai on the command line)'
+_ADVICE = 'save it with coreai-core, writer="coreai" (--writer coreai on the command line)'
 
 _TARGET = re.compile(r'triple = "([^"\\]*)", soc = "([^"\\]*)", delegateOptions = \{\}')
 
 
-def stored_program(module: IRModule) -> Program:
+def stored_program(module: IRModule) -> StoredProgram:
     """The program of an asset that holds a module. No weight is read, except to find equal ones.
 
     Args:
@@ -55,9 +55,9 @@ def stored_program(module: IRModule) -> Program:
     block = Block([], [], [storing.op(op, {}) for op in module.op.body.block.ops])
     if storing.problems:
         raise UnsupportedError("the program cannot be saved without coreai-core", storing.problems)
-    weights = {key: Weight(memoryview(module.blobs[key].data).cast("B")) for key in storing.weights}
-    properties: dict[str, Entry] = {"version": ("integer", (32, 1, least_version(block.ops)))}
-    return Program(Op("serialization.asset", [], [], properties, [[block]], UNKNOWN_PLACE), weights, PRODUCER)
+    weights = {key: StoredBytes(memoryview(module.blobs[key].data).cast("B")) for key in storing.weights}
+    properties: dict[str, StoredEntry] = {"version": ("integer", (32, 1, least_version(block.ops)))}
+    return StoredProgram(Op("serialization.asset", [], [], properties, [[block]], UNKNOWN_PLACE), weights, PRODUCER)
 
 
 def _unread(module: IRModule) -> set[Operation]:
@@ -86,38 +86,38 @@ class _Storing:
         self._type = cache(stored_type)
         self._location = cache(stored_location)
 
-    def op(self, op: Operation, values: dict[SSAValue, Value]) -> Op:
+    def op(self, op: Operation, values: dict[SSAValue, StoredValue]) -> Op:
         """The stored form of an op; its results are added to the values."""
         location = self._location(op.location)
         form = FORMS.get(op.name)
         made = Op(form.name if form else op.name, [values[operand] for operand in op.operands], [], {}, [], location)
         try:
-            made.results = [Value(self._type(result.type)) for result in op.results]
+            made.results = [StoredValue(self._type(result.type)) for result in op.results]
             if form is None or not isinstance(op, CoreaiOp):
                 raise UnsupportedInAssetError("patcomp does not know how an asset stores this op")
             made.properties = self._properties(op, form)
             made.regions = [self._region(region, values, op) for region in op.regions]
             if has_decomposition(made.name):
                 operands, results = ([value.type for value in side] for side in (made.operands, made.results))
-                made.regions = [decomposition(made.name, operands, results, location)]
+                made.regions = [decomposition_region(made.name, operands, results, location)]
         except UnsupportedInAssetError as error:
-            self.problems.append(problem_at(op, str(error), ADVICE))
-            made.results = [Value(("unknown",)) for _ in op.results]
+            self.problems.append(problem_at(op, str(error), _ADVICE))
+            made.results = [StoredValue(("unknown",)) for _ in op.results]
         values.update(zip(op.results, made.results, strict=True))
         return made
 
-    def _region(self, region: IRRegion, values: dict[SSAValue, Value], op: CoreaiOp) -> Region:
+    def _region(self, region: IRRegion, values: dict[SSAValue, StoredValue], op: CoreaiOp) -> Region:
         made: Region = []
         inner = {} if op.ROW.isolated else dict(values)
         for block in region.blocks:
-            arguments = [Value(self._type(argument.type)) for argument in block.args]
+            arguments = [StoredValue(self._type(argument.type)) for argument in block.args]
             inner.update(zip(block.args, arguments, strict=True))
             location = self._location(op.location)
             ops = [self.op(each, inner) for each in block.ops if each not in self._unread]
             made.append(Block(arguments, [location] * len(arguments), ops))
         return made
 
-    def _properties(self, op: CoreaiOp, form: StoredForm) -> dict[str, Entry]:
+    def _properties(self, op: CoreaiOp, form: StoredForm) -> dict[str, StoredEntry]:
         if op.name == "coreai.constant":
             return {"value": self._value(op.properties["value"])}
         if store := _PROPERTIES.get(op.name):
@@ -131,7 +131,7 @@ class _Storing:
             made[form.property] = (form.kind, _word(op))
         return made
 
-    def _value(self, attribute: Attribute) -> Entry:
+    def _value(self, attribute: Attribute) -> StoredEntry:
         if isinstance(attribute, DenseResourceAttr):
             key = self._same[attribute.resource_handle.data]
             self.weights[key] = None
@@ -150,10 +150,10 @@ def _word(op: CoreaiOp) -> int:
     return declared.words.index(word)
 
 
-def _graph(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
+def _graph(properties: Mapping[str, Attribute]) -> dict[str, StoredEntry]:
     if str(properties["param_decls"].text.data) != "[]":  # type: ignore[attr-defined]
         raise UnsupportedInAssetError("an asset written by patcomp cannot hold a graph with type parameters")
-    made: dict[str, Entry] = {
+    made: dict[str, StoredEntry] = {
         "argAttrs": stored_names(properties.get("arg_attrs")),
         "externalize": stored_flag("externalize" in properties),
         "functionType": ("type", stored_type(properties["function_type"])),
@@ -168,7 +168,7 @@ def _graph(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
     return made
 
 
-def _invoke(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
+def _invoke(properties: Mapping[str, Attribute]) -> dict[str, StoredEntry]:
     return {
         "arg_attrs": stored_names(properties.get("arg_attrs")),
         "callee": stored_callee(properties["callee"]),  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def _invoke(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
     }
 
 
-def _group(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
+def _group(properties: Mapping[str, Attribute]) -> dict[str, StoredEntry]:
     return {
         "arg_attrs": stored_names(properties.get("arg_attrs")),
         "delegate_id": _string(properties["delegate_id"]),
@@ -184,7 +184,7 @@ def _group(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
     }
 
 
-def _target_spec(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
+def _target_spec(properties: Mapping[str, Attribute]) -> dict[str, StoredEntry]:
     spec = properties["spec"]
     found = _TARGET.fullmatch(spec.text.data) if isinstance(spec, TargetSpecAttr) else None
     if found is None:
@@ -192,16 +192,16 @@ def _target_spec(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
     return {"spec": ("execution.target_spec_v1", ("string", found[1]), ("string", found[2]), ("array", ()))}
 
 
-def _kernel(properties: Mapping[str, Attribute]) -> dict[str, Entry]:
+def _kernel(properties: Mapping[str, Attribute]) -> dict[str, StoredEntry]:
     return {name: _string(properties[name]) for name in ("kernel_name", "kernel_source")}
 
 
-def _string(attribute: Attribute) -> Entry:
+def _string(attribute: Attribute) -> StoredEntry:
     assert isinstance(attribute, StringAttr)
     return ("string", attribute.data)
 
 
-_PROPERTIES: dict[str, Callable[[Mapping[str, Attribute]], dict[str, Entry]]] = {
+_PROPERTIES: dict[str, Callable[[Mapping[str, Attribute]], dict[str, StoredEntry]]] = {
     "coreai.graph": _graph,
     "coreai.invoke": _invoke,
     "coreai.isolated_group": _group,

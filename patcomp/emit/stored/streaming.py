@@ -19,12 +19,12 @@ _RELEASED = 8
 """Blocks of a weight after which the memory that its file took is let go."""
 
 
-Progress = Callable[[int, int], None]
+Advance = Callable[[int, int], None]
 """Is called with the bytes that are written so far, and with those of the whole program."""
 
 
 def write_folder(
-    folder: Path, writer: ProgramWriter, metadata: Mapping[str, Any], progress: Progress | None = None
+    folder: Path, writer: ProgramWriter, metadata: Mapping[str, Any], progress: Advance | None = None
 ) -> None:
     """Write an asset into a new folder. Weights are read block by block from where they are.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from patcomp.emit.bytecode import Entry
-from patcomp.emit.bytecode.kinds import DYNAMIC
-from patcomp.emit.stored.elements import ELEMENT_NAMES, ELEMENTS
+from patcomp.emit.bytecode import StoredEntry
+from patcomp.emit.bytecode.kinds import OPEN_DIMENSION
+from patcomp.emit.stored.elements import ELEMENT_NAMES, STORED_ELEMENTS
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.ir.attributes import HardwareConstraintsAttr, SparseEncodingAttr
 from patcomp.ir.types import TOKEN, HandleType, ImageType, element_name, element_type, shape_of, tensor
@@ -31,25 +31,25 @@ _CONSTRAINTS = re.compile(r"(\w+), alignments: \[([\dx]*)\], interleave: \[([\dx
 _IMAGE = re.compile(r"<(\w+)> x (\d+) : i64 x (\d+) : i64")
 
 
-def stored_element(name: str) -> Entry:
+def stored_element(name: str) -> StoredEntry:
     """The stored element type of a name such as `"f32"`.
 
     Raises:
         UnsupportedInAssetError: an asset has no such element type.
     """
-    if name not in ELEMENTS:
+    if name not in STORED_ELEMENTS:
         raise UnsupportedInAssetError(f"an asset cannot hold the element type {name}")
-    return (ELEMENTS[name],)
+    return (STORED_ELEMENTS[name],)
 
 
-def stored_type(type_: Attribute) -> Entry:
+def stored_type(type_: Attribute) -> StoredEntry:
     """The stored form of a type.
 
     Raises:
         UnsupportedInAssetError: patcomp does not know how an asset stores the type.
     """
     if isinstance(type_, TensorType):
-        dims = tuple([DYNAMIC if dim is None else dim for dim in shape_of(type_)])
+        dims = tuple([OPEN_DIMENSION if dim is None else dim for dim in shape_of(type_)])
         element = stored_element(element_name(type_.element_type))
         encoding = _stored_encoding(type_.encoding)
         return ("tensor_v1", dims, element) if encoding is None else ("tensor_v1", dims, element, encoding)
@@ -64,7 +64,7 @@ def stored_type(type_: Attribute) -> Entry:
     raise UnsupportedInAssetError(f"an asset cannot hold the type {type_}")
 
 
-def _stored_encoding(encoding: Attribute) -> Entry | None:
+def _stored_encoding(encoding: Attribute) -> StoredEntry | None:
     if isinstance(encoding, SparseEncodingAttr) and (sparse := _SPARSE.fullmatch(encoding.text.data)):
         return ("sparse_tensor_encoding_v1", 0, int(sparse[2]), int(sparse[3]), (), int(sparse[1]))
     if isinstance(encoding, HardwareConstraintsAttr) and (layout := _CONSTRAINTS.fullmatch(encoding.text.data)):
@@ -76,7 +76,7 @@ def _stored_encoding(encoding: Attribute) -> Entry | None:
     raise UnsupportedInAssetError(f"an asset cannot hold a tensor with the encoding {encoding}")
 
 
-def ir_type(entry: Entry) -> Attribute:
+def ir_type(entry: StoredEntry) -> Attribute:
     """The type of a stored one.
 
     Raises:
@@ -88,18 +88,18 @@ def ir_type(entry: Entry) -> Attribute:
     return read(entry)
 
 
-def _tensor(entry: Entry) -> Attribute:
+def _tensor(entry: StoredEntry) -> Attribute:
     _, dims, element, *encoding = entry
     if element[0] not in ELEMENT_NAMES:
         raise UnsupportedInAssetError(f"the asset has tensors of {element[0]}, which patcomp does not know")
-    if any(dim < 0 and dim != DYNAMIC for dim in dims):
+    if any(dim < 0 and dim != OPEN_DIMENSION for dim in dims):
         raise UnsupportedInAssetError(f"the asset has a tensor with the dimensions {list(dims)[:8]}")
-    shape = [None if dim == DYNAMIC else dim for dim in dims]
+    shape = [None if dim == OPEN_DIMENSION else dim for dim in dims]
     made = _ir_encoding(encoding[0]) if encoding else None
     return tensor(shape, element_type(ELEMENT_NAMES[element[0]]), made)
 
 
-def _ir_encoding(entry: Entry) -> Attribute:
+def _ir_encoding(entry: StoredEntry) -> Attribute:
     if entry[0] == "sparse_tensor_encoding_v1" and entry[1] == 0 and not entry[4]:
         _, _, positions, coordinates, _, count = entry
         text = f"bitmask, numNonZero = {count}, posWidth = {positions}, crdWidth = {coordinates}"
@@ -111,22 +111,22 @@ def _ir_encoding(entry: Entry) -> Attribute:
     raise UnsupportedInAssetError(f"the asset has tensors with the encoding {entry[0]}, which patcomp does not know")
 
 
-def _handle(entry: Entry) -> Attribute:
+def _handle(entry: StoredEntry) -> Attribute:
     return HandleType.new([ir_type(entry[1])])
 
 
-def _function(entry: Entry) -> Attribute:
+def _function(entry: StoredEntry) -> Attribute:
     return FunctionType.from_lists(list(map(ir_type, entry[2])), list(map(ir_type, entry[1])))
 
 
-def _image(entry: Entry) -> Attribute:
+def _image(entry: StoredEntry) -> Attribute:
     pixels = entry[1]
     if pixels[0] != "pixel_format_v1" or pixels[1] not in _PIXEL_FORMAT_NAMES:
         raise UnsupportedInAssetError("the asset has images of a pixel format that patcomp does not know")
     return ImageType(StringAttr(f"<{_PIXEL_FORMAT_NAMES[pixels[1]]}> x {entry[2]} : i64 x {entry[3]} : i64"))
 
 
-_READERS: dict[str, Callable[[Entry], Attribute]] = {
+_READERS: dict[str, Callable[[StoredEntry], Attribute]] = {
     "tensor_v1": _tensor,
     "handle_v1": _handle,
     "token_v1": lambda entry: TOKEN,

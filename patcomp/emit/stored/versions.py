@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from patcomp.emit.bytecode import Entry, Op
+from patcomp.emit.bytecode import Op, StoredEntry
 from patcomp.emit.stored.forms import DATES
 
 KIND_DATES = {
@@ -29,13 +29,13 @@ KIND_DATES = {
 def least_version(ops: Iterable[Op]) -> int:
     """The version of an asset that has some ops; 0 if there are none."""
     names: set[str] = set()
-    entries: set[Entry] = set()
+    entries: set[StoredEntry] = set()
     _collect(ops, names, entries)
     dates = [DATES[name] for name in names]
     return max([0, *dates, *map(_date, entries)])
 
 
-def _collect(ops: Iterable[Op], names: set[str], entries: set[Entry]) -> None:
+def _collect(ops: Iterable[Op], names: set[str], entries: set[StoredEntry]) -> None:
     """Add the names of ops, and their types and properties, also of what is in them."""
     for op in ops:
         names.add(op.name)

@@ -101,12 +101,12 @@ def checked(
     Raises:
         EvaluationError: one is missing, unknown, or of another type or shape.
     """
-    from patcomp.evaluate.calling import check_names
+    from patcomp.evaluate.calling import check_input_names
     from patcomp.evaluate.inputs import prepare_input
 
     descriptor = function.desc
-    check_names(entrypoint, "input", inputs, descriptor.input_names)
-    check_names(entrypoint, "state", state, descriptor.state_names)
+    check_input_names(entrypoint, "input", inputs, descriptor.input_names)
+    check_input_names(entrypoint, "state", state, descriptor.state_names)
 
     def prepared(what: str, values: Mapping[str, Any], described: Any) -> dict[str, Any]:
         return {

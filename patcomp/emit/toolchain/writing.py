@@ -113,10 +113,10 @@ def parse_with_toolchain(module: IRModule, *, pretty: bool = False) -> tuple[str
     Raises:
         MissingToolchainError: `coreai-core` is not installed.
     """
-    return diagnostics(module.text() if pretty else hand_over_text(module))
+    return parser_diagnostics(module.text() if pretty else hand_over_text(module))
 
 
-def diagnostics(text: str) -> tuple[str, ...]:
+def parser_diagnostics(text: str) -> tuple[str, ...]:
     """The diagnostics of the real parser and verifier for a text in either form; empty when it is accepted.
 
     Raises:

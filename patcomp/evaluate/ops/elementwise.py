@@ -20,9 +20,9 @@ from patcomp.evaluate.element_types import (
 from patcomp.evaluate.registry import EvaluatedOp, computed, implements
 from patcomp.ir.types import integer_range, is_float, is_integer
 
-Function = Callable[..., Tensor]
+_Function = Callable[..., Tensor]
 
-_UNARY: dict[str, Function] = {
+_UNARY: dict[str, _Function] = {
     "acos": torch.acos,
     "acosh": torch.acosh,
     "asin": torch.asin,
@@ -45,7 +45,7 @@ _UNARY: dict[str, Function] = {
 }
 """The torch functions that need no more than widening the operand and narrowing the result."""
 
-_BINARY: dict[str, Function] = {
+_BINARY: dict[str, _Function] = {
     "add": torch.add,
     "mul": torch.mul,
     "and": torch.logical_and,
@@ -106,11 +106,11 @@ def silu(op: EvaluatedOp, x: Tensor) -> Tensor:
     return op.result(wide * torch.sigmoid(wide))
 
 
-def _compared(function: Function) -> Function:
+def _compared(function: _Function) -> _Function:
     return lambda op, x, y: function(ordered(x), ordered(y))
 
 
-def _extreme(function: Function) -> Function:
+def _extreme(function: _Function) -> _Function:
     return lambda op, x, y: unordered(function(ordered(x), ordered(y)), op.element())
 
 

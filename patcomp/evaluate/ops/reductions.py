@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from patcomp.evaluate.element_types import as_bits, fits, in_doubles, ordered, unordered, widen
-from patcomp.evaluate.registry import EvaluatedOp, Implementation, axes_of, axis_of, implements
+from patcomp.evaluate.registry import EvaluatedOp, Implementation, axis_of, front_axes, implements
 from patcomp.ir.types import BIT_WIDTHS, is_integer
 
 
 def _reduced_axes(op: EvaluatedOp, x: Tensor, axes: Tensor) -> list[int]:
-    result = axes_of(op, axes, x.dim())
+    result = front_axes(op, axes, x.dim())
     if not result:
         raise op.error("a reduction over no axes is undefined")
     return result

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from patcomp.evaluate.element_types import as_bits, moved
-from patcomp.evaluate.registry import EvaluatedOp, axes_of, axis_of, implements, integers
+from patcomp.evaluate.registry import EvaluatedOp, axis_of, front_axes, implements, integers
 
 
 @implements("coreai.reshape")
@@ -24,14 +24,14 @@ def transpose(op: EvaluatedOp, x: Tensor, permutation: Tensor) -> Tensor:
 @implements("coreai.expand_dims")
 def expand_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
     rank = x.dim() + axes.numel()
-    new = axes_of(op, axes, rank)
+    new = front_axes(op, axes, rank)
     remaining = iter(x.shape)
     return x.reshape([1 if axis in new else next(remaining) for axis in range(rank)])
 
 
 @implements("coreai.shrink_dims")
 def shrink_dims(op: EvaluatedOp, x: Tensor, axes: Tensor) -> Tensor:
-    dropped = axes_of(op, axes, x.dim())
+    dropped = front_axes(op, axes, x.dim())
     if any(x.shape[axis] != 1 for axis in dropped):
         raise op.error(f"axes {dropped} of {tuple(x.shape)} are not all 1")
     return x.reshape([size for axis, size in enumerate(x.shape) if axis not in dropped])
@@ -45,7 +45,7 @@ def broadcast_to(op: EvaluatedOp, x: Tensor, shape: Tensor) -> Tensor:
 @implements("coreai.broadcast_in_dims")
 def broadcast_in_dims(op: EvaluatedOp, x: Tensor, sizes: Tensor, axes: Tensor) -> Tensor:
     shape = list(x.shape)
-    for axis, size in zip(axes_of(op, axes, x.dim()), integers(sizes), strict=True):
+    for axis, size in zip(front_axes(op, axes, x.dim()), integers(sizes), strict=True):
         shape[axis] = size
     return x.expand(shape)
 
@@ -68,7 +68,7 @@ def tile(op: EvaluatedOp, x: Tensor, counts: Tensor) -> Tensor:
 
 @implements("coreai.reverse")
 def reverse(op: EvaluatedOp, x: Tensor, dims: Tensor) -> Tensor:
-    return moved(lambda bits: torch.flip(bits, axes_of(op, dims, x.dim())), x)
+    return moved(lambda bits: torch.flip(bits, front_axes(op, dims, x.dim())), x)
 
 
 @implements("coreai.concat")

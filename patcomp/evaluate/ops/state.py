@@ -6,18 +6,18 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.evaluate.machine import TOKEN, Handle
+from patcomp.evaluate.machine import TOKEN_VALUE, Handle
 from patcomp.evaluate.registry import EvaluatedOp, implements
 
 
 @implements("coreai.create_token", "coreai.join_token")
 def token(op: EvaluatedOp, *tokens: Any) -> Any:
-    return TOKEN
+    return TOKEN_VALUE
 
 
 @implements("coreai.read_handle")
 def read_handle(op: EvaluatedOp, handle: Handle, in_token: Any) -> list[Any]:
-    return [handle.tensor, TOKEN]
+    return [handle.tensor, TOKEN_VALUE]
 
 
 @implements("coreai.write_handle")
@@ -25,4 +25,4 @@ def write_handle(op: EvaluatedOp, handle: Handle, data: Tensor, in_token: Any) -
     if problem := op.machine.mismatch(data, op.operation.operands[0].type.tensor_type):  # type: ignore[attr-defined]
         raise op.error(f"what is written to {handle.name!r} {problem}")
     handle.tensor = data
-    return TOKEN
+    return TOKEN_VALUE

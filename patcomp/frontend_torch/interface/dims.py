@@ -20,7 +20,7 @@ from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.frontend_torch.sizes.slices import Case, Lengths
 from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes, wrong_shapes
-from patcomp.interface.dims import Dims, Extent, Place, Range
+from patcomp.interface.dims import Dims, Place, SizePolynomial, SizeRange
 from patcomp.interface.guards import Guard
 
 
@@ -30,8 +30,8 @@ class Sizes:
 
     names: Mapping[sympy.Symbol, str] = field(default_factory=dict)
     """The name of each symbol."""
-    ranges: Mapping[sympy.Symbol, Range] = field(default_factory=dict)
-    extents: Mapping[Place, Extent] = field(default_factory=dict)
+    ranges: Mapping[sympy.Symbol, SizeRange] = field(default_factory=dict)
+    extents: Mapping[Place, SizePolynomial] = field(default_factory=dict)
     """The dynamic dimensions, by the FX name of an input."""
     guards: tuple[Guard, ...] = ()
     """Export's conditions."""
@@ -71,7 +71,7 @@ def with_sizes(
         guards, unreadable = guards_of(dict.fromkeys((original, program)), {}, {})
         return program, Sizes(guards=tuple(guards), unreadable=tuple(unreadable))
     called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env)
-    extents: dict[Place, Extent] = {}
+    extents: dict[Place, SizePolynomial] = {}
     for place, size in sizes:
         symbols = sorted(size.node.expr.free_symbols, key=str)
         if not size.node.expr.is_polynomial(*symbols):
@@ -81,7 +81,7 @@ def with_sizes(
                 called[symbol] = next(name for i in range(10**6) if (name := f"s{i}") not in called.values())
         symbols.sort(key=list(called).index)
         polynomial = sympy.Poly(size.node.expr, *symbols)
-        extents[place] = Extent(
+        extents[place] = SizePolynomial(
             tuple(
                 (int(factor), tuple(called[s] for s, power in zip(symbols, powers, strict=True) for _ in range(power)))
                 for powers, factor in polynomial.terms()
@@ -151,7 +151,7 @@ def _given_names(environment: Any) -> dict[sympy.Symbol, str]:
     return called
 
 
-def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[sympy.Expr]) -> Range:
+def _range(program: ExportedProgram, symbol: sympy.Symbol, expressions: set[sympy.Expr]) -> SizeRange:
     """The range of a symbol.
 
     In export's list, a symbol that is no dimension by itself has a lower limit of at least 2, whatever the user chose.

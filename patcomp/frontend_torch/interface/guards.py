@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind
 
 from patcomp.frontend_torch.fx.nodes import graphs_of, operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_of_dtype
-from patcomp.interface.dims import Range
+from patcomp.interface.dims import SizeRange
 from patcomp.interface.guards import Guard
 from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, guards_code, pytree, sympy_interp
@@ -30,7 +30,7 @@ from patcomp.pytorch import FloorDiv, Mod, PythonMod, free_unbacked_symbols, gua
 def guards_of(
     programs: Iterable[ExportedProgram],
     names: Mapping[sympy.Symbol, str],
-    ranges: Mapping[sympy.Symbol, Range],
+    ranges: Mapping[sympy.Symbol, SizeRange],
     asked: Iterable[Any] = (),
 ) -> tuple[list[Guard], list[str]]:
     """The conditions of a program that do not follow from the ranges of its dimensions.
@@ -300,7 +300,7 @@ def _is_negative(size: Any) -> bool:
 # ---- conditions that always hold -----------------------------------------------------------------
 
 
-def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
+def _always(condition: Any, ranges: Mapping[sympy.Symbol, SizeRange]) -> bool:
     """Whether a condition provably holds for all sizes in the ranges of the dimensions."""
     if condition in (sympy.true, sympy.false):
         return bool(condition)
@@ -325,7 +325,7 @@ def _always(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool:
     )
 
 
-def _of_remainder(condition: Any, ranges: Mapping[sympy.Symbol, Range]) -> bool | None:
+def _of_remainder(condition: Any, ranges: Mapping[sympy.Symbol, SizeRange]) -> bool | None:
     """Whether a remainder is zero, or is not; None for other conditions, and for remainders that are not found.
 
     `q * b + r` has the remainder of `r`, which is 0 only for `r == 0` if `|r| < b`. Quotients in both are variables:
@@ -358,7 +358,7 @@ _FEW = 4096
 """The largest number of sizes to try."""
 
 
-def _holds_everywhere(guard: Guard, ranges: Mapping[str, Range]) -> bool:
+def _holds_everywhere(guard: Guard, ranges: Mapping[str, SizeRange]) -> bool:
     """Whether a condition holds for all sizes in the ranges of its dimensions; False if they are too many to try."""
     limits = [ranges[name] for name in guard.names]
     sizes = [range(low, low + _FEW + 1 if high is None else high + 1) for low, high in limits]
@@ -377,7 +377,7 @@ def _whole_quotients(conditions: Sequence[Any]) -> dict[sympy.Expr, sympy.Expr]:
     return {FloorDiv(*each.args): sympy.cancel(each.args[0] / each.args[1]) for each in remainders}
 
 
-def _least(size: Any, ranges: Mapping[sympy.Symbol, Range]) -> Any:
+def _least(size: Any, ranges: Mapping[sympy.Symbol, SizeRange]) -> Any:
     """A lower bound of an expression; minus infinity if none is found.
 
     Replace quotients and remainders by their bounds, then write each dimension as its smallest size plus a rest, or its

@@ -23,7 +23,7 @@ from patcomp.frontend_torch.fx.nodes import arguments_text, graphs_of, is_size
 from patcomp.frontend_torch.fx.provenance import Origins
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC, known, number_at
 from patcomp.frontend_torch.sizes.slices import Case, Lengths, with_dynamic_slices, with_lengths
-from patcomp.interface.dims import Range
+from patcomp.interface.dims import SizeRange
 from patcomp.ir.locations import Origin
 from patcomp.pytorch import OpOverload, pytree
 
@@ -60,7 +60,7 @@ class SmallSizes(NamedTuple):
 
 
 def with_small_sizes(
-    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool]
+    program: ExportedProgram, ranges: Mapping[sympy.Symbol, SizeRange], holds: Callable[[Case], bool]
 ) -> SmallSizes:
     """The program, or a copy that is right at more small sizes.
 
@@ -82,7 +82,7 @@ def with_small_sizes(
 
 
 def wrong_shapes(
-    program: ExportedProgram, ranges: Mapping[sympy.Symbol, Range], holds: Callable[[Case], bool], lengths: Lengths
+    program: ExportedProgram, ranges: Mapping[sympy.Symbol, SizeRange], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[WrongShape]:
     """The small sizes, within the ranges, at which a recorded shape is wrong, each with the first such node.
 
@@ -122,7 +122,7 @@ _MANY = 16
 """The largest number of combinations to try for each number of small dimensions."""
 
 
-def _cases(ranges: Mapping[sympy.Symbol, Range]) -> Iterator[Case]:
+def _cases(ranges: Mapping[sympy.Symbol, SizeRange]) -> Iterator[Case]:
     """Sizes to try: first one small dimension, then several; all others have the smallest size that export assumes."""
     usual = {symbol: max(low, _USUAL) for symbol, (low, _) in ranges.items()}
     small = {symbol: range(low, _USUAL) for symbol, (low, _) in ranges.items() if low < _USUAL}

@@ -17,18 +17,18 @@ import torch
 from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import TensorType, is_static
-from patcomp.program.history import History, known
+from patcomp.program.history import History, known_history
 from patcomp.program.proof_of_run import Equality, ProofOfRun, StageProof, Unproved
 from patcomp_lab.proof.run.draws import draws_of
 from patcomp_lab.proof.run.flat import Flat, NotComparedError, flat
-from patcomp_lab.proof.run.stages import Numbers, StageComparison
-from patcomp_lab.proof.run.values import Classes, Program
+from patcomp_lab.proof.run.stages import PartNumbers, StageComparison
+from patcomp_lab.proof.run.values import Classes, StageProgram
 
 
 def prove(program: Any, inputs: Any = None, entrypoint: str | None = None) -> ProofOfRun:
     """`AIProgram.prove`."""
     modules: dict[str, IRModule] = {}
-    history = known(program.history)
+    history = known_history(program.history)
     history.repeated(lambda stage, module: modules.__setitem__(stage, module.clone()))
     if not history.later:
         modules["emit"] = program.module
@@ -57,7 +57,7 @@ def _stages(
     """The proofs of the stages of an entry point, each of which has the module of its name."""
     contents: dict[Any, Any] = {}
     made: list[StageProof] = []
-    last: tuple[Flat, IRModule, Numbers] | None = None
+    last: tuple[Flat, IRModule, PartNumbers] | None = None
     for stage, module in modules.items():
         try:
             after_flat = flat(module, entry)
@@ -65,11 +65,11 @@ def _stages(
             made.append(StageProof(stage, Equality.UNDECIDED, unproved=(Unproved("", "", reason=str(error)),)))
             break
         classes = Classes(contents=contents)
-        after = Program(after_flat, classes, history.unlowered(module))
+        after = StageProgram(after_flat, classes, history.unlowered(module))
         numbers = [after.numbers(inputs) for inputs in draws]
         if last is not None:
             before_flat, before_module, numbers_before = last
-            before = Program(before_flat, classes, history.unlowered(before_module))
+            before = StageProgram(before_flat, classes, history.unlowered(before_module))
             before.classify_all()
             made.append(StageComparison(stage, before, after, numbers_before, numbers).proof())
         last = after_flat, module, numbers

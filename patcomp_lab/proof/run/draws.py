@@ -15,7 +15,7 @@ from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import TensorType, element_name, is_integer, shape_of, tensor
 
-DRAWS = 2
+_DRAWS = 2
 """How many draws of numbers are compared."""
 
 
@@ -44,7 +44,7 @@ def draws_of(program: Any, imported: IRModule, entry: str, inputs: Any) -> list[
             name: _drawn(name, type_, given.get(name), smallest, 100 * draw + index)
             for index, (name, type_) in enumerate(types.items())
         }
-        for draw in range(DRAWS)
+        for draw in range(_DRAWS)
     ]
 
 

@@ -21,29 +21,29 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.types import TensorType, element_name, is_static, shape_of, static_shape
 from patcomp_lab.proof.lemmas import LEMMAS
 from patcomp_lab.proof.run.flat import Node
-from patcomp_lab.proof.run.values import Program
+from patcomp_lab.proof.run.values import StageProgram
 from patcomp_lab.proof.run.worlds import LOOKED_INTO, OPAQUE, RunWorld, lookup_of_op
-from patcomp_lab.proof.scalars import MARKS
-from patcomp_lab.proof.symbols import FLOATS, INTEGERS, Symbols, UnreachedError, same_codes
-from patcomp_lab.proof.worlds import Kind
+from patcomp_lab.proof.scalars import TYPE_MARKS
+from patcomp_lab.proof.symbols import FLOAT_DTYPES, INTEGERS, Symbols, UnreachedError, same_codes
+from patcomp_lab.proof.worlds import CodeKind
 
-Numbers = Sequence[Mapping[int, Any]]
+PartNumbers = Sequence[Mapping[int, Any]]
 """The numbers of the values of a program, for each draw of inputs."""
 
-WORLDS = 2
+_WORLDS = 2
 """In how many worlds two parts are run."""
 
 WORLDS_OF_FEW = 6
 """In how many worlds parts are run that give few elements, or have booleans of few elements: each comparison should be
 true and false."""
 
-FEW = 16
+_FEW = 16
 """The most elements that are few."""
 
 DEPTHS = (0, 1, 3)
 """How many ops before the values that are known to be equal both parts are extended by, one after the other."""
 
-LARGEST = 400
+_LARGEST = 400
 """The most ops of a part. A part grows if values in it are not found to be equal."""
 
 
@@ -51,20 +51,21 @@ LARGEST = 400
 class Level:
     """What is tried: the kind of world, the lemmas, whether convolutions and constants are looked into."""
 
-    kind: Kind
+    kind: CodeKind
     lemmas: tuple[str, ...] = ()
     opaque: bool = True
     lifted: bool = False
 
 
 LEVELS = (
-    Level(Kind.BITS), Level(Kind.BITS, tuple(LEMMAS)), Level(Kind.REALS), Level(Kind.REALS, opaque=False),
-    Level(Kind.REALS, opaque=False, lifted=True),
+    Level(CodeKind.BITS), Level(CodeKind.BITS, tuple(LEMMAS)), Level(CodeKind.REALS),
+    Level(CodeKind.REALS, opaque=False),
+    Level(CodeKind.REALS, opaque=False, lifted=True),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Finding:
+class ValueFinding:
     """What was found of two values.
 
     Attributes:
@@ -74,14 +75,14 @@ class Finding:
         reason: why there is no equality.
     """
 
-    kind: Kind | None
+    kind: CodeKind | None
     lemmas: frozenset[str] = frozenset()
     drawn: bool = False
     reason: str = ""
 
 
 @dataclass
-class Part:
+class _Part:
     """The ops that compute a value from leaves.
 
     Attributes:
@@ -93,12 +94,12 @@ class Part:
     leaves: set[int] = field(default_factory=set)
 
 
-def part_of(program: Program, values: Iterable[int], cut: set[int]) -> Part | None:
+def proof_part(program: StageProgram, values: Iterable[int], cut: set[int]) -> _Part | None:
     """The ops that compute some values from values of the classes of a cut; None if there are too many.
 
     The values themselves are computed, whatever their class.
     """
-    made, needed, waiting = Part(), set(), list(values)
+    made, needed, waiting = _Part(), set(), list(values)
     roots = set(waiting)
     while waiting:
         value = waiting.pop()
@@ -109,22 +110,22 @@ def part_of(program: Program, values: Iterable[int], cut: set[int]) -> Part | No
         elif node not in needed:
             needed.add(node)
             waiting += [operand for operand in node.operands if operand not in needed]
-            if len(needed) > LARGEST:
+            if len(needed) > _LARGEST:
                 return None
     made.nodes = sorted(needed, key=lambda node: node.order)
     return made
 
 
-def compared(before: Program, old: int, after: Program, new: int, numbers: Numbers) -> Finding:
+def compared(before: StageProgram, old: int, after: StageProgram, new: int, numbers: PartNumbers) -> ValueFinding:
     """Whether a value of the program before a stage equals one of the program after it.
 
     Args:
         numbers: the numbers of the values before the stage.
     """
-    found = Finding(None, reason="the part that computes it is too large")
+    found = ValueFinding(None, reason="the part that computes it is too large")
     for depth in DEPTHS:
         cut = set(before.members) & set(after.members)
-        shared = part_of(after, [new], cut), part_of(before, [old], cut)
+        shared = proof_part(after, [new], cut), proof_part(before, [old], cut)
         if shared[0] is None or shared[1] is None:
             return found
         leaves = shared[0].leaves | shared[1].leaves
@@ -139,12 +140,12 @@ def compared(before: Program, old: int, after: Program, new: int, numbers: Numbe
     return found
 
 
-def _extended(before: Program, leaves: set[int], cut: set[int], depth: int) -> Part | None:
+def _extended(before: StageProgram, leaves: set[int], cut: set[int], depth: int) -> _Part | None:
     """The ops of the program before that compute leaves from values some ops before them."""
-    made = Part(leaves=set(leaves))
+    made = _Part(leaves=set(leaves))
     for _ in range(depth):
-        part = part_of(before, [before.members[each] for each in made.leaves if each in before.members], cut)
-        if part is None or len(made.nodes) + len(part.nodes) > LARGEST:
+        part = proof_part(before, [before.members[each] for each in made.leaves if each in before.members], cut)
+        if part is None or len(made.nodes) + len(part.nodes) > _LARGEST:
             return None
         made.nodes = sorted({*made.nodes, *part.nodes}, key=lambda node: node.order)
         made.leaves = part.leaves | {each for each in made.leaves if each not in before.members}
@@ -153,32 +154,32 @@ def _extended(before: Program, leaves: set[int], cut: set[int], depth: int) -> P
 
 @dataclass
 class _Comparison:
-    before: Program
+    before: StageProgram
     old: int
-    after: Program
+    after: StageProgram
     new: int
-    old_part: Part
-    new_part: Part
-    deeper: Part
-    numbers: Numbers
+    old_part: _Part
+    new_part: _Part
+    deeper: _Part
+    numbers: PartNumbers
 
-    def finding(self) -> Finding:
+    def finding(self) -> ValueFinding:
         reason, of_reals = "", ""
         for level in LEVELS:
-            if level.kind is Kind.REALS and not level.opaque and not level.lifted and not self._convolves():
+            if level.kind is CodeKind.REALS and not level.opaque and not level.lifted and not self._convolves():
                 continue
             for drawn in (False, True) if self._has_integers() else (False,):
                 try:
                     used = self._lemmas(level, level.lemmas, drawn)
                 except UnreachedError as error:
                     reason = str(error)
-                    of_reals = of_reals or (reason if level.kind is Kind.REALS else "")
+                    of_reals = of_reals or (reason if level.kind is CodeKind.REALS else "")
                     continue
                 if used is not None:
-                    return Finding(level.kind, used, drawn, reason if drawn else "")
+                    return ValueFinding(level.kind, used, drawn, reason if drawn else "")
                 reason = "the symbols differ"
-                of_reals = of_reals or (reason if level.kind is Kind.REALS else "")
-        return Finding(None, reason=of_reals or reason)
+                of_reals = of_reals or (reason if level.kind is CodeKind.REALS else "")
+        return ValueFinding(None, reason=of_reals or reason)
 
     def _convolves(self) -> bool:
         return any("conv" in node.op.name for node in (*self.old_part.nodes, *self.new_part.nodes))
@@ -188,7 +189,7 @@ class _Comparison:
         parts = (self.before, self.old_part), (self.after, self.new_part), (self.before, self.deeper)
         types = [program.flat.types[value] for program, part in parts for node in part.nodes for value in node.results]
         booleans = [type_ for type_ in (*types, *map(self._type, self.deeper.leaves)) if _element(type_) == "i1"]
-        return any(_count(type_) <= FEW for type_ in (self.after.flat.types[self.new], *booleans))
+        return any(_count(type_) <= _FEW for type_ in (self.after.flat.types[self.new], *booleans))
 
     def _has(self, element: str) -> bool:
         """Whether a value of the parts has an element type."""
@@ -209,7 +210,7 @@ class _Comparison:
     def _lemmas(self, level: Level, allowed: tuple[str, ...], drawn: bool) -> frozenset[str] | None:
         """The lemmas that equal symbols need; None if the symbols differ."""
         used: set[str] = set()
-        for number in range(WORLDS_OF_FEW if self._has_few() else WORLDS):
+        for number in range(WORLDS_OF_FEW if self._has_few() else _WORLDS):
             meanings = OPAQUE if level.opaque else LOOKED_INTO
             world = RunWorld(
                 level.kind, number, allowed=allowed, lemmas=used, lifts_constants=level.lifted, meanings=meanings,
@@ -239,7 +240,7 @@ class _Comparison:
         draw = self.numbers[world.number % len(self.numbers)]
         number = draw.get(value) if value is not None else None
         if value in self.before.fixed and isinstance(number, Tensor):
-            is_symbol = world.lifts_constants and number.dtype in FLOATS
+            is_symbol = world.lifts_constants and number.dtype in FLOAT_DTYPES
             return Symbols(world.numbers(number), number.dtype, world) if is_symbol else number
         if is_static(type_):
             shape = torch.Size(static_shape(type_))
@@ -247,9 +248,9 @@ class _Comparison:
             shape = number.shape
         else:
             raise UnreachedError("a value whose size is not known")
-        if dtype in FLOATS:
+        if dtype in FLOAT_DTYPES:
             codes = world.symbols(each, shape)
-            codes = codes // 4 * 4 + MARKS[dtype] if world.kind is Kind.BITS else codes
+            codes = codes // 4 * 4 + TYPE_MARKS[dtype] if world.kind is CodeKind.BITS else codes
             return Symbols(codes, dtype, world)
         if dtype in INTEGERS and not drawn:
             return Symbols(world.symbols(each, shape), dtype, world)
@@ -274,7 +275,7 @@ def _count(type_: Any) -> int:
 def _are_same(expected: Any, given: Any, world: RunWorld) -> bool:
     """Whether two results are the same; numbers that no symbol is in are compared to the bit in a world of bits."""
     plain = not isinstance(expected, Symbols) and not isinstance(given, Symbols) and expected.shape == given.shape
-    if world.kind is Kind.BITS and plain and expected.is_floating_point() and given.is_floating_point():
+    if world.kind is CodeKind.BITS and plain and expected.is_floating_point() and given.is_floating_point():
         signs = expected.signbit() == given.signbit()
         return bool((((expected == given) & signs) | (expected.isnan() & given.isnan())).all())
     return same_codes(expected, given, world)
@@ -288,12 +289,12 @@ def _typed(value: Any, type_: Any, world: RunWorld) -> Any:
     if not isinstance(value, Symbols):
         return value.to(dtype)
     codes = value.codes
-    if dtype in FLOATS and world.kind is Kind.BITS:
-        codes = codes // 4 * 4 + MARKS[dtype]
+    if dtype in FLOAT_DTYPES and world.kind is CodeKind.BITS:
+        codes = codes // 4 * 4 + TYPE_MARKS[dtype]
     return Symbols(codes, dtype, world)
 
 
-def _run(program: Program, nodes: list[Node], known: dict[int, Any], world: RunWorld) -> dict[int, Any]:
+def _run(program: StageProgram, nodes: list[Node], known: dict[int, Any], world: RunWorld) -> dict[int, Any]:
     """The values that some ops compute.
 
     Args:
@@ -322,7 +323,7 @@ def _run(program: Program, nodes: list[Node], known: dict[int, Any], world: RunW
     return made
 
 
-def _results(program: Program, node: Node, made: Mapping[int, Any], world: RunWorld) -> list[Any]:
+def _results(program: StageProgram, node: Node, made: Mapping[int, Any], world: RunWorld) -> list[Any]:
     operands = [made[value] for value in node.operands]
     found = lookup_of_op(node.op.name, world, operands)
     if found is not None:
@@ -335,7 +336,7 @@ def _results(program: Program, node: Node, made: Mapping[int, Any], world: RunWo
             results = own(world, *args, **kwargs)
             return list(results) if isinstance(results, tuple) else [results]
     results = program.run(node, made)
-    if world.lifts_constants and is_constant(node.op) and results[0].dtype in FLOATS:
+    if world.lifts_constants and is_constant(node.op) and results[0].dtype in FLOAT_DTYPES:
         return [Symbols(world.numbers(results[0]), results[0].dtype, world)]
     return results
 

@@ -21,9 +21,9 @@ from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import TensorType
 from patcomp.program.proof_of_run import Equality, StageProof, Unproved
 from patcomp_lab.proof.run.flat import Node
-from patcomp_lab.proof.run.parts import Finding, Numbers, compared
-from patcomp_lab.proof.run.values import Program
-from patcomp_lab.proof.worlds import Kind
+from patcomp_lab.proof.run.parts import PartNumbers, ValueFinding, compared
+from patcomp_lab.proof.run.values import StageProgram
+from patcomp_lab.proof.worlds import CodeKind
 
 
 @dataclass
@@ -37,11 +37,11 @@ class StageComparison:
     """
 
     stage: str
-    before: Program
-    after: Program
-    numbers_before: Numbers
-    numbers_after: Numbers
-    findings: list[Finding] = field(default_factory=list)
+    before: StageProgram
+    after: StageProgram
+    numbers_before: PartNumbers
+    numbers_after: PartNumbers
+    findings: list[ValueFinding] = field(default_factory=list)
     unproved: list[Unproved] = field(default_factory=list)
     same: int = 0
     is_wrong: bool = False
@@ -165,7 +165,7 @@ class StageComparison:
             equality = Equality.WRONG
         elif self.unproved:
             equality = Equality.NUMBERS if self.has_numbers else Equality.UNDECIDED
-        elif Kind.REALS in kinds:
+        elif CodeKind.REALS in kinds:
             equality = Equality.REALS
         else:
             equality = Equality.LEMMA if lemmas else Equality.BITS

@@ -47,7 +47,7 @@ class Classes:
 
 
 @dataclass
-class Program:
+class StageProgram:
     """An entry point after a stage, with the class and the numbers of each value.
 
     Attributes:

@@ -26,9 +26,9 @@ from patcomp.evaluate.eager import overload_of
 from patcomp.pytorch import pytree, tree_map_only
 from patcomp_lab.proof import orders, pools, reductions
 from patcomp_lab.proof.run.formulas import FORMULAS
-from patcomp_lab.proof.scalars import computed
-from patcomp_lab.proof.symbols import FLOATS, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of
-from patcomp_lab.proof.worlds import SIGN, Kind, P, World
+from patcomp_lab.proof.scalars import rounded_codes
+from patcomp_lab.proof.symbols import FLOAT_DTYPES, INTEGERS, MEANINGS, Symbols, UnreachedError, codes_of
+from patcomp_lab.proof.worlds import SIGN, CodeKind, P, World
 
 _ = orders, pools, reductions  # imported for the meanings that they register
 
@@ -44,7 +44,7 @@ class RunWorld(World):
     """Whether there are floats of 64 bits. Otherwise PyTorch's kernels round a Python number to 32 bits."""
 
     def number_of(self, value: float) -> int:
-        if self.kind is Kind.BITS and not self.of_64_bits:
+        if self.kind is CodeKind.BITS and not self.of_64_bits:
             value = float(np.float32(value))
         return super().number_of(value)
 
@@ -61,13 +61,13 @@ class RunWorld(World):
         elif not bool(flat.isfinite().all()):
             raise UnreachedError("a large constant with infinities or NaN")
         else:
-            codes = _bits(flat) if self.kind is Kind.BITS else _fractions(flat)
+            codes = _bits(flat) if self.kind is CodeKind.BITS else _fractions(flat)
         return codes.reshape(values.shape)
 
     def keys(self, codes: Tensor) -> Tensor:
         """Numbers that are ordered as the codes are, as in other worlds, but half of them of any magnitude."""
         keys = super().keys(codes)
-        is_bits = self.kind is Kind.BITS
+        is_bits = self.kind is CodeKind.BITS
         size = codes & ~SIGN if is_bits else torch.minimum(codes, (P - codes) % P)
         drawn = self.oracle("magnitude", size)
         exponents = torch.where(drawn % 2 == 0, 0, drawn // 2 % 256 - 128)
@@ -117,10 +117,10 @@ def opaque(world: World, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]
         return torch.empty(value.shape, dtype=value.dtype, device="meta")
 
     def symbolic(position: int, made: Tensor) -> Any:
-        if made.dtype not in FLOATS:
+        if made.dtype not in FLOAT_DTYPES:
             raise UnreachedError(f"{op} gives {made.dtype}")
         places = torch.arange(made.numel()).reshape(made.shape)
-        return computed(world, world.oracle((op, position, known), places), made.dtype)
+        return rounded_codes(world, world.oracle((op, position, known), places), made.dtype)
 
     results = overload_of(op)(*tree_map_only(Tensor, plain, list(args)), **tree_map_only(Tensor, plain, dict(kwargs)))
     if isinstance(results, Tensor):
@@ -143,7 +143,7 @@ def _opaque_convolution(
     stride, padding, dilation, output_padding = (
         [*each] * rank if len(each) == 1 else [*each] for each in (stride, padding, dilation, output_padding)
     )
-    if world.kind is Kind.BITS:
+    if world.kind is CodeKind.BITS:
         given = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         return opaque(world, "aten.convolution", given, {})
     if not transposed:
@@ -158,7 +158,7 @@ def _formula(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The meaning of an op by its formula over the reals. The kernel's rounding is not looked into."""
 
     def compute(world: World, *args: Any, **kwargs: Any) -> Any:
-        return opaque(world, op, args, kwargs) if world.kind is Kind.BITS else function(world, *args, **kwargs)
+        return opaque(world, op, args, kwargs) if world.kind is CodeKind.BITS else function(world, *args, **kwargs)
 
     return compute
 
@@ -197,9 +197,9 @@ def looked_up(world: World, table: Any, indices: Symbols) -> Symbols:
     columns = world.oracle(("column", len(codes)), *codes.unbind(0)) if len(codes) else codes.new_zeros(codes.shape[1:])
     at = indices.codes.reshape(*indices.shape, *[1] * columns.dim())
     made = world.oracle("lookup", at, columns)
-    if table.dtype in FLOATS and world.kind is Kind.BITS:
-        made = computed(world, made, table.dtype).codes
-    if table.dtype not in FLOATS and table.dtype not in INTEGERS:
+    if table.dtype in FLOAT_DTYPES and world.kind is CodeKind.BITS:
+        made = rounded_codes(world, made, table.dtype).codes
+    if table.dtype not in FLOAT_DTYPES and table.dtype not in INTEGERS:
         raise UnreachedError("a lookup in a table of booleans")
     return Symbols(made, table.dtype, world)
 

@@ -10,7 +10,7 @@ from typing import Any
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import function_of, problem
 from patcomp_models.bundle_folders.interfaces import Function
-from patcomp_models.bundles.diffusion.variant import Variant, is_tokenizer
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, is_tokenizer
 from patcomp_models.bundles.diffusion.variants import VARIANTS, variant_of
 
 NO_RECORD = "its metadata.json has no block diffusers, which patcomp writes for hosts that are not Swift"
@@ -107,7 +107,7 @@ def _is_there(part: str, assets: Mapping[str, str]) -> bool:
     return part in assets or (part == "transformer" and "transformer_512" in assets)
 
 
-def _block_problems(block: Mapping[str, Any], variant: type[Variant]) -> list[Problem]:
+def _block_problems(block: Mapping[str, Any], variant: type[PipelineVariant]) -> list[Problem]:
     """What is wrong with the values of the block."""
     found = [problem(f"diffusion.{name} is {block[name]!r}, and must be a number") for name in _NUMBERS
              if not _is_number(block.get(name, 0))]  # fmt: skip
@@ -138,7 +138,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _file_problems(bundle: Path, variant: type[Variant]) -> list[Problem]:
+def _file_problems(bundle: Path, variant: type[PipelineVariant]) -> list[Problem]:
     """The files that Swift reads and that are not there."""
     wanted = [f"{folder}/{name}" for folder in variant.clip_tokenizers for name in ("vocab.json", "merges.txt")]
     if variant.type == "flux2":

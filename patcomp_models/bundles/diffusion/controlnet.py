@@ -11,7 +11,7 @@ from torch import Tensor
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.stable_diffusion import StableDiffusion
-from patcomp_models.bundles.diffusion.variant import drawn
+from patcomp_models.bundles.diffusion.variant import noise
 from patcomp_models.errors import BundleError
 
 
@@ -41,7 +41,7 @@ class StableDiffusionControlNet(StableDiffusion):
         return modules.ControlledUnet(model, network), inputs, outputs
 
     def added(self, model: Any) -> dict[str, Tensor]:
-        image = drawn(2, 3, self.size, self.size).to(model.dtype)
+        image = noise(2, 3, self.size, self.size).to(model.dtype)
         return {"controlnet_cond": image, "conditioning_scale": torch.ones(1, dtype=model.dtype)}
 
     @classmethod

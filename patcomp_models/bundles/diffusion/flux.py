@@ -8,16 +8,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import TOKENS, Variant, drawn, scale_factors, tables_like, text
+from patcomp_models.bundles.diffusion.variant import (
+    CLIP_TOKENS,
+    PipelineVariant,
+    example_text,
+    noise,
+    scale_factors,
+    tables_like,
+)
 from patcomp_models.bundles.kind import Component
 
 _CHANNELS, _PATCH = 16, 2
 
 
-class Flux(Variant):
+class Flux(PipelineVariant):
     """FLUX.1 dev and schnell; the tables of its rotary embedding are inputs, as of FLUX.2."""
 
     pipelines = ("FluxPipeline",)
@@ -48,14 +55,14 @@ class Flux(Variant):
         return bool(self.config("transformer").get("guidance_embeds", False))
 
     def _rows(self, model: Any) -> Any:
-        return modules.TextEncoder(model), {"input_ids": text(model, self._length)}, ("last_hidden_state",)
+        return modules.TextEncoder(model), {"input_ids": example_text(model, self._length)}, ("last_hidden_state",)
 
     def _transformer(self, model: Any) -> Any:
         config, count, length = model.config, (self.size // FACTOR // _PATCH) ** 2, self._length
         inputs = {
-            "hidden_states": drawn(1, count, config.in_channels).to(model.dtype),
-            "encoder_hidden_states": drawn(1, length, config.joint_attention_dim).to(model.dtype),
-            "pooled_projections": drawn(1, config.pooled_projection_dim).to(model.dtype),
+            "hidden_states": noise(1, count, config.in_channels).to(model.dtype),
+            "encoder_hidden_states": noise(1, length, config.joint_attention_dim).to(model.dtype),
+            "pooled_projections": noise(1, config.pooled_projection_dim).to(model.dtype),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
             **tables_like(length + count, config.axes_dims_rope),
         }
@@ -93,15 +100,17 @@ class Flux(Variant):
         pixels, has_guidance = int(block.get("image_size", 1024)), bool(block.get("guidance_embeds"))
         count, channels = (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2
         length = 512 if has_guidance else 256
-        latents: tuple[Sizes, Sequence[str]] = ((1, count, channels), FLOATS)
-        table: tuple[Sizes, Sequence[str]] = ((length + count, sum(block["rope_axes_dims"])), ("float32",))
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((1, count, channels), FLOATS)
+        table: tuple[InterfaceSizes, Sequence[str]] = ((length + count, sum(block["rope_axes_dims"])), ("float32",))
         inputs = {
             "hidden_states": latents, "encoder_hidden_states": ((1, length, "*"), FLOATS),
             "pooled_projections": ((1, "*"), FLOATS), "timestep": ((1,), FLOATS), "rotary_emb_cos": table,
             "rotary_emb_sin": table, **({"guidance": ((1,), FLOATS)} if has_guidance else {}),
         }  # fmt: skip
         return {
-            "text_encoder": Interface({"input_ids": ((1, TOKENS), ("int32",))}, {"pooler_output": ((1, "*"), FLOATS)}),
+            "text_encoder": Interface(
+                {"input_ids": ((1, CLIP_TOKENS), ("int32",))}, {"pooler_output": ((1, "*"), FLOATS)}
+            ),
             "text_encoder_2": Interface(
                 {"input_ids": ((1, length), ("int32",))}, {"last_hidden_state": ((1, length, "*"), FLOATS)}
             ),
@@ -111,4 +120,4 @@ class Flux(Variant):
 
 
 def _vector(model: Any) -> Any:
-    return modules.PooledTextEncoder(model), {"input_ids": text(model, TOKENS)}, ("pooler_output",)
+    return modules.PooledTextEncoder(model), {"input_ids": example_text(model, CLIP_TOKENS)}, ("pooler_output",)

@@ -13,21 +13,21 @@ from torch import Tensor
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Make, Variant, drawn, half_mask, tables_like, text
+from patcomp_models.bundles.diffusion.variant import Make, PipelineVariant, example_text, half_mask, noise, tables_like
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in
 from patcomp_models.errors import BundleError
 
-LENGTH = 512
+_LENGTH = 512
 """Tokens of a text."""
 LAYERS = (9, 18, 27)
 """The layers of the text encoder on which the transformer conditions."""
 _CHANNELS, _PATCH = 32, 2
-SIDECARS = {"vae_bn_mean.npy": "running_mean", "vae_bn_var.npy": "running_var"}
+_SIDECARS = {"vae_bn_mean.npy": "running_mean", "vae_bn_var.npy": "running_var"}
 """The statistics by which Swift scales latents, and the buffers of the autoencoder that hold them."""
 
 
-class Flux2Klein(Variant):
+class Flux2Klein(PipelineVariant):
     """FLUX.2 klein, which Qwen3 conditions; an asset of half the size is named `_512` or `_half`."""
 
     pipelines = ("Flux2KleinPipeline",)
@@ -39,7 +39,7 @@ class Flux2Klein(Variant):
     patch = _PATCH
     usual_size = 1024
     clip_tokenizers = ()
-    sidecars = tuple(SIDECARS)
+    sidecars = tuple(_SIDECARS)
     by_name: ClassVar[Mapping[str, str]] = {
         "transformer": "Transformer", "transformer_512": "Transformer_512", "vae_decoder": "VAEDecoder",
         "vae_decoder_half": "VAEDecoder_half", "vae_encoder": "VAEEncoder", "vae_encoder_half": "VAEEncoder_half",
@@ -63,7 +63,7 @@ class Flux2Klein(Variant):
 
     def components(self) -> Sequence[Component]:
         made = [
-            self.component("text_encoder", "text_encoder", joined_layers(LENGTH, LAYERS)),
+            self.component("text_encoder", "text_encoder", joined_layers(_LENGTH, LAYERS)),
             self.component("transformer", "transformer", self._transformer(self.size)),
         ]
         if self.half:
@@ -76,12 +76,12 @@ class Flux2Klein(Variant):
         def make(model: Any) -> Any:
             config, count = model.config, _tokens(size)
             inputs = {
-                "hidden_states": drawn(1, count, config.in_channels).to(model.dtype),
-                "encoder_hidden_states": drawn(1, LENGTH, config.joint_attention_dim).to(model.dtype),
+                "hidden_states": noise(1, count, config.in_channels).to(model.dtype),
+                "encoder_hidden_states": noise(1, _LENGTH, config.joint_attention_dim).to(model.dtype),
                 "timestep": torch.full((1,), 0.5, dtype=model.dtype),
                 "guidance": torch.full((1,), 4.0, dtype=model.dtype),
             }
-            tables = tables_like(LENGTH + count, config.axes_dims_rope)
+            tables = tables_like(_LENGTH + count, config.axes_dims_rope)
             return modules.Flux2Denoiser(model), {**inputs, **tables}, ("output",)
 
         return make
@@ -114,13 +114,13 @@ class Flux2Klein(Variant):
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
-        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in SIDECARS.items()}
+        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in _SIDECARS.items()}
 
     def write_files(self, bundle: Path) -> None:
         from patcomp_models.bundles.loading import model_of
 
         norm = model_of(self.folder / "vae", *self.class_of("vae"), "float32").bn
-        for file, name in SIDECARS.items():
+        for file, name in _SIDECARS.items():
             np.save(bundle / file, getattr(norm, name).numpy().astype(np.float32))
 
     @classmethod
@@ -129,21 +129,21 @@ class Flux2Klein(Variant):
         width = sum(block.get("rope_axes_dims", (32,) * 4))
         for role, size in (("transformer", pixels), ("transformer_512", pixels // 2)):
             count, channels = _tokens(size), _CHANNELS * _PATCH**2
-            table = ((LENGTH + count, width), FLOATS)
+            table = ((_LENGTH + count, width), FLOATS)
             found[role] = Interface(
-                {"hidden_states": ((1, count, channels), FLOATS), "encoder_hidden_states": ((1, LENGTH, "*"), FLOATS),
+                {"hidden_states": ((1, count, channels), FLOATS), "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
                  "timestep": ((1,), FLOATS), "guidance": ((1,), FLOATS), "rotary_emb_cos": table,
                  "rotary_emb_sin": table},
                 {"output": ((1, count, channels), FLOATS)}, False,
             )  # fmt: skip
-        return {"text_encoder": joined_interface(LENGTH), **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
+        return {"text_encoder": joined_interface(_LENGTH), **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
 
 
 def joined_layers(length: int, layers: Sequence[int]) -> Make:
     """A text encoder that gives hidden states of some layers, for texts of a length with a mask."""
     return lambda model: (
         modules.JoinedTextEncoder(model, layers),
-        {"input_ids": text(model, length), "attention_mask": half_mask(length)},
+        {"input_ids": example_text(model, length), "attention_mask": half_mask(length)},
         ("hidden_states",),
     )
 

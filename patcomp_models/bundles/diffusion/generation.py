@@ -16,16 +16,16 @@ from patcomp.errors import reason_of
 from patcomp_models.bundle_folders.contract import general_problems
 from patcomp_models.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
 from patcomp_models.bundles.diffusion.stand_ins import (
+    AssetFunction,
     Autoencoder,
-    Denoiser,
-    Function,
+    DenoiserStandIn,
     ListDenoiser,
-    Projections,
+    ProjectionsStandIn,
     StandIn,
-    TextEncoder,
+    TextEncoderStandIn,
     control_net,
 )
-from patcomp_models.bundles.diffusion.variant import Variant
+from patcomp_models.bundles.diffusion.variant import PipelineVariant
 from patcomp_models.bundles.diffusion.variants import variant_of
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.tokenizers import check_ids, tokenizing
@@ -115,7 +115,7 @@ def generate_image(
     return found
 
 
-def _image(variant: type[Variant], image: np.ndarray | None, size: int, pipeline: str) -> dict[str, Any]:
+def _image(variant: type[PipelineVariant], image: np.ndarray | None, size: int, pipeline: str) -> dict[str, Any]:
     """The argument of a pipeline that takes an image."""
     if not variant.takes_image:
         if image is not None:
@@ -146,7 +146,7 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
 
 def _made(kind: Any, folder: Path, record: Mapping[str, Any], assets: Mapping[str, Any], tiled: bool) -> Any:
     """A pipeline of diffusers with assets in the place of models."""
-    functions = {role: Function(role, asset.described(), asset.run) for role, asset in assets.items()
+    functions = {role: AssetFunction(role, asset.described(), asset.run) for role, asset in assets.items()
                  if not role.startswith("vae_encoder")}  # fmt: skip
     found: dict[str, Any] = {
         part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
@@ -186,19 +186,19 @@ def _scheduler(name: str, config: Mapping[str, Any]) -> Any:
 
 
 def _stand_in(
-    part: str, folder: Path, record: Mapping[str, Any], functions: Mapping[str, Function], tiled: bool
+    part: str, folder: Path, record: Mapping[str, Any], functions: Mapping[str, AssetFunction], tiled: bool
 ) -> StandIn:
     variant = variant_of(record["pipeline"])
     assert variant is not None, "a problem says so before"
     config = _config(record["models"][part])
     if part.startswith("text_encoder"):
-        return TextEncoder(config, functions[part], variant.layers, variant.cuts_texts)
+        return TextEncoderStandIn(config, functions[part], variant.layers, variant.cuts_texts)
     if part == "projection_model":
-        return Projections(config, functions[part])
+        return ProjectionsStandIn(config, functions[part])
     if part == "controlnet":
         return control_net(config)
     if part != "vae":
-        kind = ListDenoiser if variant.takes_lists else Denoiser
+        kind = ListDenoiser if variant.takes_lists else DenoiserStandIn
         return kind(config, functions[part], variant.inputs, variant.positional)
     whole, half = functions.get("vae_decoder"), functions.get("vae_decoder_half")
     chosen = half if tiled or whole is None else whole

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import drawn, half_mask, text
+from patcomp_models.bundles.diffusion.variant import example_text, half_mask, noise
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in
 from patcomp_models.errors import BundleError
 
-LENGTH = 128
+_LENGTH = 128
 """Tokens of a text."""
-SIDECARS = {"vae_latents_mean.npy": "latents_mean", "vae_latents_std.npy": "latents_std"}
+_SIDECARS = {"vae_latents_mean.npy": "latents_mean", "vae_latents_std.npy": "latents_std"}
 """The statistics by which the host scales latents, and the buffers of the autoencoder that hold them."""
 
 
@@ -30,13 +30,13 @@ class LtxVideo(Video):
 
     pipelines = ("LTXPipeline",)
     type = "ltx-video"
-    longest_text = LENGTH
+    longest_text = _LENGTH
     parts = ("text_encoder", "transformer")
     usual_size = 512
     usual_width = 704
     usual_frames = 161
     frame_rate = 25
-    sidecars: ClassVar[Sequence[str]] = tuple(SIDECARS)
+    sidecars: ClassVar[Sequence[str]] = tuple(_SIDECARS)
 
     @classmethod
     def ratios(cls, config: Mapping[str, Any]) -> Mapping[str, int]:
@@ -89,10 +89,10 @@ class LtxVideo(Video):
     def _transformer(self, model: Any) -> Any:
         channels, *sizes = self.latents
         inputs = {
-            "hidden_states": drawn(2, int(np.prod(sizes)), channels).to(model.dtype),
+            "hidden_states": noise(2, int(np.prod(sizes)), channels).to(model.dtype),
             "timestep": torch.full((2,), 500.0),
-            "encoder_hidden_states": drawn(2, LENGTH, model.config.caption_channels).to(model.dtype),
-            "encoder_attention_mask": half_mask(LENGTH).expand(2, -1).contiguous(),
+            "encoder_hidden_states": noise(2, _LENGTH, model.config.caption_channels).to(model.dtype),
+            "encoder_attention_mask": half_mask(_LENGTH).expand(2, -1).contiguous(),
         }
         scale = (self.frame_factor / self.frame_rate, self.factor, self.factor)
         options = dict(zip(("num_frames", "height", "width"), sizes, strict=True))
@@ -118,26 +118,26 @@ class LtxVideo(Video):
 
     @classmethod
     def statistics(cls, bundle: Path) -> Mapping[str, Tensor]:
-        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in SIDECARS.items()}
+        return {name: torch.from_numpy(array_in(bundle / file)) for file, name in _SIDECARS.items()}
 
     def write_files(self, bundle: Path) -> None:
         from patcomp_models.bundles.loading import model_of
 
         model = model_of(self.folder / "vae", *self.class_of("vae"), "float32")
-        for file, name in SIDECARS.items():
+        for file, name in _SIDECARS.items():
             np.save(bundle / file, getattr(model, name).numpy().astype(np.float32))
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         channels, *sizes = cls.latents_of(block)
-        latents: tuple[Sizes, Sequence[str]] = ((2, int(np.prod(sizes)), channels), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((2, int(np.prod(sizes)), channels), FLOATS)
         inputs = {
             "hidden_states": latents, "timestep": ((2,), ("float32",)),
-            "encoder_hidden_states": ((2, LENGTH, "*"), FLOATS), "encoder_attention_mask": ((2, LENGTH), ("int32",)),
+            "encoder_hidden_states": ((2, _LENGTH, "*"), FLOATS), "encoder_attention_mask": ((2, _LENGTH), ("int32",)),
         }  # fmt: skip
         return {
             "text_encoder": Interface(
-                {"input_ids": ((1, LENGTH), ("int32",))}, {"last_hidden_state": ((1, LENGTH, "*"), FLOATS)}
+                {"input_ids": ((1, _LENGTH), ("int32",))}, {"last_hidden_state": ((1, _LENGTH, "*"), FLOATS)}
             ),
             "transformer": Interface(inputs, {"noise_pred": latents}),
             "vae_decoder": cls.decoder_interface(block),
@@ -145,4 +145,4 @@ class LtxVideo(Video):
 
 
 def _text_encoder(model: Any) -> Any:
-    return modules.TextEncoder(model), {"input_ids": text(model, LENGTH)}, ("last_hidden_state",)
+    return modules.TextEncoder(model), {"input_ids": example_text(model, _LENGTH)}, ("last_hidden_state",)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Model(nn.Module):
+class ModelFunction(nn.Module):
     """A function of a model."""
 
     def __init__(self, model: Any):
@@ -18,7 +18,7 @@ class Model(nn.Module):
         self.model = model
 
 
-class TextEncoder(Model):
+class TextEncoder(ModelFunction):
     """The last hidden state of a text: (1, length) to (1, length, width)."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ class TextEncoder(Model):
         return found
 
 
-class MaskedTextEncoder(Model):
+class MaskedTextEncoder(ModelFunction):
     """The last hidden state of a text with a mask: (1, length) to (1, length, width)."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class MaskedTextEncoder(Model):
         return found
 
 
-class PooledTextEncoder(Model):
+class PooledTextEncoder(ModelFunction):
     """The vector of a text: (1, length) to (1, width)."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class PooledTextEncoder(Model):
         return found
 
 
-class PenultimateTextEncoder(Model):
+class PenultimateTextEncoder(ModelFunction):
     """The last hidden state but one, on which Stable Diffusion XL and 3 condition, and the projected vector.
 
     A model without projection has no second output.
@@ -54,7 +54,7 @@ class PenultimateTextEncoder(Model):
         return (hidden, found.text_embeds) if hasattr(found, "text_embeds") else (hidden,)
 
 
-class JoinedTextEncoder(Model):
+class JoinedTextEncoder(ModelFunction):
     """Hidden states of some layers side by side: (1, length) and its mask to (1, length, layers * width).
 
     Args:
@@ -73,7 +73,7 @@ class JoinedTextEncoder(Model):
         return torch.cat([found[layer] for layer in self.layers], -1)
 
 
-class Denoiser(Model):
+class Denoiser(ModelFunction):
     """What a model of diffusers computes of keyword arguments, given by position.
 
     Args:
@@ -98,7 +98,7 @@ class Denoiser(Model):
         return found
 
 
-class Projections(Model):
+class Projections(ModelFunction):
     """Stable Audio's projections, of a text and of the seconds where a sound starts and ends."""
 
     def forward(
@@ -108,7 +108,7 @@ class Projections(Model):
         return found.text_hidden_states, found.seconds_start_hidden_states, found.seconds_end_hidden_states
 
 
-class ControlledUnet(Model):
+class ControlledUnet(ModelFunction):
     """A UNet with what a ControlNet adds to it.
 
     Args:
@@ -132,7 +132,7 @@ class ControlledUnet(Model):
         return found
 
 
-class FluxDenoiser(Model):
+class FluxDenoiser(ModelFunction):
     """FLUX.1 with the tables of its rotary embedding as inputs, rows of the text first, as of FLUX.2."""
 
     def forward(
@@ -149,7 +149,7 @@ class FluxDenoiser(Model):
         return found
 
 
-class Flux2Denoiser(Model):
+class Flux2Denoiser(ModelFunction):
     """FLUX.2 with the tables of its rotary embedding as inputs, rows of the text first, as Swift makes them."""
 
     def forward(
@@ -173,7 +173,7 @@ _MULTIPLE = 32
 """What Z-Image makes the number of patches, and of rows of a text, a multiple of."""
 
 
-class ZImageDenoiser(Model):
+class ZImageDenoiser(ModelFunction):
     """Z-Image for one image and one text, whose rows beyond the mask are not words.
 
     The model takes lists of texts of any length. Rows that are no words make a text a multiple of 32, and are
@@ -236,7 +236,7 @@ def _called_in_turn(model: nn.Module, name: str, results: Sequence[Any]) -> Any:
         del vars(model)[name]
 
 
-class Decoder(Model):
+class LatentDecoder(ModelFunction):
     """The image of latents, from -1 to 1."""
 
     def forward(self, z: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ class Decoder(Model):
         return found
 
 
-class TimedDecoder(Model):
+class TimedDecoder(ModelFunction):
     """The video of latents that still have noise of a time."""
 
     def forward(self, z: Tensor, timestep: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ class TimedDecoder(Model):
         return found
 
 
-class LatentEncoder(Model):
+class LatentEncoder(ModelFunction):
     """The latents of an image, by an autoencoder that draws none."""
 
     def forward(self, image: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ class LatentEncoder(Model):
         return found
 
 
-class FrameDecoder(Model):
+class FrameDecoder(ModelFunction):
     """The image of latents, by an autoencoder of videos."""
 
     def forward(self, z: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ class FrameDecoder(Model):
         return found
 
 
-class FrameEncoder(Model):
+class FrameEncoder(ModelFunction):
     """The mean of an image's latents, by an autoencoder of videos."""
 
     def forward(self, image: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ class FrameEncoder(Model):
         return found
 
 
-class Encoder(Model):
+class MeanEncoder(ModelFunction):
     """The mean of an image's latents. Swift's encoder for editing takes as many channels as the latents have."""
 
     def forward(self, image: Tensor) -> Tensor:

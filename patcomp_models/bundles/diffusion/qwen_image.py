@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask, latent_statistics, rows
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, latent_statistics, noise, with_rows
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
-LENGTH = 512
+_LENGTH = 512
 """Tokens of a text that the transformer takes."""
 _TEMPLATE = 34
 """Tokens before the text that diffusers adds, and whose hidden states it drops."""
@@ -27,12 +27,12 @@ _OTHERS = {"guidance_embeds": "embeds the guidance", "zero_cond_t": "edits image
 """Switches of transformers that `QwenImagePipeline` does not feed."""
 
 
-class QwenImage(Variant):
+class QwenImage(PipelineVariant):
     """Qwen-Image from texts; the positions are constants of the transformer, for texts of one length with a mask."""
 
     pipelines = ("QwenImagePipeline",)
     type = "qwen-image"
-    longest_text = LENGTH
+    longest_text = _LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-1,)
     clip_tokenizers = ()
@@ -60,7 +60,7 @@ class QwenImage(Variant):
 
     def components(self) -> Sequence[Component]:
         return [
-            self.component("text_encoder", "text_encoder", joined_layers(LENGTH + _TEMPLATE, self.layers)),
+            self.component("text_encoder", "text_encoder", joined_layers(_LENGTH + _TEMPLATE, self.layers)),
             self.component("transformer", "transformer", self._transformer),
             *self.autoencoder(_CHANNELS),
         ]
@@ -68,9 +68,9 @@ class QwenImage(Variant):
     def _transformer(self, model: Any) -> Any:
         side = self.size // FACTOR // _PATCH
         inputs = {
-            "hidden_states": drawn(1, side * side, model.config.in_channels).to(model.dtype),
-            "encoder_hidden_states": drawn(1, LENGTH, model.config.joint_attention_dim).to(model.dtype),
-            "encoder_hidden_states_mask": half_mask(LENGTH),
+            "hidden_states": noise(1, side * side, model.config.in_channels).to(model.dtype),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.joint_attention_dim).to(model.dtype),
+            "encoder_hidden_states_mask": half_mask(_LENGTH),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
         }
         shapes = {"img_shapes": [[(1, side, side)]]}
@@ -91,18 +91,24 @@ class QwenImage(Variant):
         given = dict(super().inputs(arguments, config))
         words, mask = given["encoder_hidden_states"], given.get("encoder_hidden_states_mask")
         mask = torch.ones(words.shape[:2]) if mask is None else mask
-        return given | {"encoder_hidden_states": rows(words, LENGTH), "encoder_hidden_states_mask": rows(mask, LENGTH)}
+        return given | {
+            "encoder_hidden_states": with_rows(words, _LENGTH),
+            "encoder_hidden_states_mask": with_rows(mask, _LENGTH),
+        }
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels = int(block.get("image_size", 1024))
-        latents: tuple[Sizes, Sequence[str]] = ((1, (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = (
+            (1, (pixels // FACTOR // _PATCH) ** 2, _CHANNELS * _PATCH**2),
+            FLOATS,
+        )
         inputs = {
-            "hidden_states": latents, "encoder_hidden_states": ((1, LENGTH, "*"), FLOATS),
-            "encoder_hidden_states_mask": ((1, LENGTH), ("int32",)), "timestep": ((1,), FLOATS),
+            "hidden_states": latents, "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
+            "encoder_hidden_states_mask": ((1, _LENGTH), ("int32",)), "timestep": ((1,), FLOATS),
         }  # fmt: skip
         return {
-            "text_encoder": joined_interface(LENGTH + _TEMPLATE),
+            "text_encoder": joined_interface(_LENGTH + _TEMPLATE),
             "transformer": Interface(inputs, {"output": latents}),
             **autoencoder(_CHANNELS, pixels, FACTOR),
         }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from patcomp_models.bundles.diffusion.variant import Variant
+    from patcomp_models.bundles.diffusion.variant import PipelineVariant
 
 
-def record_of(variant: Variant) -> dict[str, Any]:
+def record_of(variant: PipelineVariant) -> dict[str, Any]:
     """The classes and configurations of a pipeline, of its scheduler, tokenizers and models."""
     index = variant.index
     return {

@@ -9,33 +9,33 @@ from typing import Any, ClassVar
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import autoencoder
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, noise
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.errors import BundleError
 
-LENGTH = 300
+_LENGTH = 300
 """Tokens of a text that the transformer takes."""
 
 
-class Sana(Variant):
+class Sana(PipelineVariant):
     """SANA; its text encoder also takes the instruction that diffusers writes before a prompt."""
 
     pipelines = ("SanaPipeline",)
     type = "sana"
-    longest_text = LENGTH
+    longest_text = _LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-1,)
     clip_tokenizers = ()
     renamed: ClassVar[Mapping[str, str]] = {"sample": "hidden_states"}
     in_float32 = ("text_encoder", "vae")
     block_counts = ("latent_channels", "latent_factor", "text_length")
-    halves = (modules.Decoder, modules.LatentEncoder)
+    halves = (modules.LatentDecoder, modules.LatentEncoder)
 
     @cached_property
     def factor(self) -> int:
@@ -74,15 +74,15 @@ class Sana(Variant):
         words = tokenizer_of(self.folder / "tokenizer")
         instruction = inspect.signature(SanaPipeline.__call__).parameters["complex_human_instruction"].default
         with tokenizing(f"the tokenizer of {str(self.folder)!r} cannot split the instruction of Sana"):
-            return len(words.encode("\n".join(instruction))) + LENGTH - 2
+            return len(words.encode("\n".join(instruction))) + _LENGTH - 2
 
     def _transformer(self, model: Any) -> Any:
         side = self.size // self.factor
         inputs = {
-            "sample": drawn(2, self._channels, side, side).to(model.dtype),
+            "sample": noise(2, self._channels, side, side).to(model.dtype),
             "timestep": torch.full((2,), 500.0, dtype=model.dtype),
-            "encoder_hidden_states": drawn(2, LENGTH, model.config.caption_channels).to(model.dtype),
-            "encoder_attention_mask": half_mask(LENGTH).expand(2, -1).contiguous(),
+            "encoder_hidden_states": noise(2, _LENGTH, model.config.caption_channels).to(model.dtype),
+            "encoder_attention_mask": half_mask(_LENGTH).expand(2, -1).contiguous(),
         }
         return modules.Denoiser(model, self.arguments(inputs)), inputs, ("noise_pred",)
 
@@ -108,10 +108,10 @@ class Sana(Variant):
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels, factor, channels = (int(block[name]) for name in ("image_size", "latent_factor", "latent_channels"))
-        latents: tuple[Sizes, Sequence[str]] = ((2, channels, pixels // factor, pixels // factor), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((2, channels, pixels // factor, pixels // factor), FLOATS)
         inputs = {
-            "sample": latents, "timestep": ((2,), FLOATS), "encoder_hidden_states": ((2, LENGTH, "*"), FLOATS),
-            "encoder_attention_mask": ((2, LENGTH), ("int32",)),
+            "sample": latents, "timestep": ((2,), FLOATS), "encoder_hidden_states": ((2, _LENGTH, "*"), FLOATS),
+            "encoder_attention_mask": ((2, _LENGTH), ("int32",)),
         }  # fmt: skip
         return {
             "text_encoder": joined_interface(int(block["text_length"])),

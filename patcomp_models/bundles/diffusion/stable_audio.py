@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask, text
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, example_text, half_mask, noise
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
 from patcomp_models.errors import BundleError
@@ -20,7 +20,7 @@ _LONGEST = 4096
 """Tokens of a text that a folder may name; transformers names 10 ** 30 where a tokenizer says nothing."""
 
 
-class StableAudio(Variant):
+class StableAudio(PipelineVariant):
     """Stable Audio Open; the sound has the length that the transformer was trained on."""
 
     pipelines = ("StableAudioPipeline",)
@@ -69,13 +69,13 @@ class StableAudio(Variant):
         ]
 
     def _text_encoder(self, model: Any) -> Any:
-        inputs = {"input_ids": text(model, self._text_length), "attention_mask": half_mask(self._text_length)}
+        inputs = {"input_ids": example_text(model, self._text_length), "attention_mask": half_mask(self._text_length)}
         return modules.MaskedTextEncoder(model), inputs, ("last_hidden_state",)
 
     def _projections(self, model: Any) -> Any:
         config = model.config
         inputs = {
-            "text_hidden_states": drawn(1, self._text_length, config.text_encoder_dim).to(model.dtype),
+            "text_hidden_states": noise(1, self._text_length, config.text_encoder_dim).to(model.dtype),
             "start_seconds": torch.tensor([float(config.min_value)]),
             "end_seconds": torch.tensor([float(config.max_value)]),
         }
@@ -86,10 +86,10 @@ class StableAudio(Variant):
 
         config = model.config
         inputs = {
-            "sample": drawn(2, config.in_channels, config.sample_size).to(model.dtype),
+            "sample": noise(2, config.in_channels, config.sample_size).to(model.dtype),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
-            "encoder_hidden_states": drawn(2, self._text_length + 2, config.cross_attention_input_dim).to(model.dtype),
-            "global_hidden_states": drawn(2, 1, config.global_states_input_dim).to(model.dtype),
+            "encoder_hidden_states": noise(2, self._text_length + 2, config.cross_attention_input_dim).to(model.dtype),
+            "global_hidden_states": noise(2, 1, config.global_states_input_dim).to(model.dtype),
         }
         tables = get_1d_rotary_pos_embed(
             config.attention_head_dim // 2, config.sample_size + 1, use_real=True, repeat_interleave_real=False
@@ -101,8 +101,8 @@ class StableAudio(Variant):
         for module in model.modules():
             if hasattr(module, "weight_g"):  # a weight that is computed at each call
                 torch.nn.utils.remove_weight_norm(module)
-        latents = drawn(1, model.config.decoder_input_channels, self.config("transformer")["sample_size"])
-        return modules.Decoder(model), {"z": latents.to(model.dtype)}, ("sound",)
+        latents = noise(1, model.config.decoder_input_channels, self.config("transformer")["sample_size"])
+        return modules.LatentDecoder(model), {"z": latents.to(model.dtype)}, ("sound",)
 
     def block(self) -> Mapping[str, Any]:
         vae, transformer = self.config("vae"), self.config("transformer")
@@ -126,11 +126,14 @@ class StableAudio(Variant):
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         length, count, channels = block["text_length"], block["latent_count"], block["latent_channels"]
-        samples: tuple[Sizes, Sequence[str]] = ((1, block["audio_channels"], count * block["latent_factor"]), FLOATS)
-        latents: tuple[Sizes, Sequence[str]] = ((2, channels, count), FLOATS)
-        rows: tuple[Sizes, Sequence[str]] = ((1, length, "*"), FLOATS)
+        samples: tuple[InterfaceSizes, Sequence[str]] = (
+            (1, block["audio_channels"], count * block["latent_factor"]),
+            FLOATS,
+        )
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((2, channels, count), FLOATS)
+        rows: tuple[InterfaceSizes, Sequence[str]] = ((1, length, "*"), FLOATS)
         ids, seconds = ((1, length), ("int32",)), ((1,), ("float32",))
-        one: tuple[Sizes, Sequence[str]] = ((1, 1, "*"), FLOATS)
+        one: tuple[InterfaceSizes, Sequence[str]] = ((1, 1, "*"), FLOATS)
         return {
             "text_encoder": Interface({"input_ids": ids, "attention_mask": ids}, {"last_hidden_state": rows}),
             "projection_model": Interface(

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import TOKENS, Variant, drawn, text
+from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, example_text, noise
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
@@ -23,7 +23,7 @@ _SAFETY = (
 )
 
 
-class StableDiffusion(Variant):
+class StableDiffusion(PipelineVariant):
     """Stable Diffusion 1 and 2."""
 
     pipelines = ("StableDiffusionPipeline",)
@@ -59,15 +59,15 @@ class StableDiffusion(Variant):
         ]
 
     def _text_encoder(self, model: Any) -> Any:
-        ids = text(model, model.config.max_position_embeddings)
+        ids = example_text(model, model.config.max_position_embeddings)
         return modules.TextEncoder(model), {"input_ids": ids}, ("last_hidden_state",)
 
     def _unet(self, model: Any) -> Any:
         side = self.size // self.factor
         inputs = {
-            "sample": drawn(2, CHANNELS, side, side).to(model.dtype),
+            "sample": noise(2, CHANNELS, side, side).to(model.dtype),
             "timestep": torch.full((2,), 500.0, dtype=model.dtype),
-            "encoder_hidden_states": drawn(2, TOKENS, model.config.cross_attention_dim).to(model.dtype),
+            "encoder_hidden_states": noise(2, CLIP_TOKENS, model.config.cross_attention_dim).to(model.dtype),
             **self.added(model),
         }
         names = self.arguments(inputs)
@@ -135,14 +135,14 @@ class StableDiffusionXL(StableDiffusion):
     def added(self, model: Any) -> dict[str, torch.Tensor]:
         width = self.config("text_encoder_2")["projection_dim"]
         sizes = torch.tensor([[self.size, self.size, 0, 0, self.size, self.size]] * 2)
-        return {"text_embeds": drawn(2, width).to(model.dtype), "time_ids": sizes.to(model.dtype)}
+        return {"text_embeds": noise(2, width).to(model.dtype), "time_ids": sizes.to(model.dtype)}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         found = dict(super().interfaces(block))
         words = found["text_encoder"].inputs
         unet = found["unet"]
-        further: dict[str, tuple[Sizes, Sequence[str]]] = {
+        further: dict[str, tuple[InterfaceSizes, Sequence[str]]] = {
             "text_embeds": ((2, "*"), FLOATS),
             "time_ids": ((2, 6), FLOATS),
         }
@@ -156,7 +156,7 @@ class StableDiffusionXL(StableDiffusion):
 def penultimate(model: Any) -> Any:
     """A text encoder of Stable Diffusion XL or 3."""
     module = modules.PenultimateTextEncoder(model)
-    inputs = {"input_ids": text(model, model.config.max_position_embeddings)}
+    inputs = {"input_ids": example_text(model, model.config.max_position_embeddings)}
     with torch.no_grad():
         count = len(module(**inputs))
     return module, inputs, ("hidden_embeds", "pooled_outputs")[:count]
@@ -165,8 +165,8 @@ def penultimate(model: Any) -> Any:
 def two_outputs() -> Interface:
     """What a text encoder with a projection takes and gives."""
     return Interface(
-        {"input_ids": ((1, TOKENS), ("int32",))},
-        {"hidden_embeds": ((1, TOKENS, "*"), FLOATS), "pooled_outputs": ((1, "*"), FLOATS)}, False,
+        {"input_ids": ((1, CLIP_TOKENS), ("int32",))},
+        {"hidden_embeds": ((1, CLIP_TOKENS, "*"), FLOATS), "pooled_outputs": ((1, "*"), FLOATS)}, False,
     )  # fmt: skip
 
 

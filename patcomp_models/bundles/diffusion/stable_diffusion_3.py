@@ -10,21 +10,21 @@ import torch
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder, penultimate, two_outputs
-from patcomp_models.bundles.diffusion.variant import TOKENS, Variant, drawn, scale_factors
+from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, noise, scale_factors
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
 _CHANNELS = 16
-_LENGTH = 2 * TOKENS
+_LENGTH = 2 * CLIP_TOKENS
 """The rows of the text: those of CLIP, and zeros where T5's would be."""
 
 
-class StableDiffusion3(Variant):
+class StableDiffusion3(PipelineVariant):
     """Stable Diffusion 3, without T5."""
 
     pipelines = ("StableDiffusion3Pipeline",)
     type = "stable-diffusion-3"
-    longest_text = _LENGTH - TOKENS
+    longest_text = _LENGTH - CLIP_TOKENS
     for_swift = True
     parts = ("text_encoder", "text_encoder_2", "transformer")
     left_out: ClassVar[Mapping[str, str]] = {
@@ -62,10 +62,10 @@ class StableDiffusion3(Variant):
     def _transformer(self, model: Any) -> Any:
         side, config = self.size // self.factor, model.config
         inputs = {
-            "sample": drawn(2, _CHANNELS, side, side),
+            "sample": noise(2, _CHANNELS, side, side),
             "timestep": torch.full((2,), 500.0),
-            "encoder_hidden_states": drawn(2, _LENGTH, config.joint_attention_dim),
-            "pooled_projections": drawn(2, config.pooled_projection_dim),
+            "encoder_hidden_states": noise(2, _LENGTH, config.joint_attention_dim),
+            "pooled_projections": noise(2, config.pooled_projection_dim),
         }
         names = self.arguments(inputs)
         inputs = {name: value.to(model.dtype) for name, value in inputs.items()}

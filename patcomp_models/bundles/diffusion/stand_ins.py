@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.bundles.diffusion.tiles import decoded_in_tiles
-from patcomp_models.bundles.diffusion.variant import rows
+from patcomp_models.bundles.diffusion.variant import with_rows
 from patcomp_models.errors import BundleError
 
 
 @dataclass(frozen=True)
-class Function:
+class AssetFunction:
     """A function of an asset.
 
     Attributes:
@@ -94,7 +94,7 @@ class Encoded:
         return self.first
 
 
-class TextEncoder(StandIn):
+class TextEncoderStandIn(StandIn):
     """A text encoder.
 
     Args:
@@ -105,7 +105,7 @@ class TextEncoder(StandIn):
         cuts: whether longer texts are cut, because the pipeline drops what is given for their end.
     """
 
-    def __init__(self, config: Any, function: Function, layers: tuple[int, ...] = (), cuts: bool = False):
+    def __init__(self, config: Any, function: AssetFunction, layers: tuple[int, ...] = (), cuts: bool = False):
         super().__init__(config)
         self.function, self.layers, self.cuts = function, layers, cuts
 
@@ -115,10 +115,10 @@ class TextEncoder(StandIn):
         inputs = {name: given[name] for name in names}
         length = self.function.description.input_descriptor("input_ids").shape[-1]
         if self.layers and (self.cuts or input_ids.shape[1] <= length):
-            inputs = {name: rows(value, length) for name, value in inputs.items()}
+            inputs = {name: with_rows(value, length) for name, value in inputs.items()}
         made = self.function(**inputs)
         if "hidden_states" in made:
-            hidden = rows(made["hidden_states"], input_ids.shape[1])
+            hidden = with_rows(made["hidden_states"], input_ids.shape[1])
             return Encoded(hidden, dict(zip(self.layers, hidden.chunk(len(self.layers), -1), strict=True)))
         if "hidden_embeds" in made:
             hidden = made["hidden_embeds"]
@@ -127,7 +127,7 @@ class TextEncoder(StandIn):
         return Encoded(first, pooler_output=made.get("pooler_output"))
 
 
-class Denoiser(StandIn):
+class DenoiserStandIn(StandIn):
     """The model that is called in each step.
 
     Args:
@@ -138,7 +138,7 @@ class Denoiser(StandIn):
     """
 
     def __init__(
-        self, config: Any, function: Function, inputs: Callable[[Mapping[str, Any], Any], Mapping[str, Any]],
+        self, config: Any, function: AssetFunction, inputs: Callable[[Mapping[str, Any], Any], Mapping[str, Any]],
         positional: Sequence[str],
     ):  # fmt: skip
         super().__init__(config)
@@ -160,7 +160,7 @@ class Denoiser(StandIn):
         yield
 
 
-class ListDenoiser(Denoiser):
+class ListDenoiser(DenoiserStandIn):
     """A denoiser that takes lists, of images (channels, 1, height, width) and of texts (length, width)."""
 
     def forward(self, *values: Any, **arguments: Any) -> tuple[Any]:
@@ -196,7 +196,7 @@ def control_net(config: Any) -> StandIn:
     return ControlNet(config)
 
 
-class Projections(StandIn):
+class ProjectionsStandIn(StandIn):
     """Stable Audio's projections of texts and of seconds; a pipeline asks for the two at different times.
 
     Args:
@@ -204,7 +204,7 @@ class Projections(StandIn):
         function: of the asset, for one text.
     """
 
-    def __init__(self, config: Any, function: Function):
+    def __init__(self, config: Any, function: AssetFunction):
         super().__init__(config)
         self.function = function
 
@@ -240,7 +240,7 @@ class Autoencoder(StandIn):
     """
 
     def __init__(
-        self, config: Any, function: Function, statistics: Mapping[str, Tensor], ratios: Mapping[str, int]
+        self, config: Any, function: AssetFunction, statistics: Mapping[str, Tensor], ratios: Mapping[str, int]
     ):  # fmt: skip
         super().__init__(config)
         self.function = function

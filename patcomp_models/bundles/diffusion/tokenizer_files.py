@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from patcomp_models.checkpoints.tokenizers import write_clip_files
-from patcomp_models.checkpoints.untrusted import copied, object_in
+from patcomp_models.checkpoints.untrusted import copy_files, object_in
 from patcomp_models.errors import BundleError
 
 
@@ -22,7 +22,7 @@ def write_tokenizer(source: Path, place: Path, *, is_clip: bool, is_gpt2: bool) 
     Raises:
         BundleError: it lacks a file, or has a link that leads out of it.
     """
-    copied(source, place)
+    copy_files(source, place)
     if is_clip:
         write_clip_files(place)
     if is_gpt2:

@@ -20,7 +20,7 @@ from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError
 from patcomp_models.tasks.entries import Entry
 
-TOKENS = 77
+CLIP_TOKENS = 77
 """The length of CLIP's texts."""
 FILES = {
     "text_encoder": "TextEncoder", "text_encoder_2": "TextEncoder2", "unet": "Unet", "transformer": "Transformer",
@@ -34,7 +34,7 @@ Make = Callable[[Any], tuple[nn.Module, Mapping[str, Tensor], tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
-class Variant(ABC):
+class PipelineVariant(ABC):
     """A pipeline of diffusers, in a folder.
 
     Attributes:
@@ -89,7 +89,10 @@ class Variant(ABC):
     """What the pipeline makes: `"image"`, `"video"` or `"sound"`."""
     block_counts: ClassVar[tuple[str, ...]] = ()
     """The whole numbers that the block `diffusion` has for this pipeline."""
-    halves: ClassVar[tuple[Callable[[Any], nn.Module], Callable[[Any], nn.Module]]] = (modules.Decoder, modules.Encoder)
+    halves: ClassVar[tuple[Callable[[Any], nn.Module], Callable[[Any], nn.Module]]] = (
+        modules.LatentDecoder,
+        modules.LatentEncoder,
+    )
     """The functions of the autoencoder."""
     by_name: ClassVar[Mapping[str, str]] = {}
     """The names by which Swift finds files, by role."""
@@ -295,13 +298,13 @@ class Variant(ABC):
             side = size // self.factor
             return lambda model: (
                 self.halves[0](model),
-                {"z": drawn(1, channels, side, side).to(model.dtype)},
+                {"z": noise(1, channels, side, side).to(model.dtype)},
                 ("image",),
             )
 
         def encoder(size: int) -> Make:
             return lambda model: (
-                self.halves[1](model), {"image": drawn(1, 3, size, size).to(model.dtype)}, ("latent_params",)
+                self.halves[1](model), {"image": noise(1, 3, size, size).to(model.dtype)}, ("latent_params",)
             )  # fmt: skip
 
         made = []
@@ -317,14 +320,14 @@ def is_tokenizer(name: str) -> bool:
     return re.fullmatch(r"tokenizer(_\d)?", name) is not None
 
 
-def drawn(*sizes: int) -> Tensor:
+def noise(*sizes: int) -> Tensor:
     """Random numbers, the same ones each time."""
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
 
 
 def tables_like(rows: int, widths: Sequence[int]) -> dict[str, Tensor]:
     """Example tables of a rotary embedding, (rows, sum of the widths), whose columns come in pairs."""
-    angles = drawn(rows, sum(widths) // 2).repeat_interleave(2, dim=1)
+    angles = noise(rows, sum(widths) // 2).repeat_interleave(2, dim=1)
     return {"rotary_emb_cos": angles.cos(), "rotary_emb_sin": angles.sin()}
 
 
@@ -345,13 +348,13 @@ def latent_statistics(vae: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(vae[name]) for name in ("latents_mean", "latents_std")}
 
 
-def rows(value: Tensor, count: int) -> Tensor:
+def with_rows(value: Tensor, count: int) -> Tensor:
     """A tensor (1, rows, ...) with as many rows: its first ones, or zeros behind its own."""
     lacking = value.new_zeros(1, max(count - value.shape[1], 0), *value.shape[2:])
     return torch.cat([value[:, :count], lacking], 1)
 
 
-def text(model: Any, length: int) -> Tensor:
+def example_text(model: Any, length: int) -> Tensor:
     """An example text, (1, length) of int32; its last token is the one that ends a text."""
     config = model.config.get_text_config()
     ids = torch.arange(length, dtype=torch.int32)[None] % config.vocab_size

@@ -13,16 +13,16 @@ from patcomp_models.bundles.diffusion.sana import Sana
 from patcomp_models.bundles.diffusion.stable_audio import StableAudio
 from patcomp_models.bundles.diffusion.stable_diffusion import StableDiffusion, StableDiffusionXL
 from patcomp_models.bundles.diffusion.stable_diffusion_3 import StableDiffusion3
-from patcomp_models.bundles.diffusion.variant import Variant
+from patcomp_models.bundles.diffusion.variant import PipelineVariant
 from patcomp_models.bundles.diffusion.wan import Wan
 from patcomp_models.bundles.diffusion.z_image import ZImage
 
-VARIANTS: Sequence[type[Variant]] = (
+VARIANTS: Sequence[type[PipelineVariant]] = (
     StableDiffusion, StableDiffusion3, Flux2Klein, StableDiffusionXL, StableDiffusionControlNet, Flux, QwenImage,
     ZImage, Sana, Wan, LtxVideo, StableAudio,
 )  # fmt: skip
 
 
-def variant_of(pipeline: object) -> type[Variant] | None:
+def variant_of(pipeline: object) -> type[PipelineVariant] | None:
     """The variant of a pipeline, by the name of its class in diffusers; None if it becomes no bundle."""
     return next((each for each in VARIANTS if pipeline in each.pipelines), None)

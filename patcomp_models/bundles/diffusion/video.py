@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import Variant, drawn
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, noise
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
 
-class Video(Variant):
+class Video(PipelineVariant):
     """A pipeline from texts to videos. The bundle has no encoder of videos, because a text needs none."""
 
     makes = "video"
@@ -75,10 +75,10 @@ class Video(Variant):
         """
 
         def make(model: Any) -> Any:
-            inputs = {"z": drawn(1, *self.latents).to(model.dtype)}
+            inputs = {"z": noise(1, *self.latents).to(model.dtype)}
             if is_timed:
                 return modules.TimedDecoder(model), {**inputs, "timestep": torch.full((1,), 0.05)}, ("video",)
-            return modules.Decoder(model), inputs, ("video",)
+            return modules.LatentDecoder(model), inputs, ("video",)
 
         return self.component("vae_decoder", "vae", make)
 
@@ -107,8 +107,8 @@ class Video(Variant):
     @classmethod
     def decoder_interface(cls, block: Mapping[str, Any]) -> Interface:
         """What the decoder takes and gives."""
-        video: Sizes = (1, 3, block["frames"], block["image_size"], block["image_width"])
-        inputs: dict[str, tuple[Sizes, Sequence[str]]] = {"z": ((1, *cls.latents_of(block)), FLOATS)}
+        video: InterfaceSizes = (1, 3, block["frames"], block["image_size"], block["image_width"])
+        inputs: dict[str, tuple[InterfaceSizes, Sequence[str]]] = {"z": ((1, *cls.latents_of(block)), FLOATS)}
         if block.get("timestep_conditioning"):
             inputs["timestep"] = ((1,), ("float32",))
         return Interface(inputs, {"video": (video, FLOATS)})

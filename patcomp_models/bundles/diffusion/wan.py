@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import drawn, half_mask, latent_statistics, text
+from patcomp_models.bundles.diffusion.variant import example_text, half_mask, latent_statistics, noise
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
-LENGTH = 512
+_LENGTH = 512
 """Tokens of a text."""
 
 
@@ -28,7 +28,7 @@ class Wan(Video):
 
     pipelines = ("WanPipeline",)
     type = "wan"
-    longest_text = LENGTH
+    longest_text = _LENGTH
     parts = ("text_encoder", "transformer")
     in_float32 = ("vae",)
     usual_size = 480
@@ -89,9 +89,9 @@ class Wan(Video):
 
     def _transformer(self, model: Any) -> Any:
         inputs = {
-            "hidden_states": drawn(1, *self.latents).to(model.dtype),
+            "hidden_states": noise(1, *self.latents).to(model.dtype),
             "timestep": torch.full(self._times, 500.0),
-            "encoder_hidden_states": drawn(1, LENGTH, model.config.text_dim).to(model.dtype),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.text_dim).to(model.dtype),
         }
         return modules.Denoiser(model, tuple(inputs)), inputs, ("noise_pred",)
 
@@ -109,17 +109,17 @@ class Wan(Video):
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
-        latents: tuple[Sizes, Sequence[str]] = ((1, *cls.latents_of(block)), FLOATS)
-        ids = ((1, LENGTH), ("int32",))
+        latents: tuple[InterfaceSizes, Sequence[str]] = ((1, *cls.latents_of(block)), FLOATS)
+        ids = ((1, _LENGTH), ("int32",))
         time = times(cls.latents_of(block), is_expanded=bool(block.get("expand_timesteps")))
         inputs = {
             "hidden_states": latents, "timestep": (time, ("float32",)),
-            "encoder_hidden_states": ((1, LENGTH, "*"), FLOATS),
+            "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
         }  # fmt: skip
         transformer = Interface(inputs, {"noise_pred": latents})
         return {
             "text_encoder": Interface(
-                {"input_ids": ids, "attention_mask": ids}, {"last_hidden_state": ((1, LENGTH, "*"), FLOATS)}
+                {"input_ids": ids, "attention_mask": ids}, {"last_hidden_state": ((1, _LENGTH, "*"), FLOATS)}
             ),
             "transformer": transformer,
             "transformer_2": transformer,
@@ -134,5 +134,5 @@ def times(latents: tuple[int, int, int, int], *, is_expanded: bool) -> tuple[int
 
 
 def _text_encoder(model: Any) -> Any:
-    inputs = {"input_ids": text(model, LENGTH), "attention_mask": half_mask(LENGTH)}
+    inputs = {"input_ids": example_text(model, _LENGTH), "attention_mask": half_mask(_LENGTH)}
     return modules.MaskedTextEncoder(model), inputs, ("last_hidden_state",)

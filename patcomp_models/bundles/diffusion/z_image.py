@@ -8,25 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Variant, drawn, half_mask, rows, scale_factors
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, noise, scale_factors, with_rows
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 
-LENGTH = 512
+_LENGTH = 512
 """Tokens of a text."""
 _CHANNELS, _PATCH = 16, 2
 
 
-class ZImage(Variant):
+class ZImage(PipelineVariant):
     """Z-Image and Z-Image-Turbo; the transformer computes the positions, which depend on the length of the text."""
 
     pipelines = ("ZImagePipeline",)
     type = "z-image"
-    longest_text = LENGTH
+    longest_text = _LENGTH
     parts = ("text_encoder", "transformer")
     layers = (-2,)
     clip_tokenizers = ()
@@ -45,10 +45,10 @@ class ZImage(Variant):
                 f"Z-Image has {_CHANNELS} channels of images divided by {FACTOR}"
             )
         tables, side = config["axes_lens"], self.size // self.multiple
-        if tables[0] < LENGTH + 2 or side > min(tables[1:]):
+        if tables[0] < _LENGTH + 2 or side > min(tables[1:]):
             raise BundleError(
                 f"the transformer has positions for {tables[0]} tokens and {min(tables[1:])} patches along a side, and "
-                f"takes texts of {LENGTH} tokens and images of {side} patches; choose a smaller image_size"
+                f"takes texts of {_LENGTH} tokens and images of {side} patches; choose a smaller image_size"
             )
         if config.get("siglip_feat_dim") is not None:
             raise BundleError("the transformer takes features of images (siglip_feat_dim), which ZImagePipeline lacks")
@@ -59,7 +59,7 @@ class ZImage(Variant):
 
     def components(self) -> Sequence[Component]:
         return [
-            self.component("text_encoder", "text_encoder", joined_layers(LENGTH, self.layers)),
+            self.component("text_encoder", "text_encoder", joined_layers(_LENGTH, self.layers)),
             self.component("transformer", "transformer", self._transformer),
             *self.autoencoder(_CHANNELS),
         ]
@@ -67,10 +67,10 @@ class ZImage(Variant):
     def _transformer(self, model: Any) -> Any:
         side = self.size // FACTOR
         inputs = {
-            "hidden_states": drawn(1, _CHANNELS, side, side).to(model.dtype),
+            "hidden_states": noise(1, _CHANNELS, side, side).to(model.dtype),
             "timestep": torch.full((1,), 0.5, dtype=model.dtype),
-            "encoder_hidden_states": drawn(1, LENGTH, model.config.cap_feat_dim).to(model.dtype),
-            "encoder_hidden_states_mask": half_mask(LENGTH),
+            "encoder_hidden_states": noise(1, _LENGTH, model.config.cap_feat_dim).to(model.dtype),
+            "encoder_hidden_states_mask": half_mask(_LENGTH),
         }
         return modules.ZImageDenoiser(model, side // _PATCH), inputs, ("output",)
 
@@ -87,19 +87,22 @@ class ZImage(Variant):
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
         words = arguments["encoder_hidden_states"]
-        mask = rows(torch.ones(words.shape[:2]), LENGTH)
-        return {**arguments, "encoder_hidden_states": rows(words, LENGTH), "encoder_hidden_states_mask": mask}
+        mask = with_rows(torch.ones(words.shape[:2]), _LENGTH)
+        return {**arguments, "encoder_hidden_states": with_rows(words, _LENGTH), "encoder_hidden_states_mask": mask}
 
     @classmethod
     def interfaces(cls, block: Mapping[str, Any]) -> Mapping[str, Interface]:
         pixels = int(block.get("image_size", 1024))
-        latents: tuple[Sizes, Sequence[str]] = ((1, _CHANNELS, pixels // FACTOR, pixels // FACTOR), FLOATS)
+        latents: tuple[InterfaceSizes, Sequence[str]] = (
+            (1, _CHANNELS, pixels // FACTOR, pixels // FACTOR),
+            FLOATS,
+        )
         inputs = {
-            "hidden_states": latents, "timestep": ((1,), FLOATS), "encoder_hidden_states": ((1, LENGTH, "*"), FLOATS),
-            "encoder_hidden_states_mask": ((1, LENGTH), ("int32",)),
+            "hidden_states": latents, "timestep": ((1,), FLOATS), "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
+            "encoder_hidden_states_mask": ((1, _LENGTH), ("int32",)),
         }  # fmt: skip
         return {
-            "text_encoder": joined_interface(LENGTH),
+            "text_encoder": joined_interface(_LENGTH),
             "transformer": Interface(inputs, {"output": latents}),
             **autoencoder(_CHANNELS, pixels, FACTOR),
         }

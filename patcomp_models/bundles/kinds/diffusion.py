@@ -13,7 +13,7 @@ from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp_models.bundles.diffusion.record import record_of
 from patcomp_models.bundles.diffusion.tokenizer_files import write_tokenizer
-from patcomp_models.bundles.diffusion.variant import Variant
+from patcomp_models.bundles.diffusion.variant import PipelineVariant
 from patcomp_models.bundles.diffusion.variants import VARIANTS, variant_of
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import object_in
@@ -72,7 +72,7 @@ class Diffusion(KindOfComponents):
         return contract_problems(bundle, metadata, for_swift=cls.for_swift) or record_problems(bundle, metadata)
 
     @cached_property
-    def variant(self) -> Variant:
+    def variant(self) -> PipelineVariant:
         """The pipeline of the folder."""
         file = self.folder / "model_index.json"
         name = object_in(file).get("_class_name") if file.is_file() else "no pipeline"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
+from torch import nn
+
+from patcomp.emit.asset import Writer
 from patcomp.errors import Problem
+from patcomp.options import declared
 from patcomp_models.bundles.kind import Conversion, Kind
 from patcomp_models.checkpoints.folders import LANGUAGE_MODELS, class_name
 from patcomp_models.checkpoints.gguf.folder import is_gguf
@@ -17,6 +19,7 @@ from patcomp_models.errors import BundleError
 from patcomp_models.language import convert_language_model, convert_vision_language_model
 from patcomp_models.language.bundle_check import language_problems
 from patcomp_models.language.contract import LANGUAGE, VISION
+from patcomp_models.options import BundleOptions, LanguageOptions, VisionOptions
 
 _OF_ALL = ("folder_or_model", "target", "out", "dtype", "name", "compress", "check", "progress", "writer")
 """The arguments of the functions that `convert_bundle` has for all kinds."""
@@ -32,15 +35,15 @@ class _OfLanguage(Kind):
 
     given: Mapping[str, Any]
 
-    @classmethod
-    @abstractmethod
-    def function(cls) -> Callable[..., object]:
-        """The function."""
+    function: ClassVar[Callable[..., object]]
+    """The function."""
+    arguments: ClassVar[type[BundleOptions]]
+    """Its arguments."""
 
     @classmethod
     def options(cls) -> Mapping[str, Any]:
-        types = get_type_hints(cls.function())
-        return {name: types[name] for name in inspect.signature(cls.function()).parameters if name not in _OF_ALL}
+        types = get_type_hints(cls.arguments, localns={"nn": nn, "Writer": Writer})
+        return {name: types[name] for name in declared(cls.arguments) if name not in _OF_ALL}
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -51,7 +54,7 @@ class _OfLanguage(Kind):
         return cls(folder, dtype, options)
 
     def _write(self, chosen: Conversion, **arguments: Any) -> None:
-        self.function()(
+        type(self).function(
             self.folder, out=chosen.out, dtype=self.dtype, name=chosen.name, compress=chosen.compress,
             progress=chosen.progress, writer=chosen.writer, **arguments,
         )  # fmt: skip
@@ -62,20 +65,19 @@ class LanguageModel(_OfLanguage):
 
     name: ClassVar[str] = LANGUAGE
     holds: ClassVar[str] = "a causal language model of transformers, or a GGUF file"
+    function: ClassVar[Callable[..., object]] = convert_language_model
+    arguments: ClassVar[type[BundleOptions]] = LanguageOptions
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
         return is_gguf(folder) or class_name(dict(config)).endswith(LANGUAGE_MODELS)
 
     @classmethod
-    def function(cls) -> Callable[..., object]:
-        return convert_language_model
-
-    @classmethod
     def options(cls) -> Mapping[str, Any]:
         own = dict(super().options())
         # of every kind, `verify` says whether the numbers are compared
-        return {**own, "drafted": own.pop("verify"), "check": str | Sequence[int] | None}
+        drafted = own.pop("verify")
+        return {**own, "drafted": drafted, "check": str | Sequence[int] | None}
 
     def convert(self, chosen: Conversion) -> None:
         own = dict(self.given)
@@ -93,14 +95,12 @@ class VisionLanguageModel(_OfLanguage):
 
     name: ClassVar[str] = VISION
     holds: ClassVar[str] = "a model of images and text of transformers"
+    function: ClassVar[Callable[..., object]] = convert_vision_language_model
+    arguments: ClassVar[type[BundleOptions]] = VisionOptions
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
         return "vision_config" in config and class_name(dict(config)).endswith("ForConditionalGeneration")
-
-    @classmethod
-    def function(cls) -> Callable[..., object]:
-        return convert_vision_language_model
 
     def convert(self, chosen: Conversion) -> None:
         if chosen.target not in (None, "gpu"):

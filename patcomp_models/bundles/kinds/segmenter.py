@@ -13,13 +13,13 @@ from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.segmenter.contract import (
-    FEATURES,
     POINT_INPUTS,
     POINT_OUTPUTS,
+    SEGMENTER_FEATURES,
     TEXT_OUTPUTS,
     TRIO,
     asset_problems,
-    tokenizer_problems,
+    clip_tokenizer_problems,
     trio_problems,
 )
 from patcomp_models.checkpoints.tokenizers import write_with_pairs
@@ -100,12 +100,12 @@ class Segmenter(KindOfComponents):
         except (FileNotFoundError, AssetError) as error:
             return [problem(str(error))]
         if any(name in functions for name in TRIO):
-            return [*trio_problems(functions), *tokenizer_problems(bundle)]
+            return [*trio_problems(functions), *clip_tokenizer_problems(bundle)]
         if "main" not in functions:
             return [problem(f"the asset has neither main nor {', '.join(TRIO)}")]
         found = functions["main"]
         of_text = not any("point" in name for name in found.inputs)
-        return [*asset_problems(found), *(tokenizer_problems(bundle) if of_text else ())]
+        return [*asset_problems(found), *(clip_tokenizer_problems(bundle) if of_text else ())]
 
     @property
     def _class(self) -> str:
@@ -147,27 +147,29 @@ class Segmenter(KindOfComponents):
         return [points_entry(points, side, model.dtype, self.queries, self.points)]
 
     def _text(self) -> list[Entry]:
-        from patcomp_models.bundles.segmenter.modules import Text
+        from patcomp_models.bundles.segmenter.modules import SegmentByText
         from patcomp_models.tasks.entries import Entry
 
         model, inputs = self._asked()
-        return [Entry("main", Text(model, model.config.text_config.eos_token_id), inputs, TEXT_OUTPUTS)]
+        return [Entry("main", SegmentByText(model, model.config.text_config.eos_token_id), inputs, TEXT_OUTPUTS)]
 
     def _trio(self) -> list[Entry]:
         import torch
 
-        from patcomp_models.bundles.segmenter.modules import Detect, ImageEncode, TextEncode
+        from patcomp_models.bundles.segmenter.modules import DetectByText, ImageEncode, TextEncode
         from patcomp_models.tasks.entries import Entry
 
         model, inputs = self._asked()
         image, text = ImageEncode(model), TextEncode(model, model.config.text_config.eos_token_id)
         with torch.no_grad():
-            features = dict(zip(FEATURES, (image(inputs["pixel_values"]), text(inputs["input_ids"])), strict=True))
+            features = dict(
+                zip(SEGMENTER_FEATURES, (image(inputs["pixel_values"]), text(inputs["input_ids"])), strict=True)
+            )
         side = model.config.vision_config.image_size // model.config.vision_config.backbone_config.patch_size
         return [
-            Entry("image_encode", image, {"pixel_values": inputs["pixel_values"]}, FEATURES[:1]),
-            Entry("text_encode", text, {"input_ids": inputs["input_ids"]}, FEATURES[1:]),
-            Entry("detect", Detect(model, side), features, TEXT_OUTPUTS),
+            Entry("image_encode", image, {"pixel_values": inputs["pixel_values"]}, SEGMENTER_FEATURES[:1]),
+            Entry("text_encode", text, {"input_ids": inputs["input_ids"]}, SEGMENTER_FEATURES[1:]),
+            Entry("detect", DetectByText(model, side), features, TEXT_OUTPUTS),
         ]
 
     def _asked(self) -> tuple[Any, dict[str, Any]]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, function_of, problem, shown
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, function_of, problem, shown_tensor
 from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of, extractor_of
+from patcomp_models.bundles.speech.folders import class_named, content_of, extractor_of
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
 _CLASS = "Nemotron3DiarizationForAudioFrameClassification"
-_PROCESSOR = "processor"
 _NUMBERS = ("sample_rate", "num_mel_bins", "num_speakers", "subsampling_factor", "chunk", "lookahead", "kept_frames",
             "queue_frames", "hidden_size")  # fmt: skip
 
@@ -43,13 +42,13 @@ class SpeakerDiarization(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) == _CLASS
+        return class_named(config) == _CLASS
 
     def components(self) -> Sequence[Component]:
         config = content_of(self.folder / "config.json")
-        if class_of(config) != _CLASS:
+        if class_named(config) != _CLASS:
             raise BundleError(
-                f"{str(self.folder)!r} holds {class_of(config) or 'no class that it names'}, and not {_CLASS}"
+                f"{str(self.folder)!r} holds {class_named(config) or 'no class that it names'}, and not {_CLASS}"
             )
         extractor_of(self.folder)
         for name, value, least in (("chunk", self.chunk, 1), ("lookahead", self.lookahead, 0)):
@@ -71,7 +70,7 @@ class SpeakerDiarization(KindOfComponents):
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        save(extractor_of(self.folder), bundle / _PROCESSOR)
+        save(extractor_of(self.folder), bundle / PROCESSOR)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -82,8 +81,8 @@ class SpeakerDiarization(KindOfComponents):
                  if type(config.get(name)) is not int]  # fmt: skip
         if "main" not in metadata["assets"]:
             found.append(problem("assets.main is missing"))
-        if not (bundle / _PROCESSOR / "preprocessor_config.json").is_file():
-            found.append(problem(f"there is no {_PROCESSOR}/preprocessor_config.json"))
+        if not (bundle / PROCESSOR / "preprocessor_config.json").is_file():
+            found.append(problem(f"there is no {PROCESSOR}/preprocessor_config.json"))
         if found:
             return found
         factor, chunk = config["subsampling_factor"], config["chunk"]
@@ -123,7 +122,7 @@ def _state_problems(where: str, config: Mapping[str, Any], found: Function) -> l
         listed = ", ".join(found.states) or "none"
         return [problem(f"the states of {where} are {listed}; they must be {', '.join(wanted)}")]
     return [
-        problem(f"the state {name} of {where} is {shown(found.states[name])}, and must be "
+        problem(f"the state {name} of {where} is {shown_tensor(found.states[name])}, and must be "
                 f"{' x '.join(map(str, shape))} of {' or '.join(types)}")
         for name, (shape, types) in wanted.items()
         if found.states[name].shape != shape or found.states[name].dtype not in types

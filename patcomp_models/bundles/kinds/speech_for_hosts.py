@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech import transducer, whisper
-from patcomp_models.bundles.speech.folders import check_processor, class_of, content_of, extractor_of, write_processor
+from patcomp_models.bundles.speech.folders import (
+    check_processor,
+    class_named,
+    content_of,
+    extractor_of,
+    write_processor,
+)
 from patcomp_models.bundles.speech.form import OfForm
 from patcomp_models.bundles.speech.host_checks import ctc_problems, seq2seq_problems, transducer_problems
 from patcomp_models.errors import BundleError
@@ -39,7 +46,7 @@ class SpeechCtc(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config).endswith("ForCTC")
+        return class_named(config).endswith("ForCTC")
 
     def components(self) -> Sequence[Component]:
         check_processor(self.folder)
@@ -63,7 +70,7 @@ class SpeechCtc(KindOfComponents):
         return {"config": told}
 
     def write_files(self, bundle: Path) -> None:
-        write_processor(self.folder, bundle / transducer.PROCESSOR, is_read_by_swift=False)
+        write_processor(self.folder, bundle / PROCESSOR, is_read_by_swift=False)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -71,7 +78,7 @@ class SpeechCtc(KindOfComponents):
 
     @property
     def _class(self) -> str:
-        return class_of(content_of(self.folder / "config.json"))
+        return class_named(content_of(self.folder / "config.json"))
 
     @property
     def _reads_parakeet_spectrum(self) -> bool:
@@ -136,7 +143,7 @@ class SpeechTransducer(OfForm):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) == transducer.RNNT
+        return class_named(config) == transducer.RNNT
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -157,7 +164,7 @@ class SpeechSeq2Seq(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) == _MOONSHINE
+        return class_named(config) == _MOONSHINE
 
     def components(self) -> Sequence[Component]:
         check_processor(self.folder)
@@ -172,7 +179,7 @@ class SpeechSeq2Seq(KindOfComponents):
         return {"config": told}
 
     def write_files(self, bundle: Path) -> None:
-        write_processor(self.folder, bundle / transducer.PROCESSOR)
+        write_processor(self.folder, bundle / PROCESSOR)
         config, generation = content_of(self.folder / "config.json"), content_of(self.folder / whisper.GENERATION)
         longest = int(config["max_position_embeddings"])
         most = int(generation.get("max_new_tokens") or (generation.get("max_length") or longest) - 1)
@@ -197,13 +204,13 @@ class SpeechSeq2Seq(KindOfComponents):
         from torch.export import Dim
 
         from patcomp_models.bundles.speech.examples import samples
-        from patcomp_models.bundles.speech.modules import Encoder
+        from patcomp_models.bundles.speech.modules import SpeechEncoder
         from patcomp_models.tasks.entries import Entry
 
         model, open_length = self._model(), {1: Dim.DYNAMIC(min=_FEWEST_SAMPLES, max=2**26)}
         inputs = {"input_values": samples(_EXAMPLE_SAMPLES).to(model.dtype)}
         output = ("encoder_hidden_states",)
-        return [Entry("main", Encoder(model), inputs, output, {"input_values": open_length}, keeps_sizes=True)]
+        return [Entry("main", SpeechEncoder(model), inputs, output, {"input_values": open_length}, keeps_sizes=True)]
 
     def _decoder(self) -> list[Entry]:
         import torch

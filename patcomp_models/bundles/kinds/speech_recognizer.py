@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.speech import transducer, whisper
-from patcomp_models.bundles.speech.folders import class_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.form import OfForm
 from patcomp_models.errors import BundleError
 
@@ -34,21 +34,21 @@ class SpeechRecognizer(OfForm):
     streaming: Sequence[int] | None = None
 
     name: ClassVar[str] = "speech_recognizer"
-    holds: ClassVar[str] = f"{whisper.CLASS} or {transducer.TDT} of transformers"
+    holds: ClassVar[str] = f"{whisper.WHISPER} or {transducer.TDT} of transformers"
     default_dtype: ClassVar[str] = "float32"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (whisper.CLASS, transducer.TDT)
+        return class_named(config) in (whisper.WHISPER, transducer.TDT)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing, and its architecture says whether this is Whisper or Parakeet")]
-        if config.get("architecture") == transducer.ARCHITECTURES[transducer.TDT]:
-            return transducer.problems(bundle, metadata)
-        return whisper.problems(bundle, metadata)
+        if config.get("architecture") == transducer.TRANSDUCERS[transducer.TDT]:
+            return transducer.swift_transducer_problems(bundle, metadata)
+        return whisper.whisper_problems(bundle, metadata)
 
     @property
     def form(self) -> whisper.Whisper | transducer.Transducer:
@@ -57,12 +57,12 @@ class SpeechRecognizer(OfForm):
         Raises:
             BundleError: an option is for the other model.
         """
-        name = class_of(content_of(self.folder / "config.json"))
+        name = class_named(content_of(self.folder / "config.json"))
         options = {each: getattr(self, each) for each in ("language", "task", "frames", "streaming")}
         own, other = ("language", "task"), ("frames", "streaming")
         if name == transducer.TDT:
             own, other = other, own
-        elif name != whisper.CLASS:
+        elif name != whisper.WHISPER:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
         if given := [each for each in other if options[each] is not None]:
             raise BundleError(f"{name} has no option {given[0]!r}; it has audio, {', '.join(own)}")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, function_of, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, function_of, problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of
-from patcomp_models.bundles.speech.transducer import NUMBERS, PROCESSOR, Transducer, interfaces
+from patcomp_models.bundles.speech.folders import class_named, content_of
+from patcomp_models.bundles.speech.transducer import NUMBERS, Transducer, interfaces
 from patcomp_models.bundles.streaming.contract import state_problems
 from patcomp_models.errors import BundleError
 
@@ -40,7 +40,7 @@ class SpeechStreaming(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (_PLAIN, _PROMPTED)
+        return class_named(config) in (_PLAIN, _PROMPTED)
 
     def components(self) -> Sequence[Component]:
         if self._class not in (_PLAIN, _PROMPTED):
@@ -109,7 +109,7 @@ class SpeechStreaming(KindOfComponents):
 
     @property
     def _class(self) -> str:
-        return class_of(self._config)
+        return class_named(self._config)
 
     @property
     def _lookahead(self) -> Any:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import Problem, reason_of
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes, function_of, problem
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes, function_of, problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of, extractor_of
+from patcomp_models.bundles.speech.folders import class_named, content_of, extractor_of
 from patcomp_models.bundles.streaming.contract import state_problems
 from patcomp_models.errors import BundleError
 
@@ -53,7 +53,7 @@ class StreamingCodec(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_CODECS, *_OTHERS, _DAC)
+        return class_named(config) in (*_CODECS, *_OTHERS, _DAC)
 
     def components(self) -> Sequence[Component]:
         name = self._class
@@ -121,7 +121,7 @@ class StreamingCodec(KindOfComponents):
             return found
         frames = config["frames_per_chunk"]
         audio = {"audio": ((1, config["channels"], frames * config["samples_per_frame"]), FLOATS)}
-        coded: dict[str, tuple[Sizes, Sequence[str]]]
+        coded: dict[str, tuple[InterfaceSizes, Sequence[str]]]
         if has_codes:
             coded = {"codes": ((1, config["codebooks"], frames), ("int32",))}
         else:
@@ -157,7 +157,7 @@ class StreamingCodec(KindOfComponents):
 
     @property
     def _class(self) -> str:
-        return class_of(content_of(self.folder / "config.json"))
+        return class_named(content_of(self.folder / "config.json"))
 
     @property
     def _config(self) -> Any:
@@ -178,7 +178,7 @@ class StreamingCodec(KindOfComponents):
         from patcomp_models.bundles.loading import model_of
         from patcomp_models.bundles.speech.examples import samples
         from patcomp_models.bundles.streaming import encodec
-        from patcomp_models.bundles.streaming.codecs import halves
+        from patcomp_models.bundles.streaming.codecs import codec_functions
 
         name, config = self._class, self._config
         part = {"config": config, "part": _PREFIXES} if name in _PARTS else {}
@@ -191,7 +191,9 @@ class StreamingCodec(KindOfComponents):
         else:
             codes = torch.arange(books * frames, dtype=torch.int32) % config.codebook_size
             coded = {"codes": codes.view(1, books, frames)}
-        encode, decode = encodec.halves(model, frames, books) if name == _ENCODEC else halves(model, books)
+        encode, decode = (
+            encodec.encodec_functions(model, frames, books) if name == _ENCODEC else codec_functions(model, books)
+        )
         chunk = samples(told["channels"] * frames * told["samples_per_frame"]).view(1, told["channels"], -1)
         (output,) = coded
         return [

@@ -11,15 +11,15 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
-from patcomp_models.bundles.synthesis.form import Form
+from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
 
-_FORMS: Mapping[str, type[Form]] = {
-    vits.CLASS: vits.Vits, speech_t5.CLASS: speech_t5.SpeechT5, bark.CLASS: bark.Bark, kokoro.NAME: kokoro.Kokoro,
+_FORMS: Mapping[str, type[SynthesisForm]] = {
+    vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,
 }  # fmt: skip
-_ARCHITECTURES: Mapping[str, type[Form]] = {
+_ARCHITECTURES: Mapping[str, type[SynthesisForm]] = {
     "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
 }  # fmt: skip
 _OTHERS = {
@@ -46,7 +46,7 @@ class TextToSpeech(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_of(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
+        return class_named(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
 
     def components(self) -> Sequence[Component]:
         return self._form.components()
@@ -69,14 +69,14 @@ class TextToSpeech(KindOfComponents):
         return form.problems(bundle, metadata)
 
     @property
-    def _form(self) -> Form:
+    def _form(self) -> SynthesisForm:
         """The form of the model of the folder.
 
         Raises:
             BundleError: the folder holds another model, or an option is for another one.
         """
         config = content_of(self.folder / "config.json")
-        name = kokoro.NAME if kokoro.BLOCK in config else class_of(config)
+        name = kokoro.KOKORO if kokoro.BLOCK in config else class_named(config)
         if reason := _OTHERS.get(name):
             raise BundleError(
                 f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "
@@ -84,8 +84,8 @@ class TextToSpeech(KindOfComponents):
             )
         if name not in _FORMS:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
-        if name == speech_t5.CLASS:
+        if name == speech_t5.SPEECH_T5:
             return speech_t5.SpeechT5(self.folder, self.dtype, self.vocoder)
         if self.vocoder is not None:
-            raise BundleError(f"{name} has no option 'vocoder'; it is for {speech_t5.CLASS}")
+            raise BundleError(f"{name} has no option 'vocoder'; it is for {speech_t5.SPEECH_T5}")
         return _FORMS[name](self.folder, self.dtype)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Sizes, problem
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes, problem
 from patcomp_models.bundle_folders.interfaces import Function, Tensor
 from patcomp_models.checkpoints.untrusted import object_in
 
@@ -15,7 +15,7 @@ POINT_INPUTS = ("batched_images", "batched_points", "batched_point_labels")
 POINT_OUTPUTS = ("pred_masks", "iou_scores")
 TRIO = ("image_encode", "text_encode", "detect")
 """The functions of the form for the Neural Engine; Swift hands the results of the first two on to the third."""
-FEATURES = ("backbone_features", "text_features")
+SEGMENTER_FEATURES = ("backbone_features", "text_features")
 _Parts = dict[str, Callable[[str], bool]]
 """How Swift finds values: by parts of their names."""
 _TEXT_IN: _Parts = {
@@ -68,8 +68,14 @@ def trio_problems(found: Mapping[str, Function]) -> list[Problem]:
     if absent := [name for name in TRIO if name not in found]:
         return [problem(f"the asset has no function {name}; Swift calls {', '.join(TRIO)}") for name in absent]
     parts = {
-        "image_encode": ({"pixel_values": _TEXT_IN["pixel_values"]}, {FEATURES[0]: _FEATURES[FEATURES[0]]}),
-        "text_encode": ({"input_ids": _TEXT_IN["input_ids"]}, {FEATURES[1]: _FEATURES[FEATURES[1]]}),
+        "image_encode": (
+            {"pixel_values": _TEXT_IN["pixel_values"]},
+            {SEGMENTER_FEATURES[0]: _FEATURES[SEGMENTER_FEATURES[0]]},
+        ),
+        "text_encode": (
+            {"input_ids": _TEXT_IN["input_ids"]},
+            {SEGMENTER_FEATURES[1]: _FEATURES[SEGMENTER_FEATURES[1]]},
+        ),
         "detect": (_FEATURES, _TEXT_OUT),
     }
     wrong, given, made = [], {}, {}
@@ -83,7 +89,7 @@ def trio_problems(found: Mapping[str, Function]) -> list[Problem]:
     side = [*images.inputs[given["image_encode"]["pixel_values"]].shape, 0, 0, 0][2]
     handed = [
         (each, made[encoder][each], own.outputs[made[encoder][each]], given["detect"][each])
-        for encoder, own, each in zip(TRIO[:2], (images, texts), FEATURES, strict=True)
+        for encoder, own, each in zip(TRIO[:2], (images, texts), SEGMENTER_FEATURES, strict=True)
     ]
     wanted = {
         "image_encode": Interface(
@@ -136,7 +142,7 @@ def _shapes(found: Function, given: dict[str, str], made: dict[str, str], of_poi
     return wanted.problems("main", found)
 
 
-def _text_outputs(found: Function, made: dict[str, str]) -> dict[str, tuple[Sizes, Sequence[str]]]:
+def _text_outputs(found: Function, made: dict[str, str]) -> dict[str, tuple[InterfaceSizes, Sequence[str]]]:
     """The required outputs of the function for text prompts: sizes and element types by name."""
     queries, height, width = _sizes(found.outputs, made["pred_masks"], 4)[1:]
     return {
@@ -151,7 +157,7 @@ def _sizes(values: Mapping[str, Tensor], name: str, rank: int) -> list[int | Non
     return [*values[name].shape, *[0] * rank][:rank]
 
 
-def tokenizer_problems(bundle: Path) -> list[Problem]:
+def clip_tokenizer_problems(bundle: Path) -> list[Problem]:
     """What Swift's tokenizer of CLIP would refuse of `tokenizer/tokenizer.json`."""
     file = bundle / "tokenizer" / "tokenizer.json"
     if not file.is_file():

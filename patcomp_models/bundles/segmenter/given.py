@@ -20,7 +20,7 @@ from patcomp_models.bundles.kind import Component, Conversion, check_choices
 from patcomp_models.bundles.kinds.segmenter import FILE, Segmenter, points_entry
 from patcomp_models.checkpoints.loading import DTYPES
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import Step
+from patcomp_models.options import Progress
 from patcomp_models.tasks.entries import Entry
 
 _LABELS = {
@@ -45,7 +45,7 @@ def convert_segmenter(
     compress: str | Path | Mapping[str, Any] | None = None,
     verify: bool = True,
     name: str | None = None,
-    progress: Step | None = None,
+    progress: Progress | None = None,
     writer: Writer | None = None,
 ) -> Path:
     """Convert a segmenter of points that is given as an object to a bundle, as `convert_bundle` does with folders.

@@ -62,7 +62,7 @@ class WithCorners(nn.Module):
         return sparse, dense
 
 
-class Text(nn.Module):
+class SegmentByText(nn.Module):
     """Everything that a text names: pixels (1, 3, size, size), normalised, and the ids of the text (1, length).
 
     Args:
@@ -101,7 +101,7 @@ class TextEncode(nn.Module):
 
     Args:
         model: SAM 3.
-        end: as for `Text`.
+        end: as for `SegmentByText`.
     """
 
     def __init__(self, model: Any, end: int):
@@ -115,7 +115,7 @@ class TextEncode(nn.Module):
         return torch.cat([features, attended[..., None].to(features.dtype)], -1).mT.unsqueeze(2)
 
 
-class Detect(nn.Module):
+class DetectByText(nn.Module):
     """Everything that a text names, from the features of the image and of the text.
 
     Args:

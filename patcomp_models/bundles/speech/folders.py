@@ -21,7 +21,7 @@ def content_of(file: Path) -> dict[str, Any]:
     return object_in(file) if file.is_file() else {}
 
 
-def class_of(config: Mapping[str, Any]) -> str:
+def class_named(config: Mapping[str, Any]) -> str:
     """The class that a configuration of transformers names; empty if it names none."""
     names = config.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import AssetError, Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, function_of, problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 from patcomp_models.bundles.speech import transducer, whisper
 
@@ -38,8 +38,8 @@ def ctc_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
 
 def transducer_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with a bundle of a transducer without durations."""
-    found = _general(bundle, metadata, transducer.PARTS, transducer.NUMBERS)
-    found = found or transducer.problems(bundle, metadata, has_durations=False)
+    found = _general(bundle, metadata, transducer.TRANSDUCER_PARTS, transducer.NUMBERS)
+    found = found or transducer.swift_transducer_problems(bundle, metadata, has_durations=False)
     if found:
         return found
     asset = bundle / metadata["assets"]["encoder"]
@@ -61,7 +61,7 @@ def seq2seq_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]
     if None in parts.values():
         return found
     taken: Values = {"input_values": ((1, None), FLOATS)}
-    return [*found, *whisper.part_problems(parts["encoder"], parts["decoder"], taken, None)]
+    return [*found, *whisper.whisper_part_problems(parts["encoder"], parts["decoder"], taken, None)]
 
 
 def _general(bundle: Path, metadata: Mapping[str, Any], roles: Sequence[str], numbers: Sequence[str]) -> list[Problem]:
@@ -77,8 +77,8 @@ def _general(bundle: Path, metadata: Mapping[str, Any], roles: Sequence[str], nu
     if type(rate := config.get("sample_rate")) is int and rate < 1:
         found.append(problem(f"config.sample_rate is {rate}, and must be positive"))
     for name in ("preprocessor_config.json", "tokenizer_config.json"):
-        if not (bundle / transducer.PROCESSOR / name).is_file():
-            found.append(problem(f"there is no {transducer.PROCESSOR}/{name}"))
+        if not (bundle / PROCESSOR / name).is_file():
+            found.append(problem(f"there is no {PROCESSOR}/{name}"))
     return found
 
 

@@ -11,7 +11,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from patcomp_models.language.layers import StackedCacheLayer
 
 
-class Encoder(nn.Module):
+class SpeechEncoder(nn.Module):
     """What an encoder makes of features or samples: (1, ...) to (1, frames, width)."""
 
     def __init__(self, model: Any):
@@ -23,7 +23,7 @@ class Encoder(nn.Module):
         return found
 
 
-class Decoder(nn.Module):
+class SpeechDecoder(nn.Module):
     """The logits of the next token, with the keys and values of the earlier tokens as states.
 
     Apple's Swift package has no other states, so each call computes the keys and values of the encoder's output again.

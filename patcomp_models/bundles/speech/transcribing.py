@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from patcomp.emit.asset import Asset, load
-from patcomp_models.bundle_folders.contract import general_problems
+from patcomp_models.bundle_folders.contract import PROCESSOR, general_problems
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles.speech.folders import content_of, extractor_of, tokenizer_of
 from patcomp_models.bundles.speech.recordings import samples_of
 from patcomp_models.bundles.speech.times import ended, times_of
-from patcomp_models.bundles.speech.transducer import PROCESSOR
 from patcomp_models.bundles.speech.whisper import FORCED, GENERATION
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.errors import BundleError

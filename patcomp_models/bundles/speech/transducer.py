@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, function_of, problem
 from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import check_processor, content_of, extractor_of, write_processor
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
 TDT, RNNT = "ParakeetForTDT", "ParakeetForRNNT"
-ARCHITECTURES = {
+TRANSDUCERS = {
     TDT: "parakeet_tdt",
     RNNT: "parakeet_rnnt",
     "NemotronAsrStreamingForRNNT": "nemotron_asr_streaming",
@@ -29,9 +29,7 @@ ARCHITECTURES = {
 }
 NUMBERS = ("vocab_size", "blank_token_id", "decoder_hidden_size", "num_decoder_layers", "max_symbols_per_step")
 """What a loop needs to know of the model."""
-PROCESSOR = "processor"
-"""The folder of the tokenizer and the extractor."""
-PARTS = ("encoder", "decoder_step", "joint")
+TRANSDUCER_PARTS = ("encoder", "decoder_step", "joint")
 """The roles of the assets."""
 _EXAMPLE_FRAMES = 97
 """Of a spectrum, where any number is possible."""
@@ -71,13 +69,13 @@ class Transducer:
         if self.frames is not None and (type(self.frames) is not int or self.frames < 2 * self._factor):
             raise BundleError(f"frames is {self.frames!r}, and must be a number of at least {2 * self._factor}")
         makers = (self._encoder, self._step, self._joint)
-        return [Component(role, f"{role}.aimodel", make) for role, make in zip(PARTS, makers, strict=True)]
+        return [Component(role, f"{role}.aimodel", make) for role, make in zip(TRANSDUCER_PARTS, makers, strict=True)]
 
     def metadata(self) -> Mapping[str, Any]:
         config, extractor = self._config, extractor_of(self.folder)
         told: dict[str, Any] = {
             "config": {
-                "architecture": ARCHITECTURES[self.name],
+                "architecture": TRANSDUCERS[self.name],
                 **{name: config[name] for name in NUMBERS},
                 **({"durations": list(config["durations"])} if self.name == TDT else {}),
                 "encoder": {name: config["encoder_config"][name] for name in ("num_mel_bins", "subsampling_factor")},
@@ -210,10 +208,12 @@ def spectrum_entries(
 # ---- what Apple's Swift package reads ------------------------------------------------------------------
 
 
-def problems(bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool = True) -> list[Problem]:
+def swift_transducer_problems(
+    bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool = True
+) -> list[Problem]:
     """What Swift would refuse or misread of a bundle of a transducer, or a host of one without durations."""
     assets, config = metadata["assets"], metadata["config"]
-    found = [problem(f"assets.{role} is missing") for role in PARTS if role not in assets]
+    found = [problem(f"assets.{role} is missing") for role in TRANSDUCER_PARTS if role not in assets]
     if not (bundle / PROCESSOR / "tokenizer.json").is_file():
         found.append(problem(f"there is no {PROCESSOR}/tokenizer.json"))
     found += [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in NUMBERS
@@ -228,7 +228,7 @@ def problems(bundle: Path, metadata: Mapping[str, Any], *, has_durations: bool =
     if not 0 <= config["blank_token_id"] < config["vocab_size"]:
         found.append(problem("config.blank_token_id must be less than config.vocab_size"))
     parts = {}
-    for role in PARTS:
+    for role in TRANSDUCER_PARTS:
         parts[role], wrong = function_of(bundle / assets[role])
         found += wrong
     if None in parts.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem, shown
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem, shown_tensor
 from patcomp_models.bundle_folders.interfaces import Function
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import check_processor, content_of, extractor_of, write_processor
@@ -18,7 +18,7 @@ from patcomp_models.errors import BundleError
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-CLASS = "WhisperForConditionalGeneration"
+WHISPER = "WhisperForConditionalGeneration"
 GENERATION = "generation_config.json"
 FORCED = "forced_decoder_ids"
 _BINS, _FRAMES, _PLACES = 128, 3000, 448
@@ -110,18 +110,18 @@ class Whisper:
     def _model(self) -> Any:
         from patcomp_models.bundles.loading import model_of
 
-        return model_of(self.folder, "transformers", CLASS, self.dtype)
+        return model_of(self.folder, "transformers", WHISPER, self.dtype)
 
     def _encoder(self) -> list[Entry]:
         import torch
 
         from patcomp_models.bundles.speech.examples import samples
         from patcomp_models.bundles.speech.mel import FromSamples, WhisperFeatures
-        from patcomp_models.bundles.speech.modules import Encoder
+        from patcomp_models.bundles.speech.modules import SpeechEncoder
         from patcomp_models.tasks.entries import Entry
 
         model, extractor = self._model(), extractor_of(self.folder)
-        config, encoder = model.config, Encoder(model)
+        config, encoder = model.config, SpeechEncoder(model)
         features = WhisperFeatures(extractor)
         audio = samples(2 * config.max_source_positions * extractor.hop_length)
         with torch.no_grad():
@@ -159,14 +159,14 @@ def decoder_entries(model: Any, encoded: Any, longest: int) -> list[Entry]:
     import torch
     from torch.export import Dim
 
-    from patcomp_models.bundles.speech.modules import Decoder
-    from patcomp_models.language.contract import KEYS, LOGITS, POSITIONS, TOKENS, VALUES
+    from patcomp_models.bundles.speech.modules import SpeechDecoder
+    from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
     from patcomp_models.tasks.entries import Entry
 
-    decoder, total, draw = Decoder(model), 4, torch.Generator().manual_seed(1)
+    decoder, total, draw = SpeechDecoder(model), 4, torch.Generator().manual_seed(1)
     layers, heads, width = decoder.form(encoded)
     shape = (layers, 1, heads, 2 * total, width)
-    states = {name: torch.randn(shape, generator=draw).to(encoded.dtype) for name in (KEYS, VALUES)}
+    states = {name: torch.randn(shape, generator=draw).to(encoded.dtype) for name in (KEY_CACHE, VALUE_CACHE)}
     inputs = {
         TOKENS: torch.tensor([[model.config.vocab_size // 2]], dtype=torch.int32),
         POSITIONS: torch.arange(total, dtype=torch.int32)[None],
@@ -175,8 +175,8 @@ def decoder_entries(model: Any, encoded: Any, longest: int) -> list[Entry]:
     }
     dynamic: dict[str, dict[int, Any]] = {
         POSITIONS: {1: Dim("total", min=1, max=longest)},
-        KEYS: {3: Dim("key_capacity", min=1, max=2 * longest)},
-        VALUES: {3: Dim("value_capacity", min=1, max=2 * longest)},
+        KEY_CACHE: {3: Dim("key_capacity", min=1, max=2 * longest)},
+        VALUE_CACHE: {3: Dim("value_capacity", min=1, max=2 * longest)},
     }
     return [Entry("main", decoder, inputs, (LOGITS,), dynamic, tuple(states), keeps_sizes=True)]
 
@@ -184,7 +184,7 @@ def decoder_entries(model: Any, encoded: Any, longest: int) -> list[Entry]:
 # ---- what Apple's Swift package reads ------------------------------------------------------------------
 
 
-def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+def whisper_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     """What Swift would refuse or misread of a bundle of Whisper."""
     found = [
         problem(f"assets.{role} is {metadata['assets'].get(role)}; Swift loads {role}.aimodel, whatever it says")
@@ -204,10 +204,10 @@ def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if None in parts.values():
         return found
     taken: Values = {"input_features": ((1, _BINS, _FRAMES), FLOATS)}
-    return found or part_problems(parts["encoder"], parts["decoder"], taken, _FRAMES // 2)
+    return found or whisper_part_problems(parts["encoder"], parts["decoder"], taken, _FRAMES // 2)
 
 
-def part_problems(encoder: Function, decoder: Function, taken: Values, frames: int | None) -> list[Problem]:
+def whisper_part_problems(encoder: Function, decoder: Function, taken: Values, frames: int | None) -> list[Problem]:
     """What is wrong with the functions.
 
     Args:
@@ -227,7 +227,7 @@ def part_problems(encoder: Function, decoder: Function, taken: Values, frames: i
         listed = ", ".join(states) or "none"
         return [*found, problem(f"the states of decoder are {listed}; they must be keyCache, valueCache")]
     if states["keyCache"] != states["valueCache"]:
-        keys, values = shown(states["keyCache"]), shown(states["valueCache"])
+        keys, values = shown_tensor(states["keyCache"]), shown_tensor(states["valueCache"])
         found.append(problem(f"keyCache of decoder is {keys} and valueCache {values}; they must be equal"))
     return found or _agreement(encoder, decoder)
 
@@ -238,7 +238,7 @@ def _agreement(encoder: Function, decoder: Function) -> list[Problem]:
     if made == taken:
         return []
     return [problem(
-        f"encoder makes encoder_hidden_states of {shown(made)}, and decoder takes {shown(taken)}"
+        f"encoder makes encoder_hidden_states of {shown_tensor(made)}, and decoder takes {shown_tensor(taken)}"
     )]  # fmt: skip
 
 

@@ -106,7 +106,7 @@ class VibeVoiceDecode(Streamed):
         return made
 
 
-def halves(model: Any, codebooks: int | None) -> tuple[Streamed, Streamed]:
+def codec_functions(model: Any, codebooks: int | None) -> tuple[Streamed, Streamed]:
     """The two functions of a codec.
 
     Args:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, problem, shown
+from patcomp_models.bundle_folders.contract import FLOATS, problem, shown_tensor
 from patcomp_models.bundle_folders.interfaces import Function
 
 CONTEXTS, KEYS, VALUES, POSITION = "Convolutions", "Keys", "Values", "Position"
-HIDDEN, CELL = "Hidden", "Cell"
+LSTM_HIDDEN, LSTM_CELL = "Hidden", "Cell"
 """The ends of the names of states: the contexts of convolutions, (size,); keys and values of attention,
 (layers, 1, heads, frames, width); how many frames were before, (1,); and the two of an LSTM, (layers, 1, size)."""
 
@@ -21,7 +21,7 @@ def state_problems(where: str, prefix: str, found: Function) -> list[Problem]:
         found: its description.
     """
     contexts, keys, values, position, hidden, cell = (
-        f"{prefix}{end}" for end in (CONTEXTS, KEYS, VALUES, POSITION, HIDDEN, CELL)
+        f"{prefix}{end}" for end in (CONTEXTS, KEYS, VALUES, POSITION, LSTM_HIDDEN, LSTM_CELL)
     )
     attention, recurrence = (contexts, keys, values, position), (contexts, hidden, cell, position)
     if set(found.states) not in ({contexts}, set(attention), set(recurrence)):
@@ -29,7 +29,7 @@ def state_problems(where: str, prefix: str, found: Function) -> list[Problem]:
         return [problem(f"the states of {where} are {listed}; they must be {', '.join(wanted)}")]
     ranks = {contexts: 1, keys: 5, values: 5, position: 1, hidden: 3, cell: 3}
     wrong = [
-        problem(f"the state {name} of {where} is {shown(state)}, and must be of {ranks[name]} fixed sizes")
+        problem(f"the state {name} of {where} is {shown_tensor(state)}, and must be of {ranks[name]} fixed sizes")
         for name, state in found.states.items()
         if len(state.shape) != ranks[name] or None in state.shape
         or state.dtype not in (("int32",) if name == position else FLOATS)

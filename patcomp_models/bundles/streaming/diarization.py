@@ -17,7 +17,7 @@ from transformers.models.nemotron3_diarization import modeling_nemotron3_diariza
 
 from patcomp_models.tasks.entries import Entry
 
-STATES = ("speakerFrames", "speakerProbabilities", "queue", "counts")
+_STATES = ("speakerFrames", "speakerProbabilities", "queue", "counts")
 """The kept frames, (1, kept, width), and what was thought of them, (1, kept, speakers); the queue, (1, frames, width);
 how many frames are kept, how many are in the queue, and whether kept frames were chosen by their scores, (3,)."""
 
@@ -41,7 +41,7 @@ class Diarize(nn.Module):
 
         Args:
             input_features: the spectrum of the chunk and of what is behind it, (1, mel frames, bins).
-            kept, thought, queue, counts: as in `STATES`.
+            kept, thought, queue, counts: as in `_STATES`.
         """
         own, queued, was_chosen = (counts.narrow(0, place, 1) for place in range(3))
         new = self.model.model.audio_tower.embedder(input_features)
@@ -129,5 +129,5 @@ class Diarize(nn.Module):
             torch.zeros(1, policy.fifo_length, width, dtype=dtype), torch.zeros(3, dtype=torch.int32),
         )  # fmt: skip
         spectrum = torch.randn(1, count, bins, generator=torch.Generator().manual_seed(0)).to(dtype)
-        inputs = {"input_features": spectrum, **dict(zip(STATES, states, strict=True))}
-        return Entry(name, self, inputs, ("logits",), states=STATES)
+        inputs = {"input_features": spectrum, **dict(zip(_STATES, states, strict=True))}
+        return Entry(name, self, inputs, ("logits",), states=_STATES)

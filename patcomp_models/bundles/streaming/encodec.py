@@ -24,7 +24,7 @@ from patcomp_models.bundles.streaming.contexts import (
     causal_convolutions,
     convolutions_with,
 )
-from patcomp_models.bundles.streaming.contract import CELL, HIDDEN, POSITION
+from patcomp_models.bundles.streaming.contract import LSTM_CELL, LSTM_HIDDEN, POSITION
 from patcomp_models.bundles.streaming.streamed import Streamed
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.replacing import replaced
@@ -79,12 +79,12 @@ class OfEncodec(Streamed):
     def entry(self, name: str, inputs: Mapping[str, Tensor], output: str) -> Entry:
         made = super().entry(name, inputs, output)
         zeros = torch.zeros(self.lstm.num_layers, 1, self.lstm.hidden_size, dtype=self.model.dtype)
-        more = {HIDDEN: zeros, CELL: zeros.clone(), POSITION: torch.zeros(1, dtype=torch.int32)}
+        more = {LSTM_HIDDEN: zeros, LSTM_CELL: zeros.clone(), POSITION: torch.zeros(1, dtype=torch.int32)}
         named = {f"{self.prefix}{end}": value for end, value in more.items()}
         return replace(made, inputs={**made.inputs, **named}, states=(*made.states, *named))
 
 
-class EncodecEncode(OfEncodec):
+class StreamingEncodecEncode(OfEncodec):
     """Samples, (1, channels, samples), to the codes of their frames, (1, codebooks, frames), int32."""
 
     def __init__(self, model: Any, frames: int, codebooks: int):
@@ -97,7 +97,7 @@ class EncodecEncode(OfEncodec):
         return codes.transpose(0, 1).int()
 
 
-class EncodecDecode(OfEncodec):
+class StreamingEncodecDecode(OfEncodec):
     """Codes, (1, codebooks, frames), to the samples of their frames, (1, channels, samples)."""
 
     def __init__(self, model: Any, frames: int):
@@ -108,6 +108,6 @@ class EncodecDecode(OfEncodec):
         return made
 
 
-def halves(model: Any, frames: int, codebooks: int) -> tuple[Streamed, Streamed]:
+def encodec_functions(model: Any, frames: int, codebooks: int) -> tuple[Streamed, Streamed]:
     """The two functions of EnCodec."""
-    return EncodecEncode(model, frames, codebooks), EncodecDecode(model, frames)
+    return StreamingEncodecEncode(model, frames, codebooks), StreamingEncodecDecode(model, frames)

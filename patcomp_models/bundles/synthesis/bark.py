@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
-from patcomp_models.checkpoints.untrusted import copied
+from patcomp_models.checkpoints.untrusted import copy_files
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-CLASS = "BarkModel"
+BARK = "BarkModel"
 _ROLES = ("semantic", "coarse", "fine", "codec")
 _STATES = ("keyCache", "valueCache")
 _GENERATION = "generation_config.json"
@@ -33,7 +33,7 @@ _NEW, _TOTAL = 3, 6
 
 
 @dataclass(frozen=True)
-class Bark(Form):
+class Bark(SynthesisForm):
     """A checkpoint of Bark."""
 
     def components(self) -> Sequence[Component]:
@@ -72,7 +72,7 @@ class Bark(Form):
     def write_files(self, bundle: Path) -> None:
         """The tokenizer, and the settings of the loops."""
         save(tokenizer_of(self.folder), bundle / PROCESSOR)
-        copied(self.folder / _GENERATION, bundle / _GENERATION)
+        copy_files(self.folder / _GENERATION, bundle / _GENERATION)
 
     @staticmethod
     def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -113,7 +113,7 @@ class Bark(Form):
     def _entries(self, make: Callable[[Any], list[Entry]]) -> list[Entry]:
         from patcomp_models.bundles.loading import model_of
 
-        return make(model_of(self.folder, "transformers", CLASS, self.dtype))
+        return make(model_of(self.folder, "transformers", BARK, self.dtype))
 
     def _semantic(self, model: Any) -> list[Entry]:
         import torch
@@ -158,13 +158,13 @@ class Bark(Form):
         import torch
         from torch.export import Dim
 
-        from patcomp_models.bundles.synthesis.bark_modules import Decode
+        from patcomp_models.bundles.synthesis.bark_modules import BarkDecode
         from patcomp_models.tasks.entries import Entry
 
         total, size = model.fine_acoustics.config.n_codes_total, model.codec_model.config.codebook_size
         codes = (torch.arange(total * _FRAMES, dtype=torch.int32) * 7 % size).view(1, total, _FRAMES)
         frames = {2: Dim.DYNAMIC(min=_FEWEST_FRAMES, max=2**16)}
-        return [Entry("main", Decode(model), {"codes": codes}, ("audio",), {"codes": frames})]
+        return [Entry("main", BarkDecode(model), {"codes": codes}, ("audio",), {"codes": frames})]
 
 
 def _states(model: Any, capacity: int) -> dict[str, Any]:

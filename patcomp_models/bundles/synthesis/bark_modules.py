@@ -114,7 +114,7 @@ class Codebook(nn.Module):
         return made
 
 
-class Decode(nn.Module):
+class BarkDecode(nn.Module):
     """The samples of codes: (1, codebooks, frames) to (1, samples)."""
 
     def __init__(self, model: Any):

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import AssetError, Problem
-from patcomp_models.bundle_folders.contract import problem
+from patcomp_models.bundle_folders.contract import PROCESSOR, problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import content_of
 
 
 @dataclass(frozen=True)
-class Form(ABC):
+class SynthesisForm(ABC):
     """A checkpoint of one architecture.
 
     Attributes:
@@ -52,10 +52,6 @@ class Form(ABC):
     def config(self) -> dict[str, Any]:
         """What the folder says of the model."""
         return content_of(self.folder / "config.json")
-
-
-PROCESSOR = "processor"
-"""The folder of the tokenizer."""
 
 
 def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:

@@ -14,14 +14,14 @@ from patcomp.errors import Problem, reason_of
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.loading import allowed_now
-from patcomp_models.bundles.synthesis.form import Form, functions_of, number_problems
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems
 from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-NAME, BLOCK = "Kokoro", "istftnet"
+KOKORO, BLOCK = "Kokoro", "istftnet"
 """The configuration names no class, but has this block."""
 _VOCABULARY, _VOICES = "vocab.json", "voices"
 _BLOCKS = (BLOCK, "plbert", "vocab", "n_token", "hidden_dim", "style_dim", "n_layer", "max_dur", "dropout", "n_mels",
@@ -35,7 +35,7 @@ _OF_NORMS = (".norm.weight", ".norm.bias")
 
 
 @dataclass(frozen=True)
-class Kokoro(Form):
+class Kokoro(SynthesisForm):
     """A checkpoint of Kokoro: `config.json`, a `.pth`, and `voices`."""
 
     def components(self) -> Sequence[Component]:
@@ -141,13 +141,13 @@ class Kokoro(Form):
         import torch
         from torch.export import Dim
 
-        from patcomp_models.bundles.synthesis.kokoro_modules import Durations, Speech
+        from patcomp_models.bundles.synthesis.kokoro_modules import KokoroDurations, KokoroSpeech
         from patcomp_models.tasks.entries import Entry
 
         model, draw = self._model(), torch.Generator().manual_seed(0)
         tokens = Dim.DYNAMIC(min=_FEWEST_TOKENS, max=model.context_length)
         ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % self.config["n_token"]
-        style, durations = torch.randn(1, _STYLE, generator=draw) * 0.1, Durations(model)
+        style, durations = torch.randn(1, _STYLE, generator=draw) * 0.1, KokoroDurations(model)
         with torch.no_grad():
             found = durations(ids, style, torch.ones(1))
         size = 2 * self._scale
@@ -156,7 +156,7 @@ class Kokoro(Form):
         return [
             Entry("durations", durations, {"input_ids": ids, "style": style, "speed": torch.ones(1)}, ("durations",),
                   {"input_ids": {1: tokens}}),
-            Entry("main", Speech(model), {"input_ids": ids, "style": style, "durations": found, "noise": noise},
+            Entry("main", KokoroSpeech(model), {"input_ids": ids, "style": style, "durations": found, "noise": noise},
                   ("waveform",), {"input_ids": {1: tokens}, "durations": {1: tokens}, "noise": {1: samples}}),
         ]  # fmt: skip
 

@@ -131,7 +131,7 @@ class _Part(nn.Module):
             yield
 
 
-class Durations(_Part):
+class KokoroDurations(_Part):
     """The number of frames of each token."""
 
     def forward(self, input_ids: Tensor, style: Tensor, speed: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class Durations(_Part):
         return torch.round(chances.sum(-1) / speed).clamp(min=1)
 
 
-class Speech(_Part):
+class KokoroSpeech(_Part):
     """The samples of a text."""
 
     def __init__(self, model: Any):

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, problem
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_of, content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.bundles.speech.folders import class_named, content_of, tokenizer_of
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-CLASS, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
-CROSS, STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
+SPEECH_T5, VOCODER = "SpeechT5ForTextToSpeech", "SpeechT5HifiGan"
+_CROSS, _STATES = ("crossKeys", "crossValues"), ("keyCache", "valueCache")
 _NUMBERS = ("num_mel_bins", "reduction_factor", "speaker_embedding_dim", "prenet_layers", "prenet_units",
             "max_speech_positions", "sample_rate", "samples_per_frame")  # fmt: skip
 _TOKENS, _FRAMES, _PAST = 12, 24, 4
@@ -28,7 +28,7 @@ _TOKENS, _FRAMES, _PAST = 12, 24, 4
 
 
 @dataclass(frozen=True)
-class SpeechT5(Form):
+class SpeechT5(SynthesisForm):
     """A checkpoint of SpeechT5.
 
     Attributes:
@@ -72,9 +72,9 @@ class SpeechT5(Form):
         for name, interface in interfaces.items():
             if name in functions:
                 found += interface.problems(name, functions[name])
-        if "step" in functions and set(functions["step"].states) != set(STATES):
+        if "step" in functions and set(functions["step"].states) != set(_STATES):
             listed = ", ".join(functions["step"].states) or "none"
-            found.append(problem(f"the states of step are {listed}; they must be {', '.join(STATES)}"))
+            found.append(problem(f"the states of step are {listed}; they must be {', '.join(_STATES)}"))
         vocoder, wrong = functions_of(bundle / metadata["assets"]["vocoder"], ("main",))
         found += wrong
         if "main" in vocoder:
@@ -102,10 +102,10 @@ class SpeechT5(Form):
     def _check_vocoder(self) -> None:
         if self.vocoder is None and not self._vocoder.is_dir():
             raise BundleError(
-                f"{CLASS} makes spectrograms, and needs a vocoder; give the folder of a {VOCODER}, "
+                f"{SPEECH_T5} makes spectrograms, and needs a vocoder; give the folder of a {VOCODER}, "
                 "--set vocoder=FOLDER (vocoder= of convert_bundle)"
             )
-        if class_of(content_of(self._vocoder / "config.json")) != VOCODER:
+        if class_named(content_of(self._vocoder / "config.json")) != VOCODER:
             raise BundleError(f"vocoder is {str(self._vocoder)!r}, which is not the folder of a {VOCODER}")
         if (bins := self._vocoder_config["model_in_dim"]) != self.config["num_mel_bins"]:
             raise BundleError(
@@ -118,21 +118,21 @@ class SpeechT5(Form):
         from torch.export import Dim
 
         from patcomp_models.bundles.loading import model_of
-        from patcomp_models.bundles.synthesis.speech_t5_modules import Encode, Postnet, Step
+        from patcomp_models.bundles.synthesis.speech_t5_modules import Postnet, SpeechT5Encode, SpeechT5Step
         from patcomp_models.tasks.entries import Entry
 
-        model, draw = model_of(self.folder, "transformers", CLASS, self.dtype), torch.Generator().manual_seed(0)
+        model, draw = model_of(self.folder, "transformers", SPEECH_T5, self.dtype), torch.Generator().manual_seed(0)
         config, dtype = model.config, model.dtype
 
         def drawn(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=draw).to(dtype)
 
-        encode, step = Encode(model), Step(model)
+        encode, step = SpeechT5Encode(model), SpeechT5Step(model)
         ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % config.vocab_size
         with torch.no_grad():
-            cross = dict(zip(CROSS, encode(ids), strict=True))
-        layers, _, heads, _, width = cross[CROSS[0]].shape
-        states = {name: drawn(layers, 1, heads, 2 * _PAST, width) for name in STATES}
+            cross = dict(zip(_CROSS, encode(ids), strict=True))
+        layers, _, heads, _, width = cross[_CROSS[0]].shape
+        states = {name: drawn(layers, 1, heads, 2 * _PAST, width) for name in _STATES}
         units = (config.speech_decoder_prenet_layers, 1, config.speech_decoder_prenet_units)
         inputs = {
             "frame": drawn(1, 1, config.num_mel_bins), "dropout": (drawn(*units) > 0).to(dtype),
@@ -142,15 +142,15 @@ class SpeechT5(Form):
         most = config.max_speech_positions
         tokens = {3: Dim("tokens", min=2, max=config.max_text_positions)}
         open_sizes: dict[str, dict[int, Any]] = {
-            "position_ids": {1: Dim("total", min=1, max=most)}, **dict.fromkeys(CROSS, tokens),
+            "position_ids": {1: Dim("total", min=1, max=most)}, **dict.fromkeys(_CROSS, tokens),
             "keyCache": {3: Dim("key_capacity", min=1, max=2 * most)},
             "valueCache": {3: Dim("value_capacity", min=1, max=2 * most)},
         }  # fmt: skip
         text = {1: Dim("length", min=2, max=config.max_text_positions)}
         frames = {1: Dim.DYNAMIC(min=_FRAMES // 4, max=2**16)}
         return [
-            Entry("encode", encode, {"input_ids": ids}, CROSS, {"input_ids": text}),
-            Entry("step", step, inputs, ("spectrum", "stop"), open_sizes, STATES, keeps_sizes=True),
+            Entry("encode", encode, {"input_ids": ids}, _CROSS, {"input_ids": text}),
+            Entry("step", step, inputs, ("spectrum", "stop"), open_sizes, _STATES, keeps_sizes=True),
             Entry("postnet", Postnet(model), {"spectrogram": drawn(1, _FRAMES, config.num_mel_bins)},
                   ("postnet_spectrogram",), {"spectrogram": frames}),
         ]  # fmt: skip
@@ -173,7 +173,7 @@ class SpeechT5(Form):
 def _interfaces(config: Mapping[str, Any]) -> dict[str, Interface]:
     """The functions of the asset `main`."""
     bins, frames = config["num_mel_bins"], config["reduction_factor"]
-    cross: Values = dict.fromkeys(CROSS, (("*", 1, "*", None, "*"), FLOATS))
+    cross: Values = dict.fromkeys(_CROSS, (("*", 1, "*", None, "*"), FLOATS))
     spectrum: Values = {"spectrum": ((1, frames, bins), FLOATS), "stop": ((1, frames), FLOATS)}
     step: Values = {
         "frame": ((1, 1, bins), FLOATS),

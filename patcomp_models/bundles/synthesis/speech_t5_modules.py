@@ -22,7 +22,7 @@ from transformers.cache_utils import DynamicLayer
 from patcomp_models.language.layers import StackedCacheLayer
 
 
-class Encode(nn.Module):
+class SpeechT5Encode(nn.Module):
     """The keys and values of a text for each layer of the decoder, (layers, 1, heads, tokens, width)."""
 
     def __init__(self, model: Any):
@@ -39,7 +39,7 @@ class Encode(nn.Module):
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
 
-class Step(nn.Module):
+class SpeechT5Step(nn.Module):
     """The frames behind one frame, and the probabilities that they are the last ones."""
 
     def __init__(self, model: Any):

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
-from patcomp_models.bundles.synthesis.form import PROCESSOR, Form, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-CLASS = "VitsModel"
+VITS = "VitsModel"
 _TOKENS, _FEWEST_TOKENS, _MOST_TOKENS = 24, 8, 4096
 _FEWEST_FRAMES, _MOST_FRAMES = 8, 2**20
 _NUMBERS = ("sample_rate", "samples_per_frame", "noise_channels", "number_of_speakers")
 
 
 @dataclass(frozen=True)
-class Vits(Form):
+class Vits(SynthesisForm):
     """A checkpoint of VITS."""
 
     def components(self) -> Sequence[Component]:
@@ -80,16 +80,16 @@ class Vits(Form):
         from torch.export import Dim
 
         from patcomp_models.bundles.loading import model_of
-        from patcomp_models.bundles.synthesis.vits_modules import DrawnDurations, Durations, Speech
+        from patcomp_models.bundles.synthesis.vits_modules import DrawnDurations, VitsDurations, VitsSpeech
         from patcomp_models.tasks.entries import Entry
 
-        model, draw = model_of(self.folder, "transformers", CLASS, self.dtype), torch.Generator().manual_seed(0)
+        model, draw = model_of(self.folder, "transformers", VITS, self.dtype), torch.Generator().manual_seed(0)
         config, tokens = model.config, Dim.DYNAMIC(min=_FEWEST_TOKENS, max=_MOST_TOKENS)
         ids = torch.arange(_TOKENS, dtype=torch.int32)[None] % config.vocab_size
         noise = {"duration_noise": torch.randn(1, 2, _TOKENS, generator=draw).to(model.dtype)}
         noise = noise if config.use_stochastic_duration_prediction else {}
         speaker = {"speaker_id": torch.zeros(1, dtype=torch.int32)} if config.num_speakers > 1 else {}
-        durations = (DrawnDurations if noise else Durations)(model)
+        durations = (DrawnDurations if noise else VitsDurations)(model)
         inputs = {"input_ids": ids, **noise, **speaker}
         with torch.no_grad():
             found = durations(*inputs.values())
@@ -100,7 +100,7 @@ class Vits(Form):
                       "noise": {2: frames}}  # fmt: skip
         return [
             Entry("durations", durations, inputs, ("durations",), _of(inputs, open_sizes)),
-            Entry("main", Speech(model), spoken, ("waveform",), _of(spoken, open_sizes)),
+            Entry("main", VitsSpeech(model), spoken, ("waveform",), _of(spoken, open_sizes)),
         ]
 
 

@@ -62,7 +62,7 @@ class _Part(nn.Module):
         return self.model.text_encoder(input_ids=input_ids, padding_mask=mask), mask.transpose(1, 2), speaker
 
 
-class Durations(_Part):
+class VitsDurations(_Part):
     """The number of frames of each token, of a model that computes it."""
 
     def forward(self, input_ids: Tensor, speaker_id: Tensor | None = None) -> Tensor:
@@ -79,7 +79,7 @@ class Durations(_Part):
         return torch.ceil(logarithms.exp() * (1.0 / self.model.speaking_rate)).squeeze(1)
 
 
-class DrawnDurations(Durations):
+class DrawnDurations(VitsDurations):
     """The number of frames of each token, of a model that draws it: as its predictor, with given noise."""
 
     def forward(self, input_ids: Tensor, duration_noise: Tensor, speaker_id: Tensor | None = None) -> Tensor:  # type: ignore[override]
@@ -104,7 +104,7 @@ class DrawnDurations(Durations):
         return self._frames(latents.narrow(1, 0, 1))
 
 
-class Speech(_Part):
+class VitsSpeech(_Part):
     """The samples of a text."""
 
     def forward(

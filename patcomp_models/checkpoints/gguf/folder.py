@@ -15,7 +15,7 @@ from patcomp_models.checkpoints.gguf.models import config_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.errors import BundleError, LanguageModelError
 
-FILE = "model.gguf"
+_FILE = "model.gguf"
 """The name of the link to the file."""
 _SPECIAL = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
@@ -28,7 +28,7 @@ def is_gguf(given: object) -> bool:
     return isinstance(given, str | Path) and Path(given).suffix == ".gguf" and Path(given).is_file()
 
 
-def folder_of(file: Path) -> TemporaryDirectory[str]:
+def gguf_folder(file: Path) -> TemporaryDirectory[str]:
     """A folder for a file; it is there until the object is cleaned up or not used any more.
 
     Raises:
@@ -39,7 +39,7 @@ def folder_of(file: Path) -> TemporaryDirectory[str]:
     check_numbers(file, config, LanguageModelError)
     made = TemporaryDirectory(prefix="patcomp-gguf-")
     place = Path(made.name)
-    (place / FILE).symlink_to(file.resolve())
+    (place / _FILE).symlink_to(file.resolve())
     (place / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     if "tokenizer.ggml.tokens" in header.keys:
         kind = shortened(repr(header.keys.get("tokenizer.ggml.model")), 80)

@@ -45,7 +45,7 @@ class Architecture:
     adds_one: bool = False
 
 
-ARCHITECTURES = {
+_ARCHITECTURES = {
     "llama": Architecture("llama", "LlamaForCausalLM", _LAYER, permutes=True),
     "mistral": Architecture("mistral", "MistralForCausalLM", _LAYER, permutes=True),
     "mixtral": Architecture("mixtral", "MixtralForCausalLM", _LAYER, permutes=True),
@@ -73,14 +73,14 @@ def architecture_of(header: Header) -> Architecture:
     name = header.keys.get("general.architecture")
     if name == "llama" and header.keys.get("llama.expert_count"):
         name = "mixtral"
-    if not isinstance(name, str) or name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in _ARCHITECTURES:
         raise LanguageModelError(
-            f"the file holds a model of the architecture {name!r} of GGUF; {', '.join(ARCHITECTURES)} are read"
+            f"the file holds a model of the architecture {name!r} of GGUF; {', '.join(_ARCHITECTURES)} are read"
         )
-    return ARCHITECTURES[name]
+    return _ARCHITECTURES[name]
 
 
-def name_of(architecture: Architecture, name: str) -> str | None:
+def transformers_name(architecture: Architecture, name: str) -> str | None:
     """The name of a weight in transformers; None if it is no weight of the model."""
     base, _, kind = name.rpartition(".")
     if base in _OUTSIDE:

@@ -58,6 +58,6 @@ def nibbles(packed: Tensor, *, high_first: bool = False) -> Tensor:
     return torch.stack([high, low] if high_first else [low, high], -1).flatten(-2)
 
 
-def signed(values: Tensor, bits: int) -> Tensor:
+def signed_integers(values: Tensor, bits: int) -> Tensor:
     """Integers that were stored with half their range added; int8."""
     return (values.to(torch.int16) - (1 << (bits - 1))).to(torch.int8)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.weight import E2M1, StoredWeight
+from patcomp_models.checkpoints.quantized.weight import E2M1, PackedWeight
 
 
 def e2m1_table() -> Tensor:
@@ -16,10 +16,10 @@ def e2m1_table() -> Tensor:
     return torch.tensor([*E2M1, *(-number for number in E2M1)])
 
 
-def powers_of_two(exponents: Tensor) -> StoredWeight:
+def powers_of_two(exponents: Tensor) -> PackedWeight:
     """Power-of-two scales, stored as bytes with 127 added (e8m0). Scales beyond float16 become 0 or infinity there;
     using such a scale is an error."""
-    return StoredWeight(exponents.view(torch.uint8), 8, None, table=torch.exp2(torch.arange(256.0) - 127))
+    return PackedWeight(exponents.view(torch.uint8), 8, None, table=torch.exp2(torch.arange(256.0) - 127))
 
 
 def in_blocks(data: Tensor, scale: Tensor, block: Sequence[int]) -> Tensor:

@@ -10,11 +10,11 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.weight import Part, StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, WeightPart
 from patcomp_models.errors import LanguageModelError
 
 
-def stacked(parts: Sequence[Part]) -> Part:
+def stacked(parts: Sequence[WeightPart]) -> WeightPart:
     """Weights of one shape along a new first axis, as the weights of experts are.
 
     Raises:
@@ -23,7 +23,7 @@ def stacked(parts: Sequence[Part]) -> Part:
     return _combined(parts, lambda each: torch.stack(list(each)), keeps_order=False)
 
 
-def joined(parts: Sequence[Part], axis: int) -> Part:
+def joined_weights(parts: Sequence[WeightPart], axis: int) -> WeightPart:
     """Weights along an axis that they have.
 
     Raises:
@@ -39,7 +39,7 @@ def joined(parts: Sequence[Part], axis: int) -> Part:
     return _combined(parts, cat, keeps_order=True)
 
 
-def taken(part: Part, axis: int, order: Tensor) -> Part:
+def taken(part: WeightPart, axis: int, order: Tensor) -> WeightPart:
     """The slices of an axis in another order."""
     size = part.shape[axis]
     return _mapped(part, lambda each: (
@@ -47,17 +47,17 @@ def taken(part: Part, axis: int, order: Tensor) -> Part:
     ))  # fmt: skip
 
 
-def cut(part: Part, axis: int, start: int, length: int) -> Part:
+def cut(part: WeightPart, axis: int, start: int, length: int) -> WeightPart:
     """Some slices of an axis."""
     return taken(part, axis, torch.arange(start, start + length))
 
 
-def transposed(part: Part) -> Part:
+def transposed_weight(part: WeightPart) -> WeightPart:
     """A weight whose last two axes are exchanged."""
     return _mapped(part, lambda each: each.transpose(-1, -2))
 
 
-def in_rows(weight: StoredWeight, shape: Sequence[int]) -> StoredWeight:
+def in_rows(weight: PackedWeight, shape: Sequence[int]) -> PackedWeight:
     """A weight with a row for each group, in the shape of the model's weight; one of another size stays as it is."""
     outputs, inputs = shape[0], math.prod(shape[1:])
     if weight.shape == tuple(shape) or weight.data.numel() != outputs * inputs or inputs % weight.shape[-1]:
@@ -70,10 +70,10 @@ def _repeated(values: Tensor, axis: int, times: int) -> Tensor:
 
 
 @overload
-def _mapped(part: StoredWeight, change: Callable[[Tensor], Tensor]) -> StoredWeight: ...
+def _mapped(part: PackedWeight, change: Callable[[Tensor], Tensor]) -> PackedWeight: ...
 @overload
-def _mapped(part: Part, change: Callable[[Tensor], Tensor]) -> Part: ...
-def _mapped(part: Part, change: Callable[[Tensor], Tensor]) -> Part:
+def _mapped(part: WeightPart, change: Callable[[Tensor], Tensor]) -> WeightPart: ...
+def _mapped(part: WeightPart, change: Callable[[Tensor], Tensor]) -> WeightPart:
     if isinstance(part, Tensor):
         return _like(change, part)
     made: dict[str, Any] = {name: _mapped(each, change) for name, each in part.parameters.items()}
@@ -87,13 +87,15 @@ def _like(change: Callable[..., Tensor], *parts: Tensor) -> Tensor:
     return change(*parts)
 
 
-def _combined(parts: Sequence[Part], change: Callable[[Sequence[Tensor]], Tensor], *, keeps_order: bool) -> Part:
+def _combined(
+    parts: Sequence[WeightPart], change: Callable[[Sequence[Tensor]], Tensor], *, keeps_order: bool
+) -> WeightPart:
     tensors = [part for part in parts if isinstance(part, Tensor)]
     if len(tensors) == len(parts):
         return _like(lambda *each: change(each), *tensors)
     if tensors:
         raise LanguageModelError("some of the weights that are one in the model are floats, and some in few bits")
-    weights = _alike([part for part in parts if isinstance(part, StoredWeight)])
+    weights = _alike([part for part in parts if isinstance(part, PackedWeight)])
     first = weights[0]
     orders = [weight.order for weight in weights]
     same_order = all(order is None for order in orders) or (
@@ -111,7 +113,7 @@ def _combined(parts: Sequence[Part], change: Callable[[Sequence[Tensor]], Tensor
     return replace(first, data=_like(lambda *each: change(each), *(weight.data for weight in weights)), **made)
 
 
-def _alike(weights: Sequence[StoredWeight]) -> Sequence[StoredWeight]:
+def _alike(weights: Sequence[PackedWeight]) -> Sequence[PackedWeight]:
     """Weights of one form: what is signed becomes unsigned where others are, and a zero point an offset."""
     if len({(weight.data.dtype, *weight.parameters) for weight in weights}) > 1:
         weights = [_unsigned(weight) for weight in weights]
@@ -130,7 +132,7 @@ def _alike(weights: Sequence[StoredWeight]) -> Sequence[StoredWeight]:
     return weights
 
 
-def _unsigned(weight: StoredWeight) -> StoredWeight:
+def _unsigned(weight: PackedWeight) -> PackedWeight:
     if weight.data.dtype != torch.int8 or weight.table is not None or not isinstance(weight.scale, Tensor):
         return weight
     middle = 1 << (weight.bits - 1)
@@ -139,7 +141,7 @@ def _unsigned(weight: StoredWeight) -> StoredWeight:
     return replace(weight, data=data, zero_point=(zeros.to(torch.int16) + middle).to(torch.uint8))
 
 
-def _with_offset(weight: StoredWeight) -> StoredWeight:
+def _with_offset(weight: PackedWeight) -> PackedWeight:
     if weight.zero_point is None or not isinstance(weight.scale, Tensor):
         return weight
     return replace(weight, zero_point=None, offset=-(weight.zero_point.float() * weight.scale.float()))

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from patcomp_models.checkpoints.quantized.joining import joined, stacked, taken, transposed
-from patcomp_models.checkpoints.quantized.weight import Part
+from patcomp_models.checkpoints.quantized.joining import joined_weights, stacked, taken, transposed_weight
+from patcomp_models.checkpoints.quantized.weight import WeightPart
 from patcomp_models.errors import LanguageModelError
 
 
@@ -27,13 +27,13 @@ class Recipe:
 
     groups: tuple[tuple[str, ...], ...]
     stacks: bool = False
-    steps: tuple[Callable[..., Part], ...] = ()
+    steps: tuple[Callable[..., WeightPart], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for group in self.groups for name in group)
 
-    def made(self, weight_of: Callable[[str], Part]) -> Part:
+    def made(self, weight_of: Callable[[str], WeightPart]) -> WeightPart:
         """The weight, from those of the checkpoint by name."""
         parts = [stacked([weight_of(name) for name in group]) if self.stacks else weight_of(group[0])
                  for group in self.groups]  # fmt: skip
@@ -98,27 +98,27 @@ def _of_experts(model: Any, name: str, *, are_single: bool) -> tuple[str, Recipe
         numbers = range(count) if are_single else ()
         return tuple(re.sub(r"\.\d+(?=\.\w+_proj)", f".{each}", made) for each in numbers) or (made,)
 
-    turned = (transposed,) if getattr(experts, "is_transposed", False) and not bias else ()
+    turned = (transposed_weight,) if getattr(experts, "is_transposed", False) and not bias else ()
     if which == "down":
         target = f"down_proj{bias}"
-        steps: tuple[Callable[..., Part], ...] = (_only, *turned)
+        steps: tuple[Callable[..., WeightPart], ...] = (_only, *turned)
         groups: tuple[tuple[str, ...], ...] = (named("down"),)
     else:
         target = f"gate_up_proj{bias}"
         groups = (named("gate"), named("up"))
-        join = partial(joined, axis=1) if getattr(experts, "is_concatenated", True) else _interleaved
+        join = partial(joined_weights, axis=1) if getattr(experts, "is_concatenated", True) else _interleaved
         steps = (join, *turned)
     return f"{parent}.experts.{target}", Recipe(groups, are_single, steps)
 
 
-def _only(parts: list[Part]) -> Part:
+def _only(parts: list[WeightPart]) -> WeightPart:
     (part,) = parts
     return part
 
 
-def _interleaved(parts: list[Part]) -> Part:
+def _interleaved(parts: list[WeightPart]) -> WeightPart:
     """The rows of two weights in turns."""
-    both, half = joined(parts, 1), parts[0].shape[1]
+    both, half = joined_weights(parts, 1), parts[0].shape[1]
     return taken(both, 1, torch.arange(2 * half).reshape(2, half).t().reshape(-1))
 
 
@@ -149,12 +149,12 @@ def _recipe(target: str, groups: Mapping[str, list[str]], converters: Mapping[st
     ordered = tuple(tuple(groups[pattern]) for pattern in converter.source_patterns if pattern in groups)
     operations = [(type(each).__name__, each) for each in converter.operations]
     stacks = bool(operations) and operations[0][0] == "MergeModulelist" and operations[0][1].dim == 0
-    steps: list[Callable[..., Part]] = []
+    steps: list[Callable[..., WeightPart]] = []
     for name, operation in operations[int(stacks) :]:
         if name == "Concatenate" and not steps:
-            steps.append(partial(joined, axis=operation.dim))
+            steps.append(partial(joined_weights, axis=operation.dim))
         elif name == "Transpose" and not operation.check_dims and {operation.dim0, operation.dim1} <= {-1, -2, 1, 2}:
-            steps += ([] if steps else [_only]) + [transposed]
+            steps += ([] if steps else [_only]) + [transposed_weight]
         else:
             raise LanguageModelError(
                 f"{target} is made of {ordered[0][0]} and others by {name}, which is not done with weights in few bits"

@@ -11,7 +11,7 @@ from torch import Tensor
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights
 from patcomp_models.checkpoints.quantized.joining import in_rows
 from patcomp_models.checkpoints.quantized.naming import Recipe, recipes
-from patcomp_models.checkpoints.quantized.weight import Part, StoredWeight, Unpacking, store, unpacking_name
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, Unpacking, WeightPart, store, unpacking_name
 from patcomp_models.errors import LanguageModelError
 
 
@@ -38,18 +38,18 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
             left += [name for name in recipe.names if not _says_nothing(model, name, weights)]
             continue
         made = _made(form, target, recipe, weights)
-        if form.in_groups and isinstance(made, StoredWeight):
+        if form.in_groups and isinstance(made, PackedWeight):
             made = in_rows(made, own[target])
         if made.shape != own[target]:
             stored, expected = ("x".join(map(str, shape)) for shape in (made.shape, own[target]))
             raise LanguageModelError(
                 f"{target.removesuffix('.weight')}: {form.name} stores a weight of {stored}, and the model has "
                 f"{expected}"
-                if isinstance(made, StoredWeight) else
+                if isinstance(made, PackedWeight) else
                 f"{place!r} does not fit the model: {target} has another shape"
             )  # fmt: skip
         path, _, name = target.rpartition(".")
-        if isinstance(made, StoredWeight):
+        if isinstance(made, PackedWeight):
             store(model.get_submodule(path), name, Unpacking(made, dtype, path), made.order)
         else:
             floats[target] = made.to(torch.float32 if wide.search(target) else dtype)
@@ -70,7 +70,7 @@ def fill(model: Any, place: str, form: Format, weights: Weights, dtype: torch.dt
             raise LanguageModelError(f"{place!r} does not fit the model: {what} {shown}")
 
 
-def _made(form: Format, target: str, recipe: Recipe, weights: Weights) -> Part:
+def _made(form: Format, target: str, recipe: Recipe, weights: Weights) -> WeightPart:
     if missing := [name for name in recipe.names if name not in weights]:
         raise LanguageModelError(f"the checkpoint lacks {missing[0]}, a part of {target}")
     try:

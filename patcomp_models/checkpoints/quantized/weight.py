@@ -25,7 +25,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 @dataclass(frozen=True)
-class StoredWeight:
+class PackedWeight:
     """`scale * (data - zero_point) + offset`, or the same of the entries of a table.
 
     Attributes:
@@ -40,9 +40,9 @@ class StoredWeight:
 
     data: Tensor
     bits: int
-    scale: Tensor | StoredWeight | None
+    scale: Tensor | PackedWeight | None
     zero_point: Tensor | None = None
-    offset: Tensor | StoredWeight | None = None
+    offset: Tensor | PackedWeight | None = None
     table: Tensor | None = None
     order: Tensor | None = None
 
@@ -51,19 +51,19 @@ class StoredWeight:
         return tuple(self.data.shape)
 
     @property
-    def parameters(self) -> Mapping[str, Part]:
+    def parameters(self) -> Mapping[str, WeightPart]:
         """What there is for each block, by name: scale, zero point, offset."""
         named = {"scale": self.scale, "zero_point": self.zero_point, "offset": self.offset}
         return {name: value for name, value in named.items() if value is not None}
 
 
-Part = Tensor | StoredWeight
+WeightPart = Tensor | PackedWeight
 """A tensor of floats or integers, or what is stored in its place."""
 
 
-def integers(
+def from_integers(
     data: Tensor, bits: int, scale: Tensor, zero: Tensor | None = None, order: Tensor | None = None
-) -> StoredWeight:
+) -> PackedWeight:
     """`scale * (data - zero)` for integers of any number of bits.
 
     Args:
@@ -71,7 +71,7 @@ def integers(
         bits: of each.
         scale: floats, one for each block.
         zero: integers of the shape of the scale.
-        order: as of `StoredWeight`.
+        order: as of `PackedWeight`.
     """
     zero = zero if zero is not None and bool(zero.any()) else None
     half, is_signed = 1 << (bits - 1), data.dtype == torch.int8
@@ -80,12 +80,12 @@ def integers(
     least, most = (-half, half - 1) if is_signed else (0, 2 * half - 1)
     fits = zero is None or bool(((zero >= least) & (zero <= most)).all())
     if bits not in TABLES and fits:
-        return StoredWeight(data, bits, scale, None if zero is None else zero.to(data.dtype), order=order)
+        return PackedWeight(data, bits, scale, None if zero is None else zero.to(data.dtype), order=order)
     offset = None if zero is None else -(zero.float() * scale.float())
     data = (data.to(torch.int16) - least).to(torch.uint8)
     if offset is not None and bits not in TABLES:  # an offset is added to what counts from 0
-        return StoredWeight(data, bits, scale, offset=offset + least * scale.float(), order=order)
-    return StoredWeight(data, bits, scale, offset=offset, table=least + torch.arange(float(TABLES[bits])), order=order)
+        return PackedWeight(data, bits, scale, offset=offset + least * scale.float(), order=order)
+    return PackedWeight(data, bits, scale, offset=offset, table=least + torch.arange(float(TABLES[bits])), order=order)
 
 
 class Unpacking(nn.Module):
@@ -100,11 +100,11 @@ class Unpacking(nn.Module):
         LanguageModelError: a scale or an offset is too large or too small for the dtype.
     """
 
-    def __init__(self, stored: StoredWeight, dtype: torch.dtype, name: str):
+    def __init__(self, stored: PackedWeight, dtype: torch.dtype, name: str):
         super().__init__()
         self.dtype = dtype
-        self.scale_of = Unpacking(stored.scale, dtype, name) if isinstance(stored.scale, StoredWeight) else None
-        self.offset_of = Unpacking(stored.offset, dtype, name) if isinstance(stored.offset, StoredWeight) else None
+        self.scale_of = Unpacking(stored.scale, dtype, name) if isinstance(stored.scale, PackedWeight) else None
+        self.offset_of = Unpacking(stored.offset, dtype, name) if isinstance(stored.offset, PackedWeight) else None
         table = stored.table
         if table is None and stored.bits in TABLES:
             table = torch.arange(TABLES[stored.bits], dtype=torch.float32)
@@ -145,7 +145,7 @@ def _in_file(values: Tensor) -> Tensor:
     return made
 
 
-def _floats(values: Part | None, dtype: torch.dtype, what: str) -> Tensor | None:
+def _floats(values: WeightPart | None, dtype: torch.dtype, what: str) -> Tensor | None:
     return _as(values, dtype, what) if isinstance(values, Tensor) else None
 
 

@@ -23,17 +23,17 @@ from patcomp_models.language.checking import (
     TOLERANCE,
     calls_on,
     check_tokens,
-    compare,
+    compare_with_module,
     largest_of,
     runtime,
     warn_of_ties,
 )
 from patcomp_models.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS, TOWER
-from patcomp_models.language.dynamic_form import arguments_of
-from patcomp_models.language.generation import Call, Session
-from patcomp_models.language.memory import bytes_of
+from patcomp_models.language.dynamic_form import decoder_arguments
+from patcomp_models.language.generation import AssetCall, Session
+from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
-from patcomp_models.language.vision.generating import Run, embedded_call, features_of
+from patcomp_models.language.vision.generating import AssetRun, embedded_call, features_of
 
 _BEFORE, _BEHIND = 3, 4
 """The tokens of the comparison in front of the image, and behind it."""
@@ -64,7 +64,7 @@ class VisionComparison:
             }
             logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
             features = self.tower(self.pixels)[0].float()
-        release(bytes_of(self.model))
+        release(weight_memory(self.model))
         return logits, features
 
     def check_programs(self, programs: Mapping[str, AIProgram], head: EmbeddedHead | None = None) -> None:
@@ -88,9 +88,9 @@ class VisionComparison:
         warn_of_ties(made, wanted, "the evaluator")
         if head is not None:
             rows = torch.from_numpy(np.asarray(programs[EMBEDDING].run({TOKENS: np.array([self.tokens])})[EMBEDDINGS]))
-            _, *others = arguments_of(head, len(self.tokens), len(self.tokens), len(self.tokens) + 1)
+            _, *others = decoder_arguments(head, len(self.tokens), len(self.tokens), len(self.tokens) + 1)
             others[1].normal_(generator=torch.Generator().manual_seed(0))
-            compare(programs[MAIN], head, (rows, *others), self.dtype, DRAFT)
+            compare_with_module(programs[MAIN], head, (rows, *others), self.dtype, DRAFT)
 
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""
@@ -123,14 +123,14 @@ class VisionComparison:
         wanted = self._wanted[0] if compressed is None else self._evaluated(compressed)[0]
         with runtime() as native:
 
-            def run(role: str) -> Run:
+            def run(role: str) -> AssetRun:
                 return lambda inputs: native.call(folder / files[role], inputs, {}, MAIN)[0]
 
             main = calls_on(native, folder / files[MAIN])
             made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
         check_tokens(made, wanted, largest_of(wanted, self.dtype), self.dtype)
 
-    def _made(self, embed: Run, main: Call, features: np.ndarray) -> Tensor:
+    def _made(self, embed: AssetRun, main: AssetCall, features: np.ndarray) -> Tensor:
         """The logits of the tokens, (tokens, vocabulary)."""
         empty = {state.name: as_array(state.zeros(0)) for state in self.decoder.states.states}
         call = embedded_call(embed, main, features, self.model.config.image_token_id)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 from uuid import uuid4
 
 import torch
@@ -16,19 +16,20 @@ from torch.export import Dim
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.compression import CompressionRequest
-from patcomp.emit.asset import Writer
 from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
-from patcomp_models.bundle_folders.unfinished import request_of, unfinished
+from patcomp.options import takes
+from patcomp_models.bundle_folders.unfinished import Unfinished, request_of, unfinished
 from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.checkpoints.folders import check_class, check_weight_files, checked_folder, weight_files
 from patcomp_models.checkpoints.hub import checkpoint_of
 from patcomp_models.checkpoints.left_out import names_in, notes_on_weights
-from patcomp_models.checkpoints.loading import DTYPES, classes_of, implementations, in_dtype, loaded
+from patcomp_models.checkpoints.loading import DTYPES, classes_of, export_implementations, in_dtype, loaded
 from patcomp_models.checkpoints.quantized.formats import format_of
+from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import context_of
 from patcomp_models.language.bundle import Bundle
@@ -45,10 +46,10 @@ from patcomp_models.language.contract import (
     VISION,
     engine_refusal,
 )
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.multi_token import HEAD, load_head
+from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
 from patcomp_models.language.rotary import check_one_set
-from patcomp_models.language.sources import Step
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
@@ -57,6 +58,7 @@ from patcomp_models.language.vision.settings import TILES, ImageSettings, proces
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
+from patcomp_models.options import Progress, VisionOptions
 
 _AUTO = "AutoModelForImageTextToText"
 _PURPOSE = "as a model of images and text"
@@ -64,47 +66,9 @@ _NEW = 16
 """The tokens of the example with which the table of embeddings is exported."""
 
 
-def convert_vision_language_model(
-    folder_or_model: str | Path | nn.Module,
-    *,
-    out: str | Path,
-    image_size: int | None = None,
-    max_context: int | None = None,
-    dtype: Literal["float16", "bfloat16", "float32"] = "float16",
-    name: str | None = None,
-    tokenizer: Any = None,
-    image_processor: Any = None,
-    allow_missing: str | Sequence[str] = (),
-    allow_unexpected: str | Sequence[str] = (),
-    compress: str | Path | Mapping[str, Any] | None = None,
-    draft: Literal["mtp"] | None = None,
-    check: bool = True,
-    progress: Step | None = None,
-    writer: Writer | None = None,
-) -> Bundle:
+@takes(VisionOptions)
+def convert_vision_language_model(options: VisionOptions) -> Bundle:
     """Convert a vision-language model to a bundle: the vision tower, the table of embeddings, and the decoder.
-
-    Args:
-        folder_or_model: the folder of a checkpoint, an id of the hub, or a model of transformers, which is not changed.
-        out: the folder of the bundle, which must not exist.
-        image_size: the side of the image, a square, in pixels; by default what the image processor makes, or what the
-            architecture is usual with.
-        max_context: the most tokens, those of the image and the prompt included; by default the model's own.
-        dtype: the type of the weights and the cache. Images are float32; features, embeddings and logits are float16
-            for both half types. float32 is for checks.
-        name: of the bundle; by default that of the folder.
-        tokenizer: a tokenizer of transformers; by default that of the folder. `False` for none.
-        image_processor: an image processor of transformers, or its settings as a dict; by default those of the folder.
-        allow_missing: names of weights, or patterns, that a folder may lack; they are drawn at random.
-        allow_unexpected: names of weights of a folder that the model has no place for; they are left out.
-        compress: how small the weights of decoder, table of embeddings and vision tower become, as of
-            `convert_language_model`; a budget is of each.
-        draft: `"mtp"` makes the function `draft` of the checkpoint's head that foresees tokens (multi-token
-            prediction), which takes the output `hidden` that `main` then has.
-        check: whether the converted programs are compared with the model on an image and a few tokens, on the
-            evaluator, and on the Core AI runtime where it is installed.
-        progress: as of `convert_language_model`.
-        writer: what writes the assets, `"python"` or `"coreai"`; by default as for `AIProgram.save_asset`.
 
     Nothing is at `out` until the bundle is complete, and nothing is left after an error.
 
@@ -113,96 +77,157 @@ def convert_vision_language_model(
             prepared; the checkpoint is incomplete; or an argument does not fit it.
         UnsupportedError: the model has ops that cannot be converted; the message lists all of them.
     """
-    if dtype not in DTYPES:
-        raise LanguageModelError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
-    place = Path(out)
-    if place.exists():
-        raise LanguageModelError(f"{str(place)!r} exists; choose another folder for the bundle, or move it away")
-    if draft not in (None, HEAD) or (draft is not None and isinstance(folder_or_model, nn.Module)):
-        raise LanguageModelError(
-            f"draft= is {HEAD!r} or None here, and {HEAD!r} goes with the folder of a checkpoint; "
-            "Bundle.generate(draft=) takes the bundle of a smaller model"
-        )
-    step: Step = progress or (lambda what: nullcontext())
-    allowed = Allowed.of(allow_missing, allow_unexpected)
-    source, identifier = None, None
-    if not isinstance(folder_or_model, nn.Module):
-        with step("downloading the checkpoint") if is_hub_id(folder_or_model) else nullcontext():
-            checkpoint = checkpoint_of(folder_or_model)
-        source, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
-        config = checked_folder(source, trust_remote_code=True)  # code of the folder is never run: see `check_known`
-        check_known(config.get("model_type"), str(source))
-        check_class(source, {**config, "auto_map": None}, _AUTO, classes_of(_AUTO, config), _PURPOSE)
-        check_weight_files(source, config)
-    elif allowed.missing or allowed.unexpected:
-        raise LanguageModelError("allow_missing= and allow_unexpected= go with the folder of a checkpoint")
-    request = None if compress is None else CompressionRequest.of(compress, "gpu")
-    settings = _settings(image_processor, source)
-    words = chosen_tokenizer(tokenizer, source, trust_remote_code=False)
-    options = {
-        "kind": VISION, "context": max_context, "dtype": dtype, "name": name, "check": check, "size": image_size,
-        "allowed": astuple(allowed), "tokenizer": tokenizer is not False, "settings": astuple(settings),
-        "compress": repr(request), "draft": draft,
-    }  # fmt: skip
-    again = source is not None and (tokenizer is None or tokenizer is False)
-    with unfinished(place, request_of(source, options) if source is not None and again else uuid4().hex) as work:
-        model: Any
-        if source is None:
-            assert isinstance(folder_or_model, nn.Module)
-            check_known(getattr(getattr(folder_or_model, "config", None), "model_type", None), "the model")
-            model = in_dtype(folder_or_model, dtype)
-        else:
-            with step("loading the model"):
-                model = loaded(_AUTO, _PURPOSE, source, dtype, False, allowed)
-        name = name or str(model.config.model_type)
-        notes = [TILES] if settings.makes_tiles else []
-        if source is not None:
-            form, files = format_of(source, config), weight_files(source, config)
-            notes += notes_on_weights(model, names_in(files, form), takes_head=draft is not None)
+    request = _Request.of(options)
+    with unfinished(Path(options.out), request.key) as work:
+        model = request.loaded()
+        name = request.name or str(model.config.model_type)
+        notes = request.notes_on(model)
         for note in notes:
-            warnings.warn(note, ConversionWarning, stacklevel=2)
-        with ExitStack() as chosen:
-            chosen.enter_context(implementations(model))
-            tower = tower_of(model, image_size or settings.size)
-            context = context_of(model, max_context)
-            check_one_set(model, context, "image")
-            if tower.token_count >= context:
-                raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
-            decoder = EmbeddingDecoder(tower, hidden=draft is not None)
-            head = None
-            if draft is not None:
-                assert source is not None
-                found = load_head(text_part(model).model, files, form, dtype, str(source))
-                chosen.enter_context(implementations(found))
-                head = EmbeddedHead(found, tower)
-            refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
-            if refusal:
-                warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=2)
-            programs = _programs(tower, decoder, head, context, step)
-            word = None if request is None else request.text
-            functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
-            notes += [refusal] if refusal else []
-            described = description(model, context, name, identifier, notes, functions, word)
-            described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
-            described[TOWER] = keys = _image_keys(tower, settings, words)
-            work.once("description", lambda: write_description(work.folder, described, with_placed_images(words, keys)))
-            comparison = VisionComparison(decoder, DTYPES[dtype])
-            if check:
-                with step("comparing the programs with the model"):
-                    work.once("comparison", lambda: comparison.check_programs(programs, head))
-        if request is not None:
-            with step("compressing the weights"):
-                programs = _compressed(programs, request, model.config.get_text_config().vocab_size)
-        for role, program in programs.items():
-            make_anonymous(program.module)  # a bundle does not tell where its model was
-            with step(f"writing the asset {_file(role, name)}") as shown:
-                advance = shown if callable(shown) else None
-                asset = work.folder / _file(role, name)
-                program.save_asset(asset, metadata=card(source), writer=writer, progress=advance)
-        if check and has_toolchain():
-            with step("comparing the assets with the model"), implementations(model):
-                comparison.check_assets(work.folder, described["assets"], None if request is None else programs)
-    return Bundle(place)
+            warnings.warn(note, ConversionWarning, stacklevel=3)
+        with export_implementations(model):
+            _write(request, model, name, notes, work)
+    return Bundle(Path(options.out))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A conversion of a vision-language model, before anything is loaded.
+
+    Attributes:
+        options: of the user.
+        folder: of the checkpoint; None for a model that is given.
+        identifier: of the checkpoint: its path or id.
+        name: of the bundle, if it is known.
+        config: of the checkpoint.
+        allowed: how the weights of the folder may differ from the model's.
+        compression: how small the weights become.
+        settings: how images are prepared.
+        tokenizer: of transformers, or None.
+    """
+
+    options: VisionOptions
+    folder: Path | None
+    identifier: str | None
+    name: str | None
+    config: dict[str, Any]
+    allowed: Allowed
+    compression: CompressionRequest | None
+    settings: ImageSettings
+    tokenizer: Any
+
+    @classmethod
+    def of(cls, options: VisionOptions) -> Self:
+        check_dtype(options)
+        check_place(options)
+        given, draft = options.folder_or_model, options.draft
+        if draft not in (None, HEAD) or (draft is not None and isinstance(given, nn.Module)):
+            raise LanguageModelError(
+                f"draft= is {HEAD!r} or None here, and {HEAD!r} goes with the folder of a checkpoint; "
+                "Bundle.generate(draft=) takes the bundle of a smaller model"
+            )
+        folder, identifier, name, config = None, None, options.name, {}
+        if not isinstance(given, nn.Module):
+            with step_of(options)("downloading the checkpoint") if is_hub_id(given) else nullcontext():
+                checkpoint = checkpoint_of(given)
+            folder, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
+            config = checked_folder(folder, trust_remote_code=True)  # its code is never run: see `check_known`
+            check_known(config.get("model_type"), str(folder))
+            check_class(folder, {**config, "auto_map": None}, _AUTO, classes_of(_AUTO, config), _PURPOSE)
+            check_weight_files(folder, config)
+        allowed = allowed_by(options, folder)
+        compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
+        settings = _settings(options.image_processor, folder)
+        tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
+        return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer)
+
+    @property
+    def key(self) -> str:
+        """What determines the bundle; an interrupted conversion with the same key goes on."""
+        own = self.options
+        # a later run does not know an object again
+        if self.folder is None or not (own.tokenizer is None or own.tokenizer is False):
+            return uuid4().hex
+        facts = {
+            "kind": VISION, "context": own.max_context, "dtype": own.dtype, "name": self.name, "check": own.check,
+            "size": own.image_size, "allowed": astuple(self.allowed), "tokenizer": own.tokenizer is not False,
+            "settings": astuple(self.settings), "compress": repr(self.compression), "draft": own.draft,
+        }  # fmt: skip
+        return request_of(self.folder, facts)
+
+    def loaded(self) -> Any:
+        """The model, in eval mode; one that is given is not changed."""
+        if self.folder is not None:
+            with step_of(self.options)("loading the model"):
+                return loaded(_AUTO, _PURPOSE, self.folder, self.options.dtype, False, self.allowed)
+        given: Any = self.options.folder_or_model
+        check_known(getattr(getattr(given, "config", None), "model_type", None), "the model")
+        return in_dtype(given, self.options.dtype)
+
+    def stored(self) -> tuple[Format | None, list[Path]]:
+        """How the weights of the folder are stored, if they are in few bits, and their files."""
+        assert self.folder is not None
+        return format_of(self.folder, self.config), weight_files(self.folder, self.config)
+
+    def notes_on(self, model: Any) -> list[str]:
+        """What a user of the bundle must know."""
+        notes = [TILES] if self.settings.makes_tiles else []
+        if self.folder is not None:
+            form, files = self.stored()
+            notes += notes_on_weights(model, names_in(files, form), takes_head=self.options.draft is not None)
+        return notes
+
+
+def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unfinished) -> None:
+    """Convert the programs of a model, compare them with it, and write them with what describes them.
+
+    Raises:
+        LanguageModelError: an image takes all tokens.
+    """
+    options, step = request.options, step_of(request.options)
+    tower = tower_of(model, options.image_size or request.settings.size)
+    context = context_of(model, options.max_context)
+    check_one_set(model, context, "image")
+    if tower.token_count >= context:
+        raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
+    decoder = EmbeddingDecoder(tower, hidden=options.draft is not None)
+    with ExitStack() as chosen:
+        head = None if options.draft is None else _head(request, model, tower, chosen)
+        refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
+        if refusal:
+            warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=4)
+        programs = _programs(tower, decoder, head, context, step)
+        functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
+        word = None if request.compression is None else request.compression.text
+        notes = [*notes, refusal] if refusal else notes
+        described = description(model, context, name, request.identifier, notes, functions, word)
+        described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
+        described[TOWER] = keys = _image_keys(tower, request.settings, request.tokenizer)
+        words = with_placed_images(request.tokenizer, keys)
+        work.once("description", lambda: write_description(work.folder, described, words))
+        comparison = VisionComparison(decoder, DTYPES[options.dtype])
+        if options.check:
+            with step("comparing the programs with the model"):
+                work.once("comparison", lambda: comparison.check_programs(programs, head))
+    if request.compression is not None:
+        with step("compressing the weights"):
+            programs = _compressed(programs, request.compression, model.config.get_text_config().vocab_size)
+    for role, program in programs.items():
+        make_anonymous(program.module)  # a bundle does not tell where its model was
+        with step(f"writing the asset {_file(role, name)}") as shown:
+            advance = shown if callable(shown) else None
+            asset = work.folder / _file(role, name)
+            program.save_asset(asset, metadata=card(request.folder), writer=options.writer, progress=advance)
+    if options.check and has_toolchain():
+        with step("comparing the assets with the model"):
+            comparison.check_assets(work.folder, described["assets"], None if request.compression is None else programs)
+
+
+def _head(request: _Request, model: Any, tower: Tower, chosen: ExitStack) -> EmbeddedHead:
+    """The checkpoint's head that foresees tokens."""
+    form, files = request.stored()
+    found = load_head(text_part(model).model, files, form, request.options.dtype, str(request.folder))
+    chosen.enter_context(export_implementations(found))
+    return EmbeddedHead(found, tower)
 
 
 def _compressed(
@@ -253,7 +278,7 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
 
 
 def _programs(
-    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Step
+    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Progress
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
     name = type(tower.model).__name__
@@ -263,8 +288,8 @@ def _programs(
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
-        functions = [Function(MAIN, decoder), *([Function(DRAFT, head)] if head is not None else [])]
-        asked = [(function, exported(function, context)) for function in functions]
+        functions = [BundleFunction(MAIN, decoder), *([BundleFunction(DRAFT, head)] if head is not None else [])]
+        asked = [(function, exported_function(function, context)) for function in functions]
     with step("converting the programs"):
         return {
             TOWER: _converted(seen, PIXELS, FEATURES),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import function_of, problem, shown
+from patcomp_models.bundle_folders.contract import function_of, problem, shown_tensor
 from patcomp_models.language.contract import (
     EMBEDDED,
     EMBEDDING,
@@ -23,7 +23,7 @@ from patcomp_models.language.contract import (
     TOWER,
     VISION,
 )
-from patcomp_models.language.dynamic_check import interface_problems, logits_problems, state_problems
+from patcomp_models.language.dynamic_check import dynamic_state_problems, interface_problems, logits_problems
 from patcomp_models.language.vision.settings import CROP, PAD, STRETCH
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
@@ -103,7 +103,7 @@ def _sizes(described: Mapping[str, Any], language: dict[str, Any], vision: Mappi
         *_size_problems(main.inputs[EMBEDDED], EMBEDDED, (1, None, width), "float16"),
         *_size_problems(main.inputs[POSITIONS], POSITIONS, (1, None), "int32"),
         *logits_problems(main.outputs[LOGITS], "", language.get("vocab_size")),
-        *state_problems(main, VISION),
+        *dynamic_state_problems(main, VISION),
     ]
 
 
@@ -112,4 +112,4 @@ def _size_problems(given: Any, name: str, shape: tuple[int | None, ...], dtype: 
     if given.shape == shape and given.dtype == dtype:
         return []
     wanted = " x ".join("?" if size is None else str(size) for size in shape)
-    return [problem(f"{name} is {shown(given)}, and must be {wanted} of {dtype}")]
+    return [problem(f"{name} is {shown_tensor(given)}, and must be {wanted} of {dtype}")]

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from patcomp_models.language.contract import EMBEDDED, KEYS, VALUES
+from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
-from patcomp_models.language.vision.marks import MARKS, Marks, images_before
-from patcomp_models.language.vision.tower import Call, Tower, exchanged
+from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, images_before
+from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 
 class EmbeddingTable(nn.Module):
@@ -91,7 +91,10 @@ def _counting(states: States, tower: Tower) -> States:
     """States with a further row in the caches, if it counts images."""
     if not tower.has_saved_positions:
         return states
-    made = (replace(state, rows=state.rows + 1) if state.name in (KEYS, VALUES) else state for state in states.states)
+    made = (
+        replace(state, rows=state.rows + 1) if state.name in (KEY_CACHE, VALUE_CACHE) else state
+        for state in states.states
+    )
     return replace(states, states=tuple(made))
 
 
@@ -101,15 +104,15 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden] * (1 + tower.stacked) + [MARKS] * tower.is_marked
+    sizes = [tower.hidden] * (1 + tower.stacked) + [MARK_COLUMNS] * tower.is_marked
     embeddings, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.ends(tower.side), call.given[KEYS], call.offset, call.total)
+        before = _counted(marks.ends(tower.side), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
-    arguments = tower.arguments(Call(embeddings, call.places, call.offset, call.cache, marks, before))
+    arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before))
     return {**arguments, "inputs_embeds": embeddings}, stacked
 
 

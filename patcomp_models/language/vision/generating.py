@@ -9,13 +9,13 @@ import numpy as np
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, FEATURES, PIXELS, POSITIONS, TOKENS
-from patcomp_models.language.generation import Call
+from patcomp_models.language.generation import AssetCall
 
-Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+AssetRun = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Runs a function without states on inputs by name."""
 
 
-def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, shown: str = "") -> list[int]:
+def expanded_prompt(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, shown: str = "") -> list[int]:
     """A prompt with as many image tokens as images have features.
 
     Args:
@@ -40,7 +40,7 @@ def expanded(tokens: Sequence[int], vision: Mapping[str, Any], *, images: int, s
     return [each for token in tokens for each in [token] * (count if token == image and found == images else 1)]
 
 
-def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_token: int) -> Call:
+def embedded_call(embed: AssetRun, main: AssetCall, features: np.ndarray | None, image_token: int) -> AssetCall:
     """A function of tokens, positions and states, from the function of embeddings.
 
     Args:
@@ -63,6 +63,6 @@ def embedded_call(embed: Run, main: Call, features: np.ndarray | None, image_tok
     return call
 
 
-def features_of(vision: Run, *pixels: np.ndarray) -> np.ndarray:
+def features_of(vision: AssetRun, *pixels: np.ndarray) -> np.ndarray:
     """The features of images one behind the other, (1, image tokens, width)."""
     return np.concatenate([np.asarray(vision({PIXELS: each})[FEATURES]) for each in pixels], 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import vision_utils
 
-from patcomp_models.language.vision.tower import Call, Tower
+from patcomp_models.language.vision.tower import LanguageCall, Tower
 
 _SQUARE = 448
 """The side of the image of Apple's bundle of Qwen3-VL."""
@@ -61,7 +61,7 @@ class GridTower(Tower):
         kinds = self.is_image(tokens).int()
         return {"pixel_values": self._rows(pixels), "image_grid_thw": self.grid, "mm_token_type_ids": kinds}
 
-    def arguments(self, call: Call) -> dict[str, Any]:
+    def arguments(self, call: LanguageCall) -> dict[str, Any]:
         assert call.marks is not None
         assert call.images_before is not None
         return {"position_ids": call.marks.positions(call.places, call.images_before, self.side)}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MARKS = 2
+MARK_COLUMNS = 2
 
 
 def marks_of_image(side: int) -> Tensor:

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from patcomp.pytorch import FakeTensorMode
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.vision.marks import MARKS, Marks, marks_of_image
+from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, marks_of_image
 from patcomp_models.language.vision.prompts import Around
 
 
 @dataclass(frozen=True)
-class Call:
+class LanguageCall:
     """A call of the language model."""
 
     embeddings: Tensor
@@ -98,7 +98,7 @@ class Tower(nn.Module):
     @property
     def extra(self) -> int:
         """How many elements ride behind the features of a token."""
-        return self.stacked * self.hidden + (MARKS if self.is_marked else 0)
+        return self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
 
     @property
     def carried(self) -> torch.dtype:
@@ -126,7 +126,7 @@ class Tower(nn.Module):
         """
         return {"pixel_values": pixels}
 
-    def arguments(self, call: Call) -> dict[str, Any]:
+    def arguments(self, call: LanguageCall) -> dict[str, Any]:
         """How the model is asked for logits beside `inputs_embeds` and its cache."""
         return {"position_ids": call.places}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.tower import Call, Tower, exchanged
+from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 _TILE = 512
 """The side of a tile of LFM2-VL."""
@@ -39,7 +39,7 @@ class PrefixTower(FixedTower):
         kinds[:, prompt or tokens.shape[1] :] = 1
         return {"pixel_values": pixels, "token_type_ids": kinds}
 
-    def arguments(self, call: Call) -> dict[str, Any]:
+    def arguments(self, call: LanguageCall) -> dict[str, Any]:
         for layer in call.cache.layers:
             layer.is_initialized = False  # else the model takes the call for a later one
         is_later = (call.places.narrow(1, 0, 1) > 0).long().expand(call.places.shape)
@@ -59,7 +59,7 @@ class TwoWayTower(FixedTower):
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         return {"pixel_values": pixels, "token_type_ids": self.is_image(tokens).long()}
 
-    def arguments(self, call: Call) -> dict[str, Any]:
+    def arguments(self, call: LanguageCall) -> dict[str, Any]:
         from transformers.masking_utils import create_causal_mask
 
         assert call.marks is not None

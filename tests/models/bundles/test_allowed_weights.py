@@ -69,7 +69,7 @@ def test_all_kinds_take_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         def convert(self, chosen: Any) -> None:
             seen.append(allowed_now())
 
-    monkeypatch.setattr(folder_to_bundle, "kind_of", lambda folder, kind: Small)
+    monkeypatch.setattr(folder_to_bundle, "bundle_kind", lambda folder, kind: Small)
     convert_bundle(tmp_path, out=tmp_path / "out", allow_missing="a", allow_unexpected=["b.*"])
     assert seen == [Allowed(("a",), ("b.*",))]
     with pytest.raises(BundleError, match="allow_missing is 3, and must be a text or a list, each of it a text"):

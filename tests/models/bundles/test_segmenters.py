@@ -17,7 +17,7 @@ from patcomp.emit.reading import opened
 from patcomp.errors import PatcompError
 from patcomp_models.bundle_folders.interfaces import Function, Tensor
 from patcomp_models.bundles import check_bundle, convert_bundle
-from patcomp_models.bundles.segmenter.contract import asset_problems, tokenizer_problems
+from patcomp_models.bundles.segmenter.contract import asset_problems, clip_tokenizer_problems
 from patcomp_models.tasks import convert_folder
 from tests.models.bundles import segmenters
 from tests.models.bundles.refusals import assert_refused
@@ -203,7 +203,7 @@ def test_departures_of_tokenizers(name: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer").mkdir()
     if content is not None:
         (tmp_path / "tokenizer" / "tokenizer.json").write_text(content)
-    assert message in "\n".join(map(str, tokenizer_problems(tmp_path)))
+    assert message in "\n".join(map(str, clip_tokenizer_problems(tmp_path)))
 
 
 def test_a_bundle_without_main(sam: tuple[Any, Path, Path], tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from patcomp import AIProgram, TorchConverter
 from patcomp.emit.asset import load
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
-from patcomp_models.bundles.folder_to_bundle import kind_of
+from patcomp_models.bundles.folder_to_bundle import bundle_kind
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.folder_to_program import exported
+from patcomp_models.tasks.folder_to_program import exported_entry
 from tests.models.bundles import streaming_models
 from tests.models.bundles.speech_models import sound
 
@@ -149,7 +149,7 @@ def program_of(entries: list[Entry]) -> AIProgram:
     converter = TorchConverter()
     for entry in entries:
         converter.add_exported_program(
-            exported(entry), entry.given, entry.outputs, entry.states, entrypoint_name=entry.name
+            exported_entry(entry), entry.given, entry.outputs, entry.states, entrypoint_name=entry.name
         )
     return converter.to_coreai()
 
@@ -249,7 +249,7 @@ def test_nemotron(nemotron_folder: Path, nemotron_bundle: Path) -> None:
 def assert_recognises(folder: Path, bundle: Path, name: str) -> None:
     """The frames of each chunk, and the tokens, are those of transformers' own streaming."""
     assert check_bundle(bundle) == ()
-    assert kind_of(folder).name == "speech_streaming"
+    assert bundle_kind(folder).name == "speech_streaming"
     model = getattr(transformers, f"{name}ForRNNT").from_pretrained(folder).eval()
     chunks = json.loads((bundle / "metadata.json").read_text())["chunks"]
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)

@@ -20,7 +20,7 @@ from patcomp.errors import ConversionWarning
 from patcomp_models.bundles.loading import model_of as model_of_bundle
 from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.errors import BundleError
-from patcomp_models.language.sources import model_of, source_of
+from patcomp_models.language.sources import language_model_of, source_of
 from tests.models.bundles.speech_models import ctc, whisper
 from tests.models.bundles.vits_models import vits
 from tests.models.language.checkpoints import folder
@@ -172,7 +172,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def loaded(path: Path) -> Any:
     source = source_of(path, lambda what: nullcontext(), trust_remote_code=False)
-    return model_of(source, "float32", STRICT, trust_remote_code=False)[0]
+    return language_model_of(source, "float32", STRICT, trust_remote_code=False)[0]
 
 
 @pytest.mark.parametrize("case", LANGUAGE)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp_models.checkpoints.loading import implementations, in_dtype
+from patcomp_models.checkpoints.loading import export_implementations, in_dtype
 from patcomp_models.language import ARCHITECTURES, check_bundle, convert_language_model
 from patcomp_models.language.contract import LOGITS
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.generation import Session, greedy
 from tests.models.language.checkpoints import (
     CONTEXT,
@@ -69,9 +69,9 @@ def test_on_the_runtime(kind: str, tmp_path: Path) -> None:
 def test_logits(kind: str) -> None:
     """On the evaluator, in float32: prefill, and decode steps. The last call fills the caches, or the only one."""
     model: Any = checkpoint(kind)
-    with implementations(model):
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, CONTEXT))])
+    with export_implementations(model):
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, CONTEXT))])
         states = zip(function.state_names, function.decoder.states.zeros(0), strict=True)
         empty = {name: state.numpy() for name, state in states}
         seen: list[np.ndarray] = []

@@ -25,8 +25,8 @@ from patcomp_models.language import (
     Bundle,
     LanguageModelError,
     check_bundle,
-    checkpoint_to_bundle,
     convert_language_model,
+    dynamic_bundle,
 )
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import checkpoint, edited, folder, generated, with_stops
@@ -242,7 +242,7 @@ def test_a_killed_conversion_goes_on(source: Path, tmp_path: Path, monkeypatch: 
     done = subprocess.run([sys.executable, "-c", KILLED, str(source), str(place)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".bundle.partial"]
-    monkeypatch.setattr(checkpoint_to_bundle, "check_programs", unexpected)
+    monkeypatch.setattr(dynamic_bundle, "check_programs", unexpected)
     steps: list[str] = []
 
     def progress(what: str) -> AbstractContextManager[None]:

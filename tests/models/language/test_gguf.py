@@ -18,9 +18,9 @@ from patcomp_models.checkpoints.gguf.blocks import KEPT
 from patcomp_models.checkpoints.gguf.header import BLOCKS, StoredTensor, read_header
 from patcomp_models.checkpoints.gguf.models import config_of
 from patcomp_models.checkpoints.quantized.formats.gguf import GGUF
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, Unpacking
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, Unpacking
 from patcomp_models.language import LanguageModelError, convert_language_model
-from patcomp_models.language.sources import Source, model_of, source_of
+from patcomp_models.language.sources import LanguageSource, language_model_of, source_of
 
 DATA = Path(__file__).parents[2] / "data" / "gguf"
 FILES = sorted(file.stem for file in DATA.glob("*.gguf"))
@@ -35,7 +35,7 @@ def _tensor(kind: str) -> StoredTensor:
 @pytest.mark.parametrize("kind", sorted(KEPT))
 def test_numbers_of_blocks(kind: str) -> None:
     made = GGUF(1, 1)._part("w", _tensor(kind))
-    assert isinstance(made, StoredWeight)
+    assert isinstance(made, PackedWeight)
     assert torch.equal(Unpacking(made, torch.float32, "w")(), load_file(DATA / "blocks.st")[f"{kind}.floats"])
 
 
@@ -50,13 +50,13 @@ def test_what_is_not_kept_is_refused_or_expanded() -> None:
     torch.testing.assert_close(made, load_file(DATA / "blocks.st")["IQ2_XXS.floats"], rtol=1e-6, atol=0)
 
 
-def _source(file: Path) -> Source:
+def _source(file: Path) -> LanguageSource:
     return source_of(file, lambda what: nullcontext(), trust_remote_code=False)
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_models(file: str) -> None:
-    model, notes = model_of(_source(DATA / f"{file}.gguf"), "float32", STRICT, trust_remote_code=False)
+    model, notes = language_model_of(_source(DATA / f"{file}.gguf"), "float32", STRICT, trust_remote_code=False)
     logits, expected = model(torch.tensor([TOKENS])).logits, load_file(DATA / "logits.st")[file]
     torch.testing.assert_close(logits, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
     assert not notes
@@ -84,7 +84,7 @@ def test_bundles(file: str, tmp_path: Path) -> None:
     assert bundle.metadata["compression"] == "GGUF"
     assert bundle.metadata["name"] == file
     assert (bundle.asset / "main.mlirb").stat().st_size <= 1.02 * given.stat().st_size + 2**16
-    model, _ = model_of(_source(given), "float32", STRICT, trust_remote_code=False)
+    model, _ = language_model_of(_source(given), "float32", STRICT, trust_remote_code=False)
     tokens = model.generate(torch.tensor([TOKENS]), max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert bundle.generate(TOKENS, 4) == tokens[0, len(TOKENS) :].tolist()
 

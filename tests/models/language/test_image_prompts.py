@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from patcomp.errors import ConversionWarning
-from patcomp_models.language.vision.generating import expanded
+from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.prompts import EXPANDED, PLACEHOLDER, image_keys, placed, with_placed_images
 from patcomp_models.language.vision.towers import TOWERS
 from tests.models.language.vision_checkpoints import IMAGE_TOKEN, SIZE, TEMPLATE, words
@@ -62,7 +62,7 @@ def test_as_the_processor(kind: str) -> None:
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
     text = f"word5 word6 {keys.get(PLACEHOLDER, '<image>')} word7"
     wanted = processor(kind, tokenizer)(images=[image], text=[text])["input_ids"][0]
-    assert expanded(tokenizer(placed(text, vision))["input_ids"], vision, images=1) == list(wanted)
+    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, images=1) == list(wanted)
     assert placed(placed(text, vision), vision) == placed(text, vision)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from patcomp.errors import ConversionWarning
 from patcomp_models.language import LanguageModelError
-from patcomp_models.language.vision.generating import expanded
+from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.settings import ImageSettings, processor_of
 from patcomp_models.language.vision.towers import tower_of
@@ -202,6 +202,6 @@ VISION = {"image_token_id": 9, "image_token_count": 3}
 def test_prompts(tokens: list[int], images: int, wanted: list[int] | str) -> None:
     if isinstance(wanted, str):
         with pytest.raises(LanguageModelError, match=wanted):
-            expanded(tokens, VISION, images=images, shown="<image>")
+            expanded_prompt(tokens, VISION, images=images, shown="<image>")
     else:
-        assert expanded(tokens, VISION, images=images) == wanted
+        assert expanded_prompt(tokens, VISION, images=images) == wanted

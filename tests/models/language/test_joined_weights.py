@@ -9,22 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.checkpoints.quantized.formats.float8 import Float8
-from patcomp_models.checkpoints.quantized.joining import joined, stacked, taken, transposed
+from patcomp_models.checkpoints.quantized.joining import joined_weights, stacked, taken, transposed_weight
 from patcomp_models.checkpoints.quantized.reading import fill
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, Unpacking
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, Unpacking
 from patcomp_models.errors import LanguageModelError
 from tests.models.language.stored import described, floats
 
 
-def _weights(count: int) -> list[StoredWeight]:
+def _weights(count: int) -> list[PackedWeight]:
     """Of one shape, in the forms that GPTQ gives: signed, with zero points, with offsets."""
     made = []
     for number in range(count):
         data, scale = torch.randint(0, 16, (6, 8)).to(torch.uint8), torch.rand(6, 2) + 0.5
         zero = torch.randint(0, 16, (6, 2)).to(torch.uint8)
         made.append([
-            StoredWeight((data.to(torch.int16) - 8).to(torch.int8), 4, scale), StoredWeight(data, 4, scale, zero),
-            StoredWeight(data, 4, scale, offset=-scale * 16),
+            PackedWeight((data.to(torch.int16) - 8).to(torch.int8), 4, scale), PackedWeight(data, 4, scale, zero),
+            PackedWeight(data, 4, scale, offset=-scale * 16),
         ][number % 3])  # fmt: skip
     return made
 
@@ -36,8 +36,8 @@ def test_weights_of_several_forms_are_joined(count: int) -> None:
     wanted = [floats(weight) for weight in weights]
     close = {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(floats(stacked(weights)), torch.stack(wanted), **close)
-    torch.testing.assert_close(floats(joined(weights, 0)), torch.cat(wanted), **close)
-    torch.testing.assert_close(floats(transposed(stacked(weights))), torch.stack(wanted).mT, **close)
+    torch.testing.assert_close(floats(joined_weights(weights, 0)), torch.cat(wanted), **close)
+    torch.testing.assert_close(floats(transposed_weight(stacked(weights))), torch.stack(wanted).mT, **close)
     order = torch.tensor([3, 1, 5, 0])
     torch.testing.assert_close(floats(taken(weights[0], 0, order)), wanted[0][order], **close)
     with pytest.raises(LanguageModelError, match="some of the weights that are one in the model are floats"):
@@ -46,21 +46,21 @@ def test_weights_of_several_forms_are_joined(count: int) -> None:
 
 def test_blocks_of_several_sizes_are_joined() -> None:
     data = torch.randint(-8, 8, (6, 8)).to(torch.int8)
-    weights = [StoredWeight(data, 4, torch.rand(3, 2)), StoredWeight(data[:4], 4, torch.rand(2, 2))]
-    made = joined(weights, 0)
+    weights = [PackedWeight(data, 4, torch.rand(3, 2)), PackedWeight(data[:4], 4, torch.rand(2, 2))]
+    made = joined_weights(weights, 0)
     assert torch.equal(floats(made), torch.cat([floats(weight) for weight in weights]))
     assert made.parameters["scale"].shape == (5, 2)
-    one = StoredWeight(data.to(torch.float8_e4m3fn), 8, torch.ones(1, 1))
-    assert torch.equal(floats(joined([one, one], 1)), torch.cat([data, data], 1).float())
+    one = PackedWeight(data.to(torch.float8_e4m3fn), 8, torch.ones(1, 1))
+    assert torch.equal(floats(joined_weights([one, one], 1)), torch.cat([data, data], 1).float())
 
 
 def test_other_orders_of_inputs_are_not_joined() -> None:
     first, second = (
-        StoredWeight(torch.ones(2, 4, dtype=torch.int8), 4, torch.ones(2, 1), order=torch.tensor(order))
+        PackedWeight(torch.ones(2, 4, dtype=torch.int8), 4, torch.ones(2, 1), order=torch.tensor(order))
         for order in ([3, 1, 2, 0], [0, 2, 1, 3])
     )
-    assert torch.equal(joined([first, first], 0).order, first.order)  # type: ignore[union-attr, arg-type]
-    for join in (lambda: joined([first, second], 0), lambda: stacked([first, first])):
+    assert torch.equal(joined_weights([first, first], 0).order, first.order)  # type: ignore[union-attr, arg-type]
+    for join in (lambda: joined_weights([first, second], 0), lambda: stacked([first, first])):
         with pytest.raises(LanguageModelError, match="in different orders"):
             join()
 
@@ -108,7 +108,7 @@ def test_experts_are_joined_as_the_model_wants_them(kind: str, names: tuple[str,
     for name, part in zip(names, parts, strict=True):
         for number in range(2) if "{}" in name else [None]:
             data = (part if number is None else part[number]).contiguous().to(torch.float8_e4m3fn)
-            stored = StoredWeight(data, 8, torch.ones([1] * data.dim()))
+            stored = PackedWeight(data, 8, torch.ones([1] * data.dim()))
             weights[f"{layer}.{name.format(number)}.weight"] = lambda stored=stored: stored
     made = _mixture(kind)
     with torch.device("meta"):
@@ -126,8 +126,8 @@ class _Experts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        both = StoredWeight(torch.randint(-8, 8, (3, 16, 8)).to(torch.int8), 4, torch.rand(3, 16, 2))
-        down = StoredWeight(torch.randint(-8, 8, (3, 8, 8)).to(torch.int8), 4, torch.rand(3, 4, 1))
+        both = PackedWeight(torch.randint(-8, 8, (3, 16, 8)).to(torch.int8), 4, torch.rand(3, 16, 2))
+        down = PackedWeight(torch.randint(-8, 8, (3, 8, 8)).to(torch.int8), 4, torch.rand(3, 4, 1))
         self.both, self.down = (Unpacking(weight, torch.float32, "w") for weight in (both, down))
 
     def forward(self, x: Tensor, scores: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def test_weights_do_not_stay_unpacked_after_a_conversion() -> None:
         def __init__(self) -> None:
             super().__init__()
             data = torch.randint(-8, 8, (32, 64)).to(torch.int8)
-            self.weight = Unpacking(StoredWeight(data, 4, torch.rand(32, 2)), torch.float32, "w")
+            self.weight = Unpacking(PackedWeight(data, 4, torch.rand(32, 2)), torch.float32, "w")
 
         def forward(self, x: Tensor) -> Tensor:
             return x @ self.weight().T

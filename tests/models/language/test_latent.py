@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from patcomp import TorchConverter
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.contract import LOGITS, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.entry_points import EntryPoints
 from patcomp_models.language.latent import check_absorbed, check_can_absorb
 from patterns_catalog.optional import latent_attention
@@ -31,9 +31,9 @@ KINDS = ("deepseek_v3", "youtu", "minicpm3", "glm4_moe_lite", "kimi_linear", "de
 def test_programs_make_no_keys_of_heads(kind: str) -> None:
     model: Any = checkpoint(kind)
     tokens = torch.tensor([PROMPT])
-    with implementations(model), torch.no_grad():
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, 64))], [latent_attention])
+    with export_implementations(model), torch.no_grad():
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, 64))], [latent_attention])
         check_absorbed(program, function.decoder, ["main"])
         states = dict(zip(function.state_names, function.decoder.states.zeros(64), strict=True))
         made, end = [], 0
@@ -104,5 +104,8 @@ def test_weights_in_few_bits_are_not_split() -> None:
     model = checkpoint("deepseek_v3")
     layer: Any = model.get_submodule("model.layers.0.self_attn")
     register_parametrization(layer.kv_b_proj, "weight", torch.nn.Identity())  # as a stored weight is unpacked
-    with implementations(model), pytest.raises(LanguageModelError, match="splits the weights kv_b_proj, which this ch"):
+    with (
+        export_implementations(model),
+        pytest.raises(LanguageModelError, match="splits the weights kv_b_proj, which this ch"),
+    ):
         check_can_absorb(model)

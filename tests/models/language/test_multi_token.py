@@ -25,9 +25,9 @@ from patcomp_models.language import (
     convert_language_model,
     convert_vision_language_model,
 )
-from patcomp_models.language.generation import Drafting, HiddenStates, Session, greedy, speculative, without
+from patcomp_models.language.generation import Drafting, HiddenStates, Session, draft_without, greedy, speculative
 from patcomp_models.language.multi_token import HeadDecoder, load_head, own_name
-from patcomp_models.language.sources import model_of, source_of
+from patcomp_models.language.sources import language_model_of, source_of
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingTable
 from patcomp_models.language.vision.towers import tower_of
@@ -272,13 +272,13 @@ def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_pa
         "first"
     )  # fmt: skip
     with pytest.warns(ConversionWarning) as seen:
-        _, notes = model_of(source, "float32", STRICT, trust_remote_code=False, takes_head=takes_head)
+        _, notes = language_model_of(source, "float32", STRICT, trust_remote_code=False, takes_head=takes_head)
     assert [*notes] == [note]
     assert [str(each.message) for each in seen] == [note]
 
 
 def test_a_draft_without_the_tokens_of_images() -> None:
-    assert without(90, lambda tokens, count: [*tokens, count])([1, 90, 90, 2], 3) == [1, 2, 3]
+    assert draft_without(90, lambda tokens, count: [*tokens, count])([1, 90, 90, 2], 3) == [1, 2, 3]
 
 
 def test_names() -> None:

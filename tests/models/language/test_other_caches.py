@@ -12,7 +12,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaConfig
 from transformers.cache_utils import DynamicIndexedLayer
 
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.states import states_of
@@ -125,11 +125,11 @@ def test_an_export_that_fails_is_one_message(tmp_path: Path) -> None:
 def test_attention_that_the_caller_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = []
 
-    def export(decoders: Any, *arguments: object) -> None:
+    def export(begun: object, decoders: Any) -> None:
         chosen.append(decoders[0].model.config._attn_implementation)
         raise LanguageModelError("as far as this")
 
-    monkeypatch.setattr("patcomp_models.language.checkpoint_to_bundle._dynamic", export)
+    monkeypatch.setattr("patcomp_models.language.dynamic_bundle._converted", export)
     for kind, own in (("llama", "sdpa"), ("llama", "eager"), ("gemma2", "eager")):
         model = checkpoint(kind)
         model.set_attn_implementation(own)  # type: ignore[operator]
@@ -149,7 +149,7 @@ def test_implementations_come_back(experts: str | None) -> None:
         del vars(model.config)[name]
     vars(model.config)["_attn_implementation_internal"] = "flash_attention_2"
     kept = dict(vars(model.config))
-    with implementations(model):
+    with export_implementations(model):
         assert model.config._attn_implementation == "sdpa"
         assert vars(model.config).get(name) == (None if experts == "absent" else "batched_mm")
     assert vars(model.config) == kept

@@ -16,11 +16,11 @@ from torch import nn
 
 from patcomp import load
 from patcomp.errors import ConversionWarning
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, check_bundle, compress_bundle, convert_language_model
 from patcomp_models.language.contract import OUTSIDE, PER_LAYER, TABLE_FILE
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.per_layer import PerLayerDecoder, Rows, Table, outside, write_table
+from patcomp_models.language.per_layer import PerLayerDecoder, PerLayerTable, Rows, outside, write_table
 from tests.models.language.checkpoints import PROMPT, checkpoint, generated
 
 KINDS = ("gemma3n_text", "gemma4_text")
@@ -63,7 +63,7 @@ def test_rows_are_the_tables(kind: str) -> None:
     model: Any = checkpoint(kind)
     tokens = torch.tensor([PROMPT])
     count = len(PROMPT)
-    with torch.no_grad(), implementations(model):
+    with torch.no_grad(), export_implementations(model):
         plain = Decoder(model)
         wanted = plain(tokens, torch.arange(count)[None], *plain.states.zeros(count))
         with outside(model) as rows:
@@ -82,14 +82,14 @@ def test_the_file(dtype: torch.dtype, tmp_path: Path) -> None:
     weight = torch.randn(7, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
     described = write_table(tmp_path, weight)
     assert torch.equal(load_file(tmp_path / TABLE_FILE)[PER_LAYER], weight)
-    found = Table(tmp_path, described).fed(np.array([[3, 0, 9]]))[PER_LAYER]
+    found = PerLayerTable(tmp_path, described).fed(np.array([[3, 0, 9]]))[PER_LAYER]
     assert found.dtype == (ml_dtypes.bfloat16 if dtype == torch.bfloat16 else str(dtype).removeprefix("torch."))
     np.testing.assert_array_equal(found.astype(np.float32), weight[torch.tensor([[3, 0, 0]])].float().numpy())
     with pytest.raises(LanguageModelError, match="a table of 8 x 6 of"):
-        Table(tmp_path, {**described, "rows": 8})
+        PerLayerTable(tmp_path, {**described, "rows": 8})
     shutil.rmtree(tmp_path)
     with pytest.raises(LanguageModelError, match=f"has no {re.escape(TABLE_FILE)}"):
-        Table(tmp_path, described)
+        PerLayerTable(tmp_path, described)
 
 
 def test_what_cannot_be_outside(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 
 LAYERS = {"gemma3_text": 6}
 EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -56,9 +56,9 @@ def counts(kind: str) -> tuple[Counts, Counter[str]]:
         bos_token_id=1, eos_token_id=2, **SETTINGS[kind],
     )  # fmt: skip
     model: Any = AutoModelForCausalLM.from_config(config).eval()
-    with implementations(model):
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, 128))])
+    with export_implementations(model):
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, 128))])
     names = Counter(op.name.removeprefix("coreai.") for op in program.module.graph("main").regions[0].block.ops)
     calls = Counter(re.findall(r"coreai\.invoke @(\w+)_[0-9a-f]{8}\b", str(program)))
     return Counts(names.total() - names["constant"], dict(calls)), names

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from patcomp.errors import ConversionWarning
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.asked import context_of
 from patcomp_models.language.checking import comparisons_of
 from patcomp_models.language.contract import FIRST_LENGTH, LOGITS
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.generation import Session, greedy, speculative
 from patcomp_models.language.rotary import first_length
 from tests.models.language.checkpoints import CONTEXT, PROMPT, SETTINGS, checkpoint
@@ -60,9 +60,9 @@ class OnEvaluator:
     """A program of `main` as a session calls it; the sizes of its calls are kept."""
 
     def __init__(self, model: nn.Module):
-        with implementations(model):
-            self.function = Function("main", Decoder(model))
-            self.program = dynamic_program([(self.function, exported(self.function, CONTEXT))])
+        with export_implementations(model):
+            self.function = BundleFunction("main", Decoder(model))
+            self.program = dynamic_program([(self.function, exported_function(self.function, CONTEXT))])
         self.calls: list[int] = []
 
     def __call__(self, name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -125,8 +125,8 @@ def test_generation_over_the_change(changing: Any) -> None:
 
 def test_what_is_compared(changing: nn.Module) -> None:
     """A prompt that passes the change is compared on each side."""
-    with implementations(changing):
-        functions = [Function("main", Decoder(changing)), Function("verify", Decoder(changing), 3)]
+    with export_implementations(changing):
+        functions = [BundleFunction("main", Decoder(changing)), BundleFunction("verify", Decoder(changing), 3)]
         plans = [
             (len(each.tokens), each.calls[0]) for each in comparisons_of(functions, TOKENS[:30], torch.float32, CONTEXT)
         ]
@@ -173,9 +173,9 @@ def test_one_set_of_frequencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert first_length(model) is None
     wanted = logits_of(model, TOKENS[:32])
     model.model.rotary_emb.inv_freq.mul_(0.5)  # as a longer text leaves it
-    with implementations(model):
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, 32))])
+    with export_implementations(model):
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, 32))])
     assert function.state_names == ["keyCache", "valueCache"]
     empty = {
         name: state.numpy() for name, state in zip(function.state_names, function.decoder.states.zeros(32), strict=True)

@@ -11,13 +11,13 @@ import torch
 import transformers
 
 from patcomp.errors import ConversionWarning
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, architectures, checking, convert_language_model
 from patcomp_models.language.architectures import spans_of
 from patcomp_models.language.asked import context_of, own_context
 from patcomp_models.language.checking import Comparison, notes_on_spans
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from tests.models.language.checkpoints import PROMPT, checkpoint
 
 
@@ -54,7 +54,7 @@ def test_windows_chunks_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     others = {"max_window_layers": 28, "use_sliding_window": True, "hidden_size": 7, "windows": "x", "chunk": None}
     assert spans_of({**settings, **others}) == [*settings.values()]
     model: Any = checkpoint("mistral")  # of a window of 8
-    functions = [Function("main", Decoder(model))]
+    functions = [BundleFunction("main", Decoder(model))]
     counts = lambda prompt, limit: len(Comparison(functions, prompt, torch.float32, limit).tokens)  # noqa: E731
     assert counts([], 64) == 8
     monkeypatch.delitem(architectures.ARCHITECTURES, "mistral")
@@ -91,9 +91,9 @@ def test_gpt_neo_at_its_own_length() -> None:
     )  # fmt: skip
     model: Any = transformers.GPTNeoForCausalLM(config).eval()
     tokens = (PROMPT * 3)[:32]
-    with implementations(model), torch.no_grad():
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, context_of(model, None)))])
+    with export_implementations(model), torch.no_grad():
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, context_of(model, None)))])
         wanted = model(torch.tensor([tokens])).logits[0].numpy()
     states = {name: state.numpy() for name, state in zip(
         function.state_names, function.decoder.states.zeros(32), strict=True)}  # fmt: skip

@@ -14,11 +14,11 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 from patcomp import TorchConverter
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, checking, convert_language_model
 from patcomp_models.language.contract import LOGITS, POSITIONS, TOKENS, engine_refusal
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, dynamic_program, exported
+from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.open_lengths import _FORMS, AskedCache, open_lengths
 from patcomp_models.language.states import States
 from tests.models.language.checkpoints import PROMPT, SECOND, SETTINGS, checkpoint
@@ -70,9 +70,9 @@ def test_programs_take_any_number_of_tokens(kind: str) -> None:
     """Of one and of two tokens, models make no case of their own that a program would have to be exported for."""
     model: Any = checkpoint(kind)
     tokens, made, end = torch.tensor([PROMPT]), [], 0
-    with implementations(model), torch.no_grad():
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, 64))])
+    with export_implementations(model), torch.no_grad():
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, 64))])
         held = dict(zip(function.state_names, function.decoder.states.zeros(64), strict=True))
         for length in (2, 1, 2, 3, 4):
             end += length
@@ -93,10 +93,10 @@ def test_windows_have_no_places_for_other_tokens(kind: str) -> None:
     """Calls that fill the ring, are longer than it, and go around it, on evaluator and eagerly."""
     model: Any = checkpoint(kind)
     tokens = torch.tensor([PROMPT + SECOND + PROMPT])
-    with implementations(model), torch.no_grad():
+    with export_implementations(model), torch.no_grad():
         decoder = Decoder(model, context=64)
-        function = Function("main", decoder)
-        program = dynamic_program([(function, exported(function, 64))])
+        function = BundleFunction("main", decoder)
+        program = dynamic_program([(function, exported_function(function, 64))])
         wanted = model(tokens, use_cache=False).logits
         eager = decoder.states.zeros(64)
         held = dict(zip(decoder.states.names, map(torch.clone, eager), strict=True))
@@ -196,9 +196,9 @@ def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     most, settings = DECODE[kind]
     monkeypatch.setitem(SETTINGS, kind, {**SETTINGS[kind], **settings})
     model = checkpoint(kind)
-    with implementations(model):
-        function = Function("main", Decoder(model), 1)
-        program = dynamic_program([(function, exported(function, 64))])
+    with export_implementations(model):
+        function = BundleFunction("main", Decoder(model), 1)
+        program = dynamic_program([(function, exported_function(function, 64))])
     assert "coreai.while" not in str(program)
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
     assert len(names) - names.count("coreai.constant") <= most
@@ -214,9 +214,9 @@ def test_one_token_needs_no_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_main_of_any_length_has_no_loop_of_its_own(kind: str) -> None:
     """Recurrences are composites, whose bodies compute chunks."""
     model = checkpoint(kind)
-    with implementations(model):
-        function = Function("main", Decoder(model))
-        program = dynamic_program([(function, exported(function, 64))])
+    with export_implementations(model):
+        function = BundleFunction("main", Decoder(model))
+        program = dynamic_program([(function, exported_function(function, 64))])
     names = [op.name for op in program.module.graph("main").regions[0].block.ops]
     assert "coreai.while" not in names
     recurrences = {"gated_delta_update", "kimi_delta_update", "selective_scan_update", "state_space_update"}
@@ -265,8 +265,8 @@ class Wrong:
 
 def test_states_that_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is right in its first call and wrong in a later one."""
-    monkeypatch.setattr(checking, "compare", lambda *arguments: None)
-    function = Function("main", Decoder(checkpoint("llama")))
+    monkeypatch.setattr(checking, "compare_with_module", lambda *arguments: None)
+    function = BundleFunction("main", Decoder(checkpoint("llama")))
     program: Any = Wrong(function.decoder, 1.0)
     with pytest.raises(
         LanguageModelError, match=r"in several calls .* the logits of token 11 of the comparison differ"
@@ -314,7 +314,7 @@ def test_the_asset_is_compared_on_the_runtime(
     monkeypatch.setattr(Answers, "change", change)
     monkeypatch.setattr(Answers, "error", error)
     monkeypatch.setattr(checking, "Native", Answers)
-    comparison = checking.Comparison([Function("main", Decoder(checkpoint("llama")))], PROMPT, torch.float32, 64)
+    comparison = checking.Comparison([BundleFunction("main", Decoder(checkpoint("llama")))], PROMPT, torch.float32, 64)
     with pytest.raises(LanguageModelError, match=message):
         comparison.check_asset(Path("asset"))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp_models.checkpoints.loading import implementations, in_dtype
+from patcomp_models.checkpoints.loading import export_implementations, in_dtype
 from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
 from patcomp_models.language.architectures import ARCHITECTURES
 from patcomp_models.language.static_form import (
@@ -19,11 +19,11 @@ from patcomp_models.language.static_form import (
     checked_context,
     constrained,
     context_sizes,
-    converted,
     default_context,
     rotary_tables,
+    static_program,
 )
-from patcomp_models.language.static_run import generate_static, sizes_of
+from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.writing import description
 from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated, with_stops
 
@@ -76,15 +76,15 @@ def test_on_the_evaluator(kind: str) -> None:
     model = model_of(kind, tied=True)
     half = in_half(model, quantized=False)
     embeddings = Embeddings.of(half.model.embed_tokens.weight, quantized=False)
-    with implementations(half), rotary_tables(half, 64, torch.float16):
-        program = converted(half, embeddings, 64, queries=(8, 16))
+    with export_implementations(half), rotary_tables(half, 64, torch.float16):
+        program = static_program(half, embeddings, 64, queries=(8, 16))
     audit = program.audit("neural_engine")
     assert not [finding for finding in audit.findings if "float32" in str(finding) or "rank" in str(finding)]
 
     def call(name: str, inputs: Any, states: Any) -> Any:
         return program.run(inputs, entrypoint=name, state=states or None)
 
-    sizes = sizes_of(program.calls)
+    sizes = function_sizes(program.calls)
     assert sizes == [(64, 8), (64, 16)]
     empty = np.zeros((2, 1, 16, 1, 64), np.float16)
     for prompt in (PROMPT, PROMPT * 3):  # the second one begins with `prompt_opt`
@@ -96,8 +96,8 @@ def test_on_the_evaluator(kind: str) -> None:
 def test_the_weights_are_stored_once() -> None:
     model = in_half(model_of("llama"))
     embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=True)
-    with implementations(model), rotary_tables(model, 64, torch.float16):
-        program = converted(model, embeddings, 64, queries=(8, 16))
+    with export_implementations(model), rotary_tables(model, 64, torch.float16):
+        program = static_program(model, embeddings, 64, queries=(8, 16))
     used = set(re.findall(r"dense_resource<(.*?)>", program.module.text()))
     stored = sum(blob.data.nbytes for blob in program.module.blobs if blob.key in used)
     own = sum(weight.numel() * 2 for weight in model.parameters()) - embeddings.table.numel()
@@ -173,8 +173,10 @@ def test_rotary_embeddings_that_change(kind: str) -> None:
 def static_bundle(path: Path) -> Bundle:
     """A small bundle with blocks of 8 tokens only."""
     model = in_half(model_of("llama"))
-    with implementations(model), rotary_tables(model, 64, torch.float16):
-        program = converted(model, Embeddings.of(model.model.embed_tokens.weight, quantized=True), 64, queries=(8,))
+    with export_implementations(model), rotary_tables(model, 64, torch.float16):
+        program = static_program(
+            model, Embeddings.of(model.model.embed_tokens.weight, quantized=True), 64, queries=(8,)
+        )
     path.mkdir()
     constrained(program, 64).save_asset(path / "small.aimodel")
     described = description(model, 64, "small", None)
@@ -185,10 +187,12 @@ def static_bundle(path: Path) -> Bundle:
 @pytest.mark.parametrize(
     ("name", "other", "message"),
     [
-        ("LOGITS", "logits", "the outputs of extend_64_8 are logits; they must be out_logits"),
+        ("STATIC_LOGITS", "logits", "the outputs of extend_64_8 are logits; they must be out_logits"),
         pytest.param("TABLE", "table", "the outputs of load_embeddings are table", marks=pytest.mark.slow),
-        pytest.param("TOKENS", "ids", "the inputs of gather_embeddings_8 are ids", marks=pytest.mark.slow),
-        pytest.param("EMBEDDINGS", "made", "the outputs of gather_embeddings_8 are made", marks=pytest.mark.slow),
+        pytest.param("STATIC_TOKENS", "ids", "the inputs of gather_embeddings_8 are ids", marks=pytest.mark.slow),
+        pytest.param(
+            "STATIC_EMBEDDINGS", "made", "the outputs of gather_embeddings_8 are made", marks=pytest.mark.slow
+        ),
         pytest.param("GATHER", "gather", "there is no function gather_embeddings_8", marks=pytest.mark.slow),
         pytest.param("PROMPT", "prompt", "prompt_opt has other sizes than extend", marks=pytest.mark.slow),
         pytest.param("EXTEND", "extending", "no function is called extend_<S>_<q>", marks=pytest.mark.slow),

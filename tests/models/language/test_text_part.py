@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 from patcomp.errors import ConversionWarning
 from patcomp_models.language import LanguageModelError, check_bundle, convert_language_model
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import Function, exported, unread_weights
+from patcomp_models.language.dynamic_form import BundleFunction, exported_function, unread_weights
 from patcomp_models.language.text_part import WithHead, text_part, whole_class
 from tests.models.language.checkpoints import PROMPT, VOCABULARY, checkpoint, configuration, generated
 
@@ -135,7 +135,7 @@ def test_weights_that_no_function_reads() -> None:
     model: Any = checkpoint("llama")
     model.lm_head.weight = model.model.embed_tokens.weight
     model.model.tower = nn.Linear(2, 3)
-    function = Function("main", Decoder(model), 1)
-    assert unread_weights([exported(function, 64)]) == "model.tower (2 weights)"
+    function = BundleFunction("main", Decoder(model), 1)
+    assert unread_weights([exported_function(function, 64)]) == "model.tower (2 weights)"
     del model.model.tower
-    assert unread_weights([exported(function, 64)]) == ""
+    assert unread_weights([exported_function(function, 64)]) == ""

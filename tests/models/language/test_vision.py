@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import patcomp
-from patcomp_models.checkpoints.loading import implementations
+from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
 from patcomp_models.language import bundle as bundles
 from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
@@ -110,7 +110,7 @@ def test_the_model_is_not_changed() -> None:
     model: Any = checkpoint("qwen3_vl")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     inner = model.model.language_model
-    with implementations(model), torch.no_grad():
+    with export_implementations(model), torch.no_grad():
         tower = tower_of(model, SIZE)
         decoder = EmbeddingDecoder(tower)
         decoder(decoder.example(3), torch.arange(3)[None], *decoder.states.zeros(8))
@@ -159,7 +159,7 @@ def test_several_images(kind: str) -> None:
     axis = 1 if kind in ("idefics3", "smolvlm") else 0
     both = {name: torch.cat([each[name] for each in given], axis) for name in given[0] if "token_type" not in name}
     both |= {name: each for name, each in given[0].items() if "token_type" in name}
-    with implementations(model), torch.no_grad():
+    with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
         decoder = EmbeddingDecoder(tower)
         embeddings = EmbeddingTable(tower)(ids)

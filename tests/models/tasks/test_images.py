@@ -16,7 +16,7 @@ from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
 from patcomp_models.tasks import convert_folder
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.folder_to_program import exported
+from patcomp_models.tasks.folder_to_program import exported_entry
 from patcomp_models.tasks.images import with_image
 from tests.helpers.command import Command
 from tests.models.tasks.comparing import runs
@@ -57,7 +57,7 @@ def test_processors(name: str, tmp_path: Path, native: Native) -> None:
     processor.save_pretrained(tmp_path)
     entry = Entry("main", nn.Identity(), {"pixel_values": torch.zeros(1, 3, 8, 8)}, ("pixels",))
     (entry,) = with_image([entry], tmp_path, (47, 65))
-    program = TorchConverter().add_exported_program(exported(entry), ["image"], ["pixels"]).to_coreai()
+    program = TorchConverter().add_exported_program(exported_entry(entry), ["image"], ["pixels"]).to_coreai()
     image = photo(47, 65)
     wanted = processor(images=image, return_tensors="pt")["pixel_values"]
     for found in runs(program, native, "main", {"image": pixels_of(image)}):

@@ -15,7 +15,7 @@ from torch.nn import functional
 from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
 from patcomp_models.tasks import convert_folder
-from patcomp_models.tasks.sentences import EMBEDDING, SCORE, Pooling
+from patcomp_models.tasks.sentences import SENTENCE_EMBEDDING, SENTENCE_SCORE, Pooling
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import checkpoint
 from tests.models.language.checkpoints import folder as decoder_folder
@@ -79,7 +79,7 @@ def test_an_encoder_with_a_dense_layer(tmp_path: Path, native: Native) -> None:
         hidden = model.bert(**TOKENS).last_hidden_state[:, :5].mean(1)
         wanted = functional.normalize(torch.tanh(hidden @ weight.T + bias))
     for outputs in runs(program, native, "main", TOKENS):
-        same(outputs[EMBEDDING], wanted)
+        same(outputs[SENTENCE_EMBEDDING], wanted)
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_decoder_and_its_last_token(tmp_path: Path, native: Native, patcomp: C
     with torch.no_grad():
         wanted = functional.normalize(model.model(**TOKENS).last_hidden_state[:, 4])
     for outputs in runs(program, native, "main", TOKENS):
-        same(outputs[EMBEDDING], wanted)
+        same(outputs[SENTENCE_EMBEDDING], wanted)
     done = patcomp(
         "convert", str(tmp_path / "model"), "--task", "embedding", "--half", "-o", str(tmp_path / "a.aimodel")
     )
@@ -117,13 +117,13 @@ def test_a_decoder_that_answers(tmp_path: Path, native: Native) -> None:
     with torch.no_grad():
         logits = model(**TOKENS).logits[:, 4, [71, 70]]
     for outputs in runs(program, native, "main", TOKENS):
-        same(outputs[SCORE], logits.softmax(1)[:, 1])
+        same(outputs[SENTENCE_SCORE], logits.softmax(1)[:, 1])
     described(tmp_path, "LogitScore")
     (tmp_path / "1_LogitScore/config.json").write_text('{"true_token_id": 5, "false_token_id": 80}')
     program = convert_folder(tmp_path, task="rerank")
     with torch.no_grad():
         logits = model(**TOKENS).logits[:, 4, [80, 5]]
-    same(torch.as_tensor(program.run(TOKENS)[SCORE]), logits.softmax(1)[:, 1])
+    same(torch.as_tensor(program.run(TOKENS)[SENTENCE_SCORE]), logits.softmax(1)[:, 1])
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_a_classifier_with_one_label(activation: str | None, tmp_path: Path, nat
     with torch.no_grad():
         wanted = model(**TOKENS).logits[:, 0]
     for outputs in runs(convert_folder(tmp_path, task="rerank"), native, "main", TOKENS):
-        same(outputs[SCORE], wanted if activation else wanted.sigmoid())
+        same(outputs[SENTENCE_SCORE], wanted if activation else wanted.sigmoid())
 
 
 @pytest.mark.parametrize(

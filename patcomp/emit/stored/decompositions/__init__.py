@@ -10,6 +10,6 @@ import patcomp.emit.stored.decompositions.broadcasting
 import patcomp.emit.stored.decompositions.movement
 import patcomp.emit.stored.decompositions.quantization
 import patcomp.emit.stored.decompositions.reductions  # noqa: F401
-from patcomp.emit.stored.decompositions.body import decomposition, has_decomposition
+from patcomp.emit.stored.decompositions.body import decomposition_region, has_decomposition
 
-__all__ = ["decomposition", "has_decomposition"]
+__all__ = ["decomposition_region", "has_decomposition"]

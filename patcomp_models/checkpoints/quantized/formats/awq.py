@@ -10,7 +10,7 @@ from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.bits import from_words
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 from patcomp_models.errors import LanguageModelError
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -47,11 +47,11 @@ class AWQ(PartsFormat):
     def group_sizes(self) -> Collection[int]:
         return (self.group,) if self.group > 0 else ()
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"]
         if not self.by_output:
-            return integers(from_words(words, 4, 1, _ORDER).T, 4, scales.T, from_words(zeros, 4, 1, _ORDER).T)
+            return from_integers(from_words(words, 4, 1, _ORDER).T, 4, scales.T, from_words(zeros, 4, 1, _ORDER).T)
         data = from_words(words, 4, 1)
         groups = data.shape[1] // self.group if self.group > 0 else 1
         # zero points and scales are padded to whole words
-        return integers(data, 4, scales[:, :groups], from_words(zeros, 4, 1)[:, :groups])
+        return from_integers(data, 4, scales[:, :groups], from_words(zeros, 4, 1)[:, :groups])

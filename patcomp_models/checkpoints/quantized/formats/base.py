@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.weight import Part, StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, WeightPart
 from patcomp_models.checkpoints.untrusted import tensors_in
 from patcomp_models.errors import LanguageModelError
 
-Weights = Mapping[str, Callable[[], Part]]
+Weights = Mapping[str, Callable[[], WeightPart]]
 """What reads each weight of a checkpoint, by the name that it has in a checkpoint of floats."""
 
 
@@ -81,7 +81,7 @@ class PartsFormat(Format):
     """The names of all tensors of a stored weight."""
 
     @abstractmethod
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         """A weight of its parts.
 
         Args:
@@ -115,7 +115,7 @@ class PartsFormat(Format):
             files: of safetensors.
         """
         tensors = Tensors(files)
-        found: dict[str, Callable[[], Part]] = {}
+        found: dict[str, Callable[[], WeightPart]] = {}
         left = dict.fromkeys(name for name in tensors if not _CACHE.search(name))
         for name, parts in self.places(tensors).items():
             for tensor in parts.values():
@@ -123,7 +123,7 @@ class PartsFormat(Format):
             found[name] = partial(self._stored, name.removesuffix(".weight"), parts, tensors)
         return {**{name: partial(tensors.__getitem__, name) for name in left}, **found}
 
-    def _stored(self, path: str, parts: Mapping[str, str], tensors: Tensors) -> StoredWeight:
+    def _stored(self, path: str, parts: Mapping[str, str], tensors: Tensors) -> PackedWeight:
         given = {part: tensors[name] for part, name in parts.items()}
         try:
             made = self.read(path, given)
@@ -148,7 +148,7 @@ class PartsFormat(Format):
         """The inputs of a group, as far as `config.json` says it: one of several sizes."""
         return ()
 
-    def _check_groups(self, path: str, made: StoredWeight) -> None:
+    def _check_groups(self, path: str, made: PackedWeight) -> None:
         """Check that the groups of a weight have a size that is declared. A last group that is shorter would move the
         bounds of all others, also where the inputs divide by the number of groups."""
         inputs, count = made.shape[-1], 1 if made.scale is None else made.scale.shape[-1]
@@ -160,10 +160,10 @@ class PartsFormat(Format):
             )
 
 
-def _check_blocks(path: str, weight: StoredWeight) -> None:
+def _check_blocks(path: str, weight: PackedWeight) -> None:
     """Check that scales and offsets of blocks have the rank of the weight, and that their sizes divide its sizes."""
     for name, part in weight.parameters.items():
-        if isinstance(part, StoredWeight):
+        if isinstance(part, PackedWeight):
             _check_blocks(path, part)
         ranks = len(part.shape), len(weight.shape)
         if ranks[0] != ranks[1] or any(size % count for size, count in zip(weight.shape, part.shape, strict=True)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BitNet(PartsFormat):
             return None
         return cls(found.get("linear_class", "bitlinear") == "autobitlinear")
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         packed, scale = tensors["weight"], tensors["weight_scale"].float().reshape(1, 1)
         data = torch.cat([(packed >> (2 * place)) & 3 for place in range(4)]).to(torch.int8) - 1
-        return StoredWeight(data, 2, scale if self.multiplies else 1 / scale)
+        return PackedWeight(data, 2, scale if self.multiplies else 1 / scale)

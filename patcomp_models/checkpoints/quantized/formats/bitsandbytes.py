@@ -13,7 +13,7 @@ from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.bits import nibbles
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight
 from patcomp_models.errors import LanguageModelError
 
 _STATE = "quant_state.bitsandbytes__"
@@ -50,9 +50,9 @@ class BitsAndBytes(PartsFormat):
             found[weight] = others if state is None else {**others, "state": state}
         return found
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         if "SCB" in tensors:
-            return StoredWeight(tensors["weight"], 8, tensors["SCB"].float()[:, None] / 127)
+            return PackedWeight(tensors["weight"], 8, tensors["SCB"].float()[:, None] / 127)
         state = json.loads(bytes(tensors["state"].tolist()))
         outputs, inputs = state["shape"]
         block = int(state["blocksize"])
@@ -65,13 +65,13 @@ class BitsAndBytes(PartsFormat):
             raise ValueError("another number of elements than the shape says")
         data = nibbles(packed, high_first=True).reshape(outputs, inputs)
         absmax = tensors["weight.absmax"].reshape(outputs, inputs // block)
-        scale: Tensor | StoredWeight = absmax.float()
+        scale: Tensor | PackedWeight = absmax.float()
         if absmax.dtype == torch.uint8:
             scale = _nested(absmax, tensors, int(state["nested_blocksize"]), float(state["nested_offset"]))
-        return StoredWeight(data, 4, scale, table=tensors["weight.quant_map"].float())
+        return PackedWeight(data, 4, scale, table=tensors["weight.quant_map"].float())
 
 
-def _nested(absmax: Tensor, tensors: Mapping[str, Tensor], block: int, offset: float) -> Tensor | StoredWeight:
+def _nested(absmax: Tensor, tensors: Mapping[str, Tensor], block: int, offset: float) -> Tensor | PackedWeight:
     """Scales that are `table[absmax] * scale + offset`, kept so where a scale is for whole rows or parts of a row."""
     table, outer = (tensors[f"weight.nested_{name}"].float() for name in ("quant_map", "absmax"))
     rows, columns = absmax.shape
@@ -83,4 +83,4 @@ def _nested(absmax: Tensor, tensors: Mapping[str, Tensor], block: int, offset: f
         outer = wide[:, ::block]
     else:  # as bitsandbytes computes it
         return table[absmax.long()] * wide + offset
-    return StoredWeight(absmax, 8, outer, offset=torch.full_like(outer, offset), table=table)
+    return PackedWeight(absmax, 8, outer, offset=torch.full_like(outer, offset), table=table)

@@ -9,10 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.bits import from_stream, nibbles, signed
+from patcomp_models.checkpoints.quantized.bits import from_stream, nibbles, signed_integers
 from patcomp_models.checkpoints.quantized.floats import e2m1_table, in_blocks, powers_of_two
 from patcomp_models.checkpoints.quantized.formats.base import CACHE_NOTE, PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 from patcomp_models.errors import LanguageModelError
 
 _FORMS = (
@@ -65,33 +65,35 @@ class CompressedTensors(PartsFormat):
         declared = frozenset() if any(blocks) else frozenset(size for size in sizes if size > 0)
         return cls((int(block[0]), int(block[1])), notes, declared)
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         scale, zeros = tensors["weight_scale"], tensors.get("weight_zero_point")
         if "weight_global_scale" in tensors:
             whole = 1 / tensors["weight_global_scale"].float().reshape(1, 1)
-            return StoredWeight(nibbles(tensors["weight_packed"]), 4, StoredWeight(scale, 8, whole), table=e2m1_table())
+            return PackedWeight(nibbles(tensors["weight_packed"]), 4, PackedWeight(scale, 8, whole), table=e2m1_table())
         if "weight" in tensors:
             data = tensors["weight"]
             if scale.dtype == torch.uint8:  # powers of two for blocks of 32
-                return StoredWeight(data, 8, powers_of_two(scale))
+                return PackedWeight(data, 8, powers_of_two(scale))
             scale = _for_blocks(data, scale, self.block)
-            return integers(data, 8, scale, None if zeros is None else zeros.reshape(scale.shape)) if (
-                not data.is_floating_point()) else StoredWeight(data, 8, scale)  # fmt: skip
+            return from_integers(data, 8, scale, None if zeros is None else zeros.reshape(scale.shape)) if (
+                not data.is_floating_point()) else PackedWeight(data, 8, scale)  # fmt: skip
         packed = tensors["weight_packed"]
         if packed.dtype == torch.uint8:
-            return StoredWeight(nibbles(packed), 4, powers_of_two(scale), table=e2m1_table())
+            return PackedWeight(nibbles(packed), 4, powers_of_two(scale), table=e2m1_table())
         outputs, inputs = (int(size) for size in tensors["weight_shape"])
         bits = packed.shape[1] * 32 // inputs
-        data = signed(from_stream(packed, bits, inputs), bits)
+        data = signed_integers(from_stream(packed, bits, inputs), bits)
         scale = _for_blocks(data, scale, self.block)
         if zeros is not None:
-            unpacked = zeros if zeros.dtype != torch.int32 else signed(from_stream(zeros.T, bits, outputs).T, bits)
+            unpacked = (
+                zeros if zeros.dtype != torch.int32 else signed_integers(from_stream(zeros.T, bits, outputs).T, bits)
+            )
             zeros = unpacked.reshape(scale.shape)
         order, groups = None, tensors.get("weight_g_idx")
         if groups is not None and bool((groups.diff() < 0).any()):
             order = groups.argsort(stable=True)
             data = data[:, order]
-        return integers(data, bits, scale, zeros, order)
+        return from_integers(data, bits, scale, zeros, order)
 
 
 def _for_blocks(data: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:

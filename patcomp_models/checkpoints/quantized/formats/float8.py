@@ -11,7 +11,7 @@ from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.floats import in_blocks
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight
 from patcomp_models.errors import LanguageModelError
 
 
@@ -46,8 +46,8 @@ class Float8(PartsFormat):
                 found[whole] = {"weight": whole, "weight_scale_inv": name}
         return found
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         data, scale = tensors["weight"], tensors["weight_scale_inv"].float()
         if data.dtype != torch.float8_e4m3fn:
             raise LanguageModelError(f"{path}.weight is {data.dtype} beside a scale of float8; float8_e4m3fn is read")
-        return StoredWeight(data, 8, in_blocks(data, scale, self.block))
+        return PackedWeight(data, 8, in_blocks(data, scale, self.block))

@@ -10,9 +10,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.bits import from_stream, signed
+from patcomp_models.checkpoints.quantized.bits import from_stream, signed_integers
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Gemma(PartsFormat):
         }
         return {**super().places(given), **embeddings}
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         weight, scale = tensors["weight"], tensors["weight_scale"].float()
         if weight.dtype == torch.int8:
-            return integers(weight, 8, scale)
+            return from_integers(weight, 8, scale)
         own: Mapping[str, Any] = next(
             (each for pattern, each in self.by_module.items() if re.search(pattern, path)), {}
         )
         bits = int(own.get("num_bits", self.bits))
-        return integers(signed(from_stream(weight, bits, weight.shape[1] * 8 // bits), bits), bits, scale)
+        return from_integers(signed_integers(from_stream(weight, bits, weight.shape[1] * 8 // bits), bits), bits, scale)

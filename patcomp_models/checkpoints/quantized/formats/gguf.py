@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.gguf.blocks import KEPT, reshaped
+from patcomp_models.checkpoints.gguf.blocks import KEPT, reshaped_blocks
 from patcomp_models.checkpoints.gguf.header import BLOCKS, StoredTensor, read_header
-from patcomp_models.checkpoints.gguf.models import ROTARY, Architecture, architecture_of, name_of
+from patcomp_models.checkpoints.gguf.models import ROTARY, Architecture, architecture_of, transformers_name
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights, described_as
 from patcomp_models.checkpoints.quantized.joining import taken
-from patcomp_models.checkpoints.quantized.weight import Part
+from patcomp_models.checkpoints.quantized.weight import WeightPart
 from patcomp_models.errors import LanguageModelError
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -45,13 +45,13 @@ class GGUF(Format):
 
     def weights(self, files: Sequence[Path]) -> Weights:
         header = read_header(files[0])
-        found, made = architecture_of(header), dict[str, Callable[[], Part]]()
+        found, made = architecture_of(header), dict[str, Callable[[], WeightPart]]()
         for name, tensor in header.tensors.items():
             if name.removesuffix(".weight") not in ROTARY:
-                made[name_of(found, name) or name] = partial(self._read, found, name, tensor)
+                made[transformers_name(found, name) or name] = partial(self._read, found, name, tensor)
         return made
 
-    def _read(self, architecture: Architecture, name: str, tensor: StoredTensor) -> Part:
+    def _read(self, architecture: Architecture, name: str, tensor: StoredTensor) -> WeightPart:
         made = self._part(name, tensor)
         if architecture.adds_one and name.endswith("norm.weight"):
             assert isinstance(made, Tensor)
@@ -65,13 +65,13 @@ class GGUF(Format):
             return taken(made, 0, order)
         return made
 
-    def _part(self, name: str, tensor: StoredTensor) -> Part:
+    def _part(self, name: str, tensor: StoredTensor) -> WeightPart:
         if tensor.kind in _FLOATS:
             return torch.from_numpy(np.array(tensor.data)).view(_FLOATS[tensor.kind]).reshape(tensor.shape)
         if tensor.kind in KEPT:
             _, _, size = BLOCKS[tensor.number]
             blocks = tensor.data.reshape(tensor.data.shape[0], -1, size)
-            return reshaped(KEPT[tensor.kind](blocks), tensor.shape)
+            return reshaped_blocks(KEPT[tensor.kind](blocks), tensor.shape)
         if not self.expands:
             raise LanguageModelError(
                 f"{name} is of GGUF's type {tensor.kind}, whose numbers are vectors of a table that Core AI's tables "

@@ -11,8 +11,8 @@ from torch import Tensor
 from patcomp_models.checkpoints.quantized.bits import nibbles
 from patcomp_models.checkpoints.quantized.floats import e2m1_table, powers_of_two
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.joining import transposed
-from patcomp_models.checkpoints.quantized.weight import StoredWeight
+from patcomp_models.checkpoints.quantized.joining import transposed_weight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class GptOss(PartsFormat):
         paths = [name.removesuffix("_blocks") for name in sorted(given) if name.endswith("_blocks")]
         return {path: {part: f"{path}_{part}" for part in self.parts if f"{path}_{part}" in given} for path in paths}
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         data, scales = nibbles(tensors["blocks"]).flatten(-2), tensors["scales"]
         if data.shape != (*scales.shape[:-1], scales.shape[-1] * 32):
             raise ValueError("the number of scales is not that of blocks")
-        made = transposed(StoredWeight(data, 4, powers_of_two(scales), table=e2m1_table()))
-        assert isinstance(made, StoredWeight)
+        made = transposed_weight(PackedWeight(data, 4, powers_of_two(scales), table=e2m1_table()))
+        assert isinstance(made, PackedWeight)
         return made

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.bits import from_stream
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 from patcomp_models.errors import LanguageModelError
 
 _BITS = (2, 3, 4, 8)
@@ -43,7 +43,7 @@ class GPTQ(PartsFormat):
             )
         return cls(version == "gptq")
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         words, zeros, scales = tensors["qweight"], tensors["qzeros"], tensors["scales"].T
         outputs, count = scales.shape
         bits = 32 * zeros.shape[1] // outputs
@@ -61,4 +61,4 @@ class GPTQ(PartsFormat):
             )
         data = from_stream(words.T, bits, inputs)
         shifted = from_stream(zeros, bits, outputs).T.to(torch.int16) + int(self.is_first_version)
-        return integers(data if order is None else data[:, order], bits, scales, shifted, order)
+        return from_integers(data if order is None else data[:, order], bits, scales, shifted, order)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import TABLES, StoredWeight
+from patcomp_models.checkpoints.quantized.weight import TABLES, PackedWeight
 from patcomp_models.errors import LanguageModelError
 
 
@@ -32,7 +32,7 @@ class HQQ(PartsFormat):
     def of(cls, config: Mapping[str, Any]) -> Self | None:
         return None if described_as(config, "hqq") is None else cls()
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         outputs, inputs = (int(size) for size in tensors["shape"])
         bits, axis = int(tensors["nbits"]), int(tensors["axis"])
         if axis != 1:
@@ -49,7 +49,7 @@ class HQQ(PartsFormat):
         data = _unpacked(tensors["W_q"], bits)[:rows].reshape(outputs, inputs)
         scale, zero = (each.reshape(outputs, -1) for each in (scale, zero))
         table = torch.arange(float(TABLES[bits])) if bits in TABLES else None
-        return StoredWeight(data, bits, scale, offset=-(zero * scale), table=table)
+        return PackedWeight(data, bits, scale, offset=-(zero * scale), table=table)
 
 
 def _unpacked(packed: Tensor, bits: int) -> Tensor:

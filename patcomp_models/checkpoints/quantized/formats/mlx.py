@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp_models.checkpoints.quantized.bits import from_stream, nibbles
 from patcomp_models.checkpoints.quantized.floats import e2m1_table, powers_of_two
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat
-from patcomp_models.checkpoints.quantized.weight import StoredWeight
+from patcomp_models.checkpoints.quantized.weight import PackedWeight
 from patcomp_models.errors import LanguageModelError
 
 
@@ -36,7 +36,7 @@ class MLX(PartsFormat):
                 return cls(found)
         return None
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         own = self.entries.get(path)
         chosen = {**self.entries, **(own if isinstance(own, Mapping) else {})}
         mode, group = chosen.get("mode", "affine"), int(chosen["group_size"])
@@ -50,12 +50,12 @@ class MLX(PartsFormat):
             )
         if mode == "affine":
             offsets = tensors["qbiases" if "qbiases" in tensors else "biases"]
-            return StoredWeight(from_stream(weight, bits, inputs), bits, scales, offset=offsets)
+            return PackedWeight(from_stream(weight, bits, inputs), bits, scales, offset=offsets)
         raw = weight.contiguous().view(torch.uint8)
         if mode == "mxfp4":
-            return StoredWeight(nibbles(raw), 4, powers_of_two(scales), table=e2m1_table())
+            return PackedWeight(nibbles(raw), 4, powers_of_two(scales), table=e2m1_table())
         if mode == "nvfp4":
-            return StoredWeight(nibbles(raw), 4, scales.view(torch.float8_e4m3fn).float(), table=e2m1_table())
+            return PackedWeight(nibbles(raw), 4, scales.view(torch.float8_e4m3fn).float(), table=e2m1_table())
         if mode == "mxfp8":
-            return StoredWeight(raw.view(torch.float8_e4m3fn), 8, powers_of_two(scales))
+            return PackedWeight(raw.view(torch.float8_e4m3fn), 8, powers_of_two(scales))
         raise LanguageModelError(f"{path} has weights in MLX's mode {mode!r}; affine, mxfp4, nvfp4 and mxfp8 are read")

@@ -9,10 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from patcomp_models.checkpoints.quantized.bits import nibbles, signed
+from patcomp_models.checkpoints.quantized.bits import nibbles, signed_integers
 from patcomp_models.checkpoints.quantized.floats import e2m1_table
 from patcomp_models.checkpoints.quantized.formats.base import CACHE_NOTE, PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 from patcomp_models.errors import LanguageModelError
 
 _READ = (
@@ -43,17 +43,17 @@ class ModelOpt(PartsFormat):
         cache = (found.get("kv_cache_scheme"), found.get("kv_cache_quant_algo"))
         return cls((*cls.notes, CACHE_NOTE) if any(cache) else cls.notes)
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         weight, scale = tensors["weight"], tensors["weight_scale"]
         if "pre_quant_scale" in tensors:
             raise LanguageModelError(f"{path} scales its inputs (pre_quant_scale), which is not read")
         if weight.dtype != torch.uint8:
             scale = scale.float().reshape(1, 1) if scale.numel() == 1 else scale.float().reshape(len(weight), -1)
-            return StoredWeight(weight, 8, scale) if weight.is_floating_point() else integers(weight, 8, scale)
+            return PackedWeight(weight, 8, scale) if weight.is_floating_point() else from_integers(weight, 8, scale)
         if scale.is_floating_point() and scale.dtype.itemsize == 1:
             whole = tensors["weight_scale_2"].float().reshape(1, 1)
-            return StoredWeight(nibbles(weight), 4, StoredWeight(scale, 8, whole), table=e2m1_table())
+            return PackedWeight(nibbles(weight), 4, PackedWeight(scale, 8, whole), table=e2m1_table())
         if "weight_scale_2" in tensors:
             raise LanguageModelError(f"{path} has 4-bit integers with two scales, which are not read")
         # two neighbouring outputs in a byte, negative integers in two's complement
-        return integers(signed(nibbles(weight.T).T ^ 8, 4), 4, scale)
+        return from_integers(signed_integers(nibbles(weight.T).T ^ 8, 4), 4, scale)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, described_as
-from patcomp_models.checkpoints.quantized.weight import StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, from_integers
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Quanto(PartsFormat):
         found = described_as(config, "quanto")
         return None if found is None else cls(found.get("modules", {}))
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         scale = tensors["weight._scale"]
         if "weight._data" in tensors:
             data = tensors["weight._data"]
             scale = scale.reshape(1, 1) if scale.numel() == 1 else scale.reshape(data.shape[0], -1)
-            return StoredWeight(data, 8, scale) if data.is_floating_point() else integers(data, 8, scale)
+            return PackedWeight(data, 8, scale) if data.is_floating_point() else from_integers(data, 8, scale)
         packed = tensors["weight._data._data"]
         bits = int(str(self.qtypes.get(path, {}).get("weights", "qint4")).removeprefix("qint"))
         parts = [(packed >> (bits * place)) & ((1 << bits) - 1) for place in range(8 // bits)]
         rows = scale.numel()
         data = torch.cat(parts)[:rows]
-        return StoredWeight(data, bits, scale.reshape(rows, 1), offset=-tensors["weight._shift"].reshape(rows, 1))
+        return PackedWeight(data, bits, scale.reshape(rows, 1), offset=-tensors["weight._shift"].reshape(rows, 1))

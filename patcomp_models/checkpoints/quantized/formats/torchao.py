@@ -13,7 +13,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from patcomp_models.checkpoints.quantized.formats.base import PartsFormat, Tensors, Weights, described_as
-from patcomp_models.checkpoints.quantized.weight import Part, StoredWeight, integers
+from patcomp_models.checkpoints.quantized.weight import PackedWeight, WeightPart, from_integers
 from patcomp_models.errors import LanguageModelError
 
 _KINDS = ("IntxUnpackedToInt8Tensor", "Int8Tensor", "Float8Tensor")
@@ -40,16 +40,16 @@ class TorchAO(PartsFormat):
         for name, text in tensors.metadata.items():
             if text.startswith("{"):
                 self.kinds[name] = json.loads(text)
-        made: dict[str, Callable[[], Part]] = dict(super().weights(files))
+        made: dict[str, Callable[[], WeightPart]] = dict(super().weights(files))
         for name, kind in self.kinds.items():
             if kind.get("_type") not in ("Tensor", *_KINDS):
                 made[name] = partial(self._refused, name, str(kind.get("_type")))
         return made
 
-    def _refused(self, name: str, kind: str) -> Part:
+    def _refused(self, name: str, kind: str) -> WeightPart:
         raise LanguageModelError(f"{name} is torchao's {kind}, whose layout is that of a GPU kernel; it is not read")
 
-    def read(self, path: str, tensors: Mapping[str, Tensor]) -> StoredWeight:
+    def read(self, path: str, tensors: Mapping[str, Tensor]) -> PackedWeight:
         data, scale, zero = (tensors.get(part) for part in self.parts)
         if data is None or scale is None:
             raise KeyError("_weight_scale")
@@ -58,6 +58,6 @@ class TorchAO(PartsFormat):
             raise LanguageModelError(f"{path} rounds its inputs (torchao's {own}), which is not done")
         scale = scale.reshape(1, 1) if scale.numel() == 1 else scale
         if data.is_floating_point():
-            return StoredWeight(data, 8, scale)
+            return PackedWeight(data, 8, scale)
         bits = int((re.search(r"int(\d)", json.dumps(own.get("target_dtype", "int8"))) or ["", "8"])[1])
-        return integers(data, bits, scale, None if zero is None else zero.reshape(scale.shape))
+        return from_integers(data, bits, scale, None if zero is None else zero.reshape(scale.shape))
