@@ -188,7 +188,7 @@ def is_known(op: str, rules: RuleSet, table: Table) -> bool:
 
 
 def formulas(rules: RuleSet, table: Table, lowerings: Lowerings) -> Formulas:
-    """The decompositions of a catalog and a table. They are made once in the process, unless lowerings are registered."""
+    """The decompositions of a catalog and a table; made once in the process, unless lowerings are registered."""
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
     of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))
