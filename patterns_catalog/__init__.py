@@ -4,19 +4,18 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from patcomp.patterns import Decompositions, DeferredRuleSet, RuleSet, Stage
+from patcomp.patterns import Decompositions, DeferredRuleSet, LoadedRuleSet, RuleSet, Stage
 from patcomp.patterns.installed_catalogs import own_catalogs
 from patcomp.patterns.user_catalogs import rules_of
 
 
 @cache
 def rules_of_stage(stage: Stage) -> RuleSet:
-    """The rules in the folder of a stage, sorted by name, which decides ties."""
-    found = rules_of(import_module(f"{__name__}.{stage}"))
-    return RuleSet(sorted(found, key=lambda rule: rule.name))
+    """The rules in the folder of a stage, sorted by name, which decides ties. They are loaded when one is asked for."""
+    return LoadedRuleSet(lambda: sorted(rules_of(import_module(f"{__name__}.{stage}")), key=lambda rule: rule.name))
 
 
-rules_of_stage(Stage.RECOVER)  # declares the composites that patterns may name
+len(rules_of_stage(Stage.RECOVER))  # loading them declares the composites that patterns may name
 
 
 @cache

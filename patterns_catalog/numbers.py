@@ -6,8 +6,12 @@ import math
 
 import numpy as np
 
+from patcomp.ir.builder import Builder
+from patcomp.ir.constants import constant_values
 from patcomp.ir.types import BIT_WIDTHS, element_name, is_float, is_integer
+from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
+from patcomp.patterns.conditions import condition
 
 _SMALLEST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 _LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "f32": float(np.finfo(np.float32).max)}
@@ -54,3 +58,13 @@ def is_normal_in(value: bool | int | float, element: Attribute) -> bool:
     if name not in _LARGEST or value == 0 or not math.isfinite(value):
         return True
     return _SMALLEST_NORMAL[name] <= abs(value) <= _LARGEST[name]
+
+
+def known_numbers(x: Value) -> np.ndarray | None:
+    """The elements of a constant, also of one whose bytes PyTorch owns; None of a value that is computed."""
+    return constant_values(x.ssa, Builder.current().blobs)
+
+
+@condition("the numbers of {x} are known")
+def is_known(x: Value) -> bool:
+    return known_numbers(x) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ def slice_axis(
 def update_axis(c: Coreai, x: Value, axis: int, start: Size, end: Size, values: Value, step: Size = 1) -> Value:
     """`x` with `x[..., start:end:step, ...]` along one axis replaced."""
     return c.slice_update(x, *_bounds(x.rank, axis, start, end, step), values)
+
+
+def side_by_side(c: Coreai, axis: int, parts: Sequence[Value]) -> Value:
+    """The parts joined along an axis; a single part stays as it is."""
+    return parts[0] if len(parts) == 1 else c.concat(axis, parts)
 
 
 def _bounds(rank: int, axis: int, start: Size, end: Size, step: Size) -> tuple[list[Size], list[Size], list[Size]]:

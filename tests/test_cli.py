@@ -258,7 +258,7 @@ def test_counts_of_rules_agree(patcomp: Command) -> None:
     counts, _, data = listed.partition("; ")
     assert " rules and " in counts
     assert counts.endswith(" decompositions")
-    assert data.endswith("rules are data: a pattern and a target, or a row of a table")
+    assert data.endswith("rules are data: a pattern or a formula without branches")
     assert patcomp("catalog", "check").out == f"{counts}, no findings\n"
 
 

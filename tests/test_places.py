@@ -126,7 +126,7 @@ torch.testing.assert_close(rewritten.run(x), Model()(x))
 
 ACTIVATION = {
     "patcomp/ir/coreai_table.py": """    op("softsign[T: F](x: T) -> output: T", "x / (1 + |x|)",
-       infer="like_first", trait=Activation),
+       infer="like_first", trait="Activation", stored="20260204"),
 """,
     "patcomp/evaluate/ops/elementwise.py": """
 
@@ -137,6 +137,8 @@ def softsign(op: EvaluatedOp, x: torch.Tensor) -> torch.Tensor:
 }
 
 REWRITES = """
+from patcomp.emit.stored.loading import loaded_module
+from patcomp.emit.stored.storing import stored_program
 from patcomp.ir import coreai as c
 from patcomp.rewrites import Options
 from patcomp.rewrites.folding import fold_constants
@@ -159,13 +161,16 @@ layer = program({"x": "2x3x4xf32", "w": "4x5xf32"}, lambda x, w: c.reshape(
 optimize(layer, rules, Options())
 assert left(layer) == [product, "coreai.softsign"], left(layer)
 
+saved = program({"x": "2x3xf32"}, lambda x: c.softsign(x))
+assert loaded_module(stored_program(saved)).text() == saved.text()
+
 known = program({}, lambda: c.softsign(c.constant([1.0, -3.0])))
 assert fold_constants(known.graph("main"), known) == 1 and left(known) == [], left(known)
 """
 
 VIEW = {
     "patcomp/ir/coreai_table.py": """    op("drop_dims[T: ALL](input: T, axes: IDX[1]) -> output: T",
-       "drop size-1 dims", infer="shrink_dims", trait=Reshape),
+       "drop size-1 dims", infer="shrink_dims", trait="Reshape"),
 """,
     "patcomp/evaluate/ops/shapes.py": """
 
@@ -194,6 +199,31 @@ def body(x):
 looped, copies = program({"x": "3x2xf32"}, body), Statistics()
 own_carried_values(looped, copies)
 assert sum(copies.fired.values()) == 1, copies.fired
+"""
+
+FACTS = {"patcomp/ir/aten_facts.txt": "places::turned: whole pointwise same_shape\n"}
+
+ANALYSED = """
+from patcomp.ir import aten
+from patcomp.ir import coreai as c
+from patcomp.ir.extents import extents
+from patcomp.ir.traits import Elementwise, Whole
+from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.widths import Widths
+from tests.helpers.programs import program
+
+aten.define("places::turned(Tensor x) -> Tensor")
+assert all(aten.op_class("places.turned").has_trait(trait) for trait in (Elementwise, Whole))
+made = {}
+
+def body(x):
+    made["turned"], made["x"] = aten.build("places.turned", x.type, x=x), x
+    made["seven"] = aten.build("places.turned", c.constant(7).type, x=c.constant(7))
+    return made["turned"], made["seven"]
+
+facts = Facts(program({"x": "?xsi64"}, body), Widths())
+assert extents(made["turned"]) == extents(made["x"])
+assert Ranges(facts, {}).changes == {}  # an op without facts may overflow
 """
 
 SCHEME = {
@@ -317,7 +347,7 @@ except VerifyError as error:
     assert "too much" in str(error)
 else:
     raise AssertionError("the verifier does not ask the new defect")
-assert mends("optimize")[-1].name == "large_exponents"
+assert [*mends(module, "optimize")][-1].name == "large_exponents"
 assert optimize(module, default_rules().stage("optimize"), Options()).fired == {"no exponential": 1}
 """
 
@@ -409,6 +439,12 @@ def test_places_to_touch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_architecture_of_language_models_is_one_row(tmp_path: Path) -> None:
     _run(tmp_path, ARCHITECTURE, LANGUAGE_MODEL)
+
+
+def test_the_facts_of_a_pytorch_op_are_one_row(tmp_path: Path) -> None:
+    """Traits, sizes and narrowing know the op."""
+    assert len(FACTS) == 1
+    _run(tmp_path, FACTS, ANALYSED)
 
 
 def test_a_compression_scheme_is_one_file(tmp_path: Path) -> None:

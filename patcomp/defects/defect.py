@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,6 +63,9 @@ class Defect:
     mend: Mend | None = None
     stage: DefectStage = "optimize"
     """When it is mended."""
+    ops: Collection[str] = ()
+    """The names of ops without which there is nothing to mend: the mend runs only on programs with one of them. Empty
+    for any program."""
     after: tuple[str, ...] = ()
     """The names of the defects that are mended before, in the same stage."""
     warn: Callable[[IRModule], Iterator[Problem]] | None = None

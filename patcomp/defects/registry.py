@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from patcomp.defects.defect import Defect, DefectStage, Detect
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
+from patcomp.ir.xdsl import ops_inside
 
 if TYPE_CHECKING:
     from patcomp.patterns.statistics import Statistics
@@ -44,14 +45,21 @@ def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
     return _detectors(installed_version(), finished)
 
 
-def mends(stage: DefectStage) -> tuple[Defect, ...]:
-    """The defects that are mended in a stage, in order."""
-    return _mends(installed_version(), stage)
+def mends(module: IRModule, stage: DefectStage) -> Iterator[Defect]:
+    """The defects to mend in a stage, in order, without those of ops that the module does not have."""
+    names: set[str] | None = None
+    for defect in _mends(installed_version(), stage):
+        if defect.ops:
+            names = {op.name for op in ops_inside(module.op)} if names is None else names
+            if names.isdisjoint(defect.ops):
+                continue
+        yield defect
+        names = None  # the mend may have made other ops
 
 
 def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:
     """Mend the defects of a stage in place."""
-    for defect in mends(stage):
+    for defect in mends(module, stage):
         assert defect.mend is not None
         defect.mend(module, statistics)
 

@@ -79,6 +79,9 @@ class Facts:
     """Whether the op reads a number from a tensor."""
     opaque: bool = False
     """Whether proofs do not look into the op: it is a function of one or two numbers that they know by name only."""
+    unknown: str = ""
+    """Which of `sizes`, `range` and `float` nobody has found out, separated by commas. The row of an op that a rule
+    takes states each of the three, unless a trait implies it, or says that it is unknown."""
 
 
 NOTHING = Facts()
@@ -100,7 +103,7 @@ def _table() -> dict[str, Facts]:
     table: dict[str, Facts] = {}
     for line in files("patcomp.ir").joinpath("aten_facts.txt").read_text().splitlines():
         if not line.startswith("#"):
-            names, _, words = line.partition(": ")
+            names, _, words = line.partition("  # ")[0].partition(": ")
             table |= dict.fromkeys(map(_full_name, names.split(",")), _facts(words))
     return table
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.ir import attributes
+from patcomp.ir import attributes, traits
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.coreai_table import COREAIX_ROWS, ROWS
 from patcomp.ir.rows import Row, Slot
 from patcomp.ir.syntax import form_of
+from patcomp.ir.traits import Broadcasting, Elementwise, Reduction, SameShape
 from patcomp.ir.types import (
     HandleType,
     ImageType,
@@ -27,8 +28,10 @@ from patcomp.ir.xdsl import (
     AttrSizedOperandSegments,
     Dialect,
     IsolatedFromAbove,
+    IsTerminator,
     Operation,
     OpTrait,
+    Pure,
     Region,
     SSAValue,
     SymbolOpInterface,
@@ -42,6 +45,21 @@ from patcomp.ir.xdsl import (
     var_operand_def,
     var_result_def,
 )
+
+
+def _traits(row: Row) -> list[type[OpTrait]]:
+    """The traits that follow from a row's facts."""
+    of_one = row.infer == "like_first" and len(row.operands) == 1
+    facts: dict[type[OpTrait], bool] = {
+        Pure: row.pure,
+        IsTerminator: row.terminator,
+        Elementwise: row.infer == "same_shape",
+        Broadcasting: row.infer in ("broadcast", "cast") or of_one,
+        SameShape: row.infer == "like_first" and not of_one,
+        Reduction: row.infer == "reduce" and not row.regions,
+    }
+    named = [getattr(traits, row.trait)] if row.trait else []
+    return named + [trait for trait, holds in facts.items() if holds]
 
 
 def _make(row: Row) -> type[CoreaiOp]:
@@ -59,10 +77,10 @@ def _make(row: Row) -> type[CoreaiOp]:
     for declared in row.properties:
         definition = opt_prop_def if declared.optional else prop_def
         fields[f"{declared.name}_property"] = definition(AnyAttr(), prop_name=declared.name)
-    traits: list[Any] = [trait() for trait in row.traits]
+    own: list[Any] = [trait() for trait in _traits(row)]
     if row.name == "graph":
-        traits += [IsolatedFromAbove(), SymbolOpInterface()]
-    fields["traits"] = traits_def(*traits)
+        own += [IsolatedFromAbove(), SymbolOpInterface()]
+    fields["traits"] = traits_def(*own)
     if sum(slot.variadic for slot in row.operands) > 1:
         fields["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
     class_name = "".join(part.capitalize() for part in row.name.replace(".", "_").split("_")) + "Op"

@@ -16,9 +16,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from patcomp.ir.traits import Broadcasting, Elementwise, Reduction, SameShape
-from patcomp.ir.xdsl import IsTerminator, OpTrait, Pure
-
 
 @dataclass(frozen=True)
 class Slot:
@@ -89,28 +86,17 @@ class Row:
     multiply_adds: str = ""
     """How many products the op adds up, `output * x[-1]`: for each element of a result or operand as many as an
     operand has along some dimensions (`patcomp.ir.work`). Empty if the op is no product or convolution."""
-    trait: type[OpTrait] | None = None
-    """What the op does with elements, of `patcomp.ir.traits`, where no other fact implies it."""
+    trait: str = ""
+    """What the op does with elements, a name of `patcomp.ir.traits`, where no other fact implies it."""
+    stored: str = ""
+    """How an asset stores the op: the date of the first version of the format that has it, then what does not follow
+    from the row, a name or an enumeration's `property=kind` (`patcomp.emit.stored.forms`). If it is empty, only
+    coreai-core can save programs that have the op."""
 
     @cached_property
     def has_variadic(self) -> bool:
         """Whether one of the operands is variadic."""
         return any(slot.variadic for slot in self.operands)
-
-    @cached_property
-    def traits(self) -> list[type[OpTrait]]:
-        """The traits that follow from the row's facts."""
-        of_one = self.infer == "like_first" and len(self.operands) == 1
-        facts = {
-            Pure: self.pure,
-            IsTerminator: self.terminator,
-            Elementwise: self.infer == "same_shape",
-            Broadcasting: self.infer in ("broadcast", "cast") or of_one,
-            SameShape: self.infer == "like_first" and not of_one,
-            Reduction: self.infer == "reduce" and not self.regions,
-        }
-        named = [] if self.trait is None else [self.trait]
-        return named + [trait for trait, holds in facts.items() if holds]
 
     @cached_property
     def result_element(self) -> int | str:

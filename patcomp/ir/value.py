@@ -33,6 +33,10 @@ class ValueType:
         return static_shape(self.attribute)
 
     @property
+    def is_static(self) -> bool:
+        return None not in self.shape
+
+    @property
     def rank(self) -> int:
         return len(self.shape)
 

@@ -300,7 +300,7 @@ def _inverse(op: RangedOp) -> Range:
 
 TRANSFER: Mapping[str, Transfer] = {
     # numbers that only move
-    "self": lambda op: [op["self"]] * len(op.results),
+    "self": lambda op: [op.range(next(iter(op.given.values())))] * len(op.results),
     "tensors": lambda op: op["tensors"],
     "src": lambda op: op["src"],
     "weight": lambda op: op["weight"],

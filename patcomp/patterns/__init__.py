@@ -15,7 +15,7 @@ from patcomp.patterns.declarations import (
     rule,
     targeting,
 )
-from patcomp.patterns.deferred import Decompositions, DeferredRuleSet
+from patcomp.patterns.deferred import Decompositions, DeferredRuleSet, LoadedRuleSet
 from patcomp.patterns.driver import run
 from patcomp.patterns.expressions import Assumption, call, check, compute, is_in, tag
 from patcomp.patterns.index import Index
@@ -41,6 +41,7 @@ __all__ = [
     "Example",
     "FurtherResults",
     "Index",
+    "LoadedRuleSet",
     "OpView",
     "Pattern",
     "Rejected",

@@ -102,6 +102,10 @@ class RuleSet:
         """The rules that have a pattern and a target."""
         return [rule for rule in self if rule.is_declarative]
 
+    def drawn(self) -> list[Rule]:
+        """The rules whose tests are drawn from their patterns, in order."""
+        return [rule for rule in self if rule.is_drawn]
+
     def decompositions(self, *, of_complex: bool = False) -> Mapping[str, Rule]:
         """The decompositions by op, either those for complex numbers or the others. If an op has several, the first."""
         found: dict[str, Rule] = {}

@@ -19,7 +19,7 @@ from typing import Any
 
 from patcomp.errors import RuleError
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.patterns.expressions import Expression, Named
 
 
@@ -64,9 +64,29 @@ def is_integral(x: Value) -> bool:
     return is_integer(x.element_type)
 
 
+@condition("{x} has the type {wanted}")
+def has_type(x: Value, wanted: ValueType) -> bool:
+    return x.type == wanted
+
+
 @condition("{x} and {y} have the same element type")
 def same_element_type(x: Value, y: Value) -> bool:
     return x.element_type == y.element_type
+
+
+@condition("{argument} is given")
+def is_given(argument: Any) -> bool:
+    return argument is not None
+
+
+@condition("{argument} is a tensor")
+def is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Value)
+
+
+@condition("{item} is in {items}")
+def contains(items: Sequence[Any], item: Any) -> bool:
+    return item in items
 
 
 # ---- axes and sizes -------------------------------------------------------------------------------------
@@ -82,7 +102,17 @@ def divides(number: int, size: int) -> bool:
     return size % number == 0
 
 
+@condition("{x} has no elements")
+def is_empty(x: Value) -> bool:
+    return 0 in x.shape
+
+
 # ---- constants ------------------------------------------------------------------------------------------
+
+
+@condition("{x} is a constant")
+def is_constant(x: Value) -> bool:
+    return x.constant is not None
 
 
 @condition("every number of {values} is {number}")

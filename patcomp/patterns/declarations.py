@@ -73,6 +73,7 @@ def rule(
     source: DialectInterface = ...,
     into: TargetBuilder = ...,
     example: Mapping[str, Any] | None = ...,
+    examples: Iterable[Example] = ...,
     priority: int = ...,
     name: str | None = ...,
     targets: Sequence[str] = ...,
@@ -89,6 +90,7 @@ def rule(
     source: DialectInterface = aten_namespace,
     into: TargetBuilder = composites,
     example: Mapping[str, Any] | None = None,
+    examples: Iterable[Example] = (),
     priority: int = 0,
     name: str | None = None,
     targets: Sequence[str] = (),
@@ -101,7 +103,9 @@ def rule(
         stage: `normalize`, `recover`, `lower`, `target` or `optimize`.
         source: the dialect of the first parameter.
         into: the dialect or table of composites of the second parameter.
-        example: a type (`"2x8xf32"`), number or attribute value for each capture, from which tests are made.
+        example: a type (`"2x8xf32"`), number or attribute value for each capture. The tests are programs that are drawn
+            from the pattern.
+        examples: instead, programs with the pattern's ops in them.
         priority: rules of higher priority are tried first, whatever their size.
         name: the rule's name; by default the function's.
         targets: the names of the targets to which a rule of the target stage belongs.
@@ -130,13 +134,16 @@ def rule(
             _check_approximation(approximation, served)
             if example is not None and set(example) != set(captures):
                 raise RuleError(f"the example gives {sorted(example)}, the captures are {sorted(captures)}")
+            listed = [*examples] if example is None else [*examples, Example((), example)]
+            if examples and not all(item.program for item in listed):
+                raise RuleError("the examples of a pattern are programs; example= gives a value for each capture")
         return Rule(
             spelled,
             served,
             pattern.root_ops,
             pattern,
             to=rewrite.to,
-            examples=(Example((), example),) if example is not None else (),
+            examples=tuple(listed),
             unspecified=unspecified or {},
             approximation=approximation,
             doc=(function.__doc__ or "").strip(),

@@ -11,6 +11,23 @@ from patcomp.patterns.rule import Rule
 from patcomp.patterns.stage import Stage
 
 
+class LoadedRuleSet(RuleSet):
+    """Rules that are loaded when one is asked for: the target stage runs on every program, and asks for its rules only
+    with a target.
+
+    Args:
+        load: loads them.
+    """
+
+    def __init__(self, load: Callable[[], Iterable[Rule]]):
+        self._load = load
+        self._stages = {}
+
+    @cached_property
+    def _rules(self) -> dict[str, Rule]:  # type: ignore[override]
+        return RuleSet(self._load())._rules
+
+
 class Decompositions:
     """The decompositions of a catalog, which are loaded when one of them is asked for.
 

@@ -87,6 +87,10 @@ def run(
             raise driver.endless(f"after {max_sweeps} sweeps over the module the rules still rewrite it")
 
 
+_WIDE = 64
+"""The number of operands above which an op is tried once a sweep."""
+
+
 class _Driver:
     def __init__(self, index: Index, context: Context):
         self.index, self.context = index, context
@@ -121,7 +125,10 @@ class _Driver:
         return EndlessRewritesError(message, _cycles(self.feeds))
 
     def _settle(self, op: Operation, rules: Sequence[Rule]) -> None:
-        """Rewrite an op, then the ops that the rewrite built and their users, until no rule applies to them."""
+        """Rewrite an op, then the ops that the rewrite built and their users, until no rule applies to them.
+
+        A user of many values waits for the next sweep; otherwise, it would be tried again for each of them.
+        """
         pending = [(op, rules)]
         while pending:
             op, rules = pending.pop()
@@ -138,7 +145,8 @@ class _Driver:
                 pending.append((new, self.states.visit(new)))
                 if new.regions:
                     pending.extend((inner, self.states.visit(inner)) for inner in ops_inside(new))
-            pending.extend((user, self.states.visit(user)) for user in users if user not in created)
+            near = (user for user in users if user not in created and len(user.operands) <= _WIDE)
+            pending.extend((user, self.states.visit(user)) for user in near)
 
     def _first(self, op: Operation, rules: Sequence[Rule]) -> tuple[list[Operation], list[SSAValue]] | None:
         """Apply the first rule that matches the op. Return the new ops and the values that replace the old ones."""

@@ -4,7 +4,8 @@
              where=lambda self, dim: [self.rank > 0], ignored={"dtype": "the result type has it"})
     def cumsum(c: Coreai, self: Value, dim: int, result: ValueType) -> Value: ...
 
-A parameter is an argument by its name in the op's schema, or `result` or `results`, the `ValueType`s to make. Every
+A parameter is an argument by its name in the op's schema, `result` or `results`, the `ValueType`s to make, or `used`, a
+list that says of each result whether an op reads it; None stands for a result that no op reads. Every
 argument is a parameter of the function or of the conditions, or is ignored with a reason; the declaration is an error
 otherwise. A parameter with a default may be absent from some of the ops. A name that is a keyword of Python has an
 underscore after it.
@@ -26,7 +27,7 @@ from patcomp.patterns.op_view import OpView, Rejected
 Conditions = Callable[..., Sequence[Expression]]
 """A function of captures with the names of arguments: a `Capture` for a tensor or a result, an `Attr` for all else."""
 
-_TYPES = ("result", "results")
+_TYPES = ("result", "results", "used")
 
 
 class Declined(Rejected):
@@ -106,8 +107,12 @@ class Formula:
         self._absent = {
             name: None if default is inspect.Parameter.empty else default for name, default in self.parameters.items()
         }
-        kinds = {name: _Tensor if argument.kind == "value" else Attr for name, argument in known.items()}
+        kinds: dict[str, Any] = {
+            name: _Tensor if argument.kind == "value" else Attr for name, argument in known.items()
+        }
+        kinds["used"] = Attr
         captures = {name: kinds.get(name, Capture)(name) for name in read}
+        self._reads_uses = "used" in mentioned
         self.conditions = _listed(where(**{read[name]: capture for name, capture in captures.items()}) if where else ())
 
     def __call__(self, view: OpView, c: Any) -> Any:
@@ -118,6 +123,8 @@ class Formula:
         """
         arguments: dict[str, Any] = {**self._absent, **view.read_all(), "results": view.results}
         arguments["result"] = view.results[0] if view.results else None
+        if self._reads_uses:
+            arguments["used"] = [view.used(index) for index in range(len(view.results))]
         if self.conditions:
             given = _Arguments(arguments, view.assumed)
             for condition in self.conditions:

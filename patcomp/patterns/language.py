@@ -76,6 +76,11 @@ class PatternNode(Operators):
         return Property(self, "dtype", lambda value: value.dtype)
 
     @property
+    def element_type(self) -> Expression:
+        """The element type, as an argument of a condition or a function."""
+        return Property(self, "element_type", lambda value: value.element_type)
+
+    @property
     def type(self) -> Expression:
         """Element type and shape, in a condition or as `result_type=` of a target."""
         return Property(self, "type", lambda value: value.type.attribute)

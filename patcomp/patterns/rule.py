@@ -79,8 +79,13 @@ class Rule:
 
     @property
     def example(self) -> Mapping[str, Any] | None:
-        """The example's type, number or attribute for each capture of a declarative rule."""
-        return self.examples[0].kwargs if self.examples else None
+        """The example's type, number or attribute for each capture, if the rule's tests are drawn from its pattern."""
+        return self.examples[0].kwargs if self.examples and self.is_drawn else None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the rule's tests are programs that are drawn from its pattern, and not those of its examples."""
+        return self.is_declarative and not any(item.program for item in self.examples)
 
     def check_targets(self) -> None:
         """Check that every op of the target exists. All tables must be filled before.

@@ -51,7 +51,7 @@ def optimize(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
         step("dead ops", remove_dead_ops, graph, pure)
     step("graphs without calls", remove_uncalled_graphs, module, called)
     step("repeated accesses of states", drop_repeated_accesses, module, statistics)
-    for defect in mends("optimize"):
+    for defect in mends(module, "optimize"):
         assert defect.mend is not None
         step(defect.name.replace("_", " "), defect.mend, module, statistics)
     for graph in module.graphs:

@@ -33,6 +33,7 @@ def list_rules(
     """List every rule: name, stage, matched ops, place of declaration and description."""
     from patcomp.patterns import Stage
     from patcomp_lab.commands.rules_page import rules_pages, subject, summary
+    from patcomp_lab.proof.data_rules import is_data
 
     rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
     if not rules:
@@ -45,10 +46,8 @@ def list_rules(
         [(rule.name, rule.stage, subject(rule), rule.source, summary(rule)) for rule in rules],
     )
     rewriting = [rule for rule in rules if rule.stage is not Stage.DECOMPOSE]
-    data = sum(rule.is_declarative or rule.is_formula for rule in rewriting)
-    print(
-        f"{rule_count(rules)}; {data} of {len(rewriting)} rules are data: a pattern and a target, or a row of a table"
-    )
+    data = sum(map(is_data, rewriting))
+    print(f"{rule_count(rules)}; {data} of {len(rewriting)} rules are data: a pattern or a formula without branches")
 
 
 def show_rule(
@@ -67,10 +66,10 @@ def show_rule(
     print(f"\n{cleandoc(rule.doc) or 'The rule has no description.'}\n")
     print(f"matches:    {subject(rule)}")
     print(f"size:       {rule.size}, priority {rule.priority}")
+    for item in rule.examples if not rule.is_drawn else ():
+        given = [*map(repr, item.args), *(f"{key}={value!r}" for key, value in item.kwargs.items())]
+        print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
     if not rule.is_declarative:
-        for item in rule.examples:
-            given = [*map(repr, item.args), *(f"{key}={value!r}" for key, value in item.kwargs.items())]
-            print(f"example:    {item.op or rule.ops[0]}({', '.join(given)})")
         return
     print(f"becomes:    {shorten(str(rule.to), 200)}")
     for condition in rule.graph.conditions:
@@ -93,7 +92,7 @@ def check_catalog(catalog: Catalogs = None) -> None:
     for rule in rules:
         try:
             check_reach(rule)
-            if rule.is_declarative:
+            if rule.is_drawn:
                 self_tests(rule)[0].run()
         except (PatcompError, AssertionError) as error:
             findings.append(str(error))

@@ -85,7 +85,7 @@ def examine(
 
 def _tests(rule: Rule, catalog: RuleSet, runtime: AssetRunner | None) -> Iterator[tuple[str, Callable[[], int]]]:
     """The name of each test's kind, and the function that runs the test and returns how many programs passed."""
-    if rule.is_declarative:
+    if rule.is_drawn:
         for test in self_tests(rule):
             yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
     listed = Programs(rule, catalog, _COMPILED)

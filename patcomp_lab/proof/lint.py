@@ -47,12 +47,12 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
     for rule in rules:
         if not rule.doc:
             yield _Finding("no description", rule.name, f"{rule.source} has no docstring that says what it does")
-        has_example = rule.example is not None if rule.is_declarative else bool(rule.examples)
+        has_example = bool(rule.examples)
         if not has_example:
             yield _Finding("no example", rule.name, f"{rule.source} has no example, so that nothing tests it")
         elif rule.stage is not Stage.DECOMPOSE:
             try:
-                yield from (_hidden if rule.is_declarative else _hidden_op_rule)(rule, catalog)
+                yield from (_hidden if rule.is_drawn else _hidden_op_rule)(rule, catalog)
             except (StageError, WrongRuleError) as error:
                 endless = _endless(error)
                 if endless is None:
@@ -112,7 +112,7 @@ def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
         return  # no program has its ops
     listed = Programs(rule, catalog, _PROGRAMS)
     pairs: Iterator[Any] = (pair for drawing in listed.examples() if (pair := listed.pair_of(drawing)) is not None)
-    yield from (pair.source for pair in itertools.islice(pairs, 1 if rule.is_declarative else None))
+    yield from (pair.source for pair in itertools.islice(pairs, 1 if rule.is_drawn else None))
 
 
 def _fired(source: IRModule, catalog: RuleSet, rule: Rule) -> set[str]:

@@ -39,7 +39,7 @@ class Programs:
         """Programs that could not be made, by reason."""
 
     def __iter__(self) -> Iterator[RulePair | None]:
-        if self.rule.is_declarative:
+        if self.rule.is_drawn:
             yield from self._searched(*_of_pattern(self.rule, self.count))
         elif drawings := examples_of_op(self.rule):
             yield from self._searched(*_of_op(drawings))
@@ -49,7 +49,7 @@ class Programs:
 
     def examples(self) -> Sequence[Any]:
         """The examples of the rule that are not programs; of a rule with a pattern, in some of its variants."""
-        return _of_pattern(self.rule, self.count)[0] if self.rule.is_declarative else examples_of_op(self.rule)
+        return _of_pattern(self.rule, self.count)[0] if self.rule.is_drawn else examples_of_op(self.rule)
 
     def _searched(
         self, firsts: Sequence[Any], parts: ExampleParts, count: int | None = None

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns import OpView, Rejected, example, formula, lowering
+from patcomp.patterns.conditions import is_floating
 from patterns_catalog.computed import Computed, minimum
 from patterns_catalog.lower.windows_of_axes import at_taps, taken_rows
 from patterns_catalog.recover.normalization import compute_type
@@ -24,9 +24,10 @@ from patterns_catalog.slices import slice_axis
 ])  # fmt: skip
 def integer_average_pool(op: OpView, c: Coreai) -> Value:
     "the sum of each window, divided toward zero"
-    x, arguments = op["self"], AveragePool.of(op)
+    x, axes = op["self"], 2 if op.op_name == "aten.avg_pool2d" else 3
+    given = op.kernel_size, op.stride, op.padding, op.ceil_mode, op.count_include_pad, op.divisor_override
+    arguments = AveragePool.of(op.result.shape[-axes:], *given)
     op.expect((arguments.divisor_override or 1) > 0, "an average pool of integers needs a positive divisor_override")
-    axes = len(arguments.kernel)
     total, count = arguments.sums(c, x if x.rank == axes + 2 else c.expand_dims(x, [0]))
     zero = c.constant(0, x.element_type)
     quotient = c.broadcasting_floor_divide(c.abs_(total), count)
@@ -34,17 +35,17 @@ def integer_average_pool(op: OpView, c: Coreai) -> Value:
     return made if x.rank == axes + 2 else c.shrink_dims(made, [0])
 
 
-@lowering("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d", examples=[
+@formula("lower", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d", where=lambda self, result: [
+    is_floating(self).says("an adaptive pool of integers is not supported; cast the input to float"),
+    (result.rank == self.rank).says("output_size of the adaptive pool has too few or too many sizes"),
+], examples=[
     example("1x2x7x8xf32", [3, 3]), example("2x5x4xf32", [3, 4]), example("1x2x3x4xf32", [5, 7]),
     example("1x2x4x5x3xf32", [3, 2, 3], op="aten._adaptive_avg_pool3d"),
 ])  # fmt: skip
-def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
+def adaptive_average_pool(c: Coreai, self: Value, output_size: Sequence[Size]) -> Value:
     """One axis after the other, because all windows in a row have the same height: window i of n is
     [floor(i * size / n), ceil((i + 1) * size / n))."""
-    x, output = op["self"], list(op.output_size)
-    op.expect(is_float(x.element_type), "an adaptive pool of integers is not supported; cast the input to float")
-    op.expect(op.result.rank == x.rank, "output_size of the adaptive pool has too few or too many sizes")
-    return c.cast(per_window(c, "mean", c.cast(x, compute_type(x)), output), x.element_type)
+    return c.cast(per_window(c, "mean", c.cast(self, compute_type(self)), output_size), self.element_type)
 
 
 def adaptive_windows(size: int, count: int) -> list[tuple[int, int]]:

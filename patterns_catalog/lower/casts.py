@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from patcomp.authoring import Coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns import Rejected, example, formula
 from patcomp.patterns.aspects import SPECIAL
+
+BY_RESULT = {"dtype": "the result type has it"}
+"""Why a formula ignores the argument `dtype`."""
 
 _BEYOND = dict.fromkeys((*SPECIAL, "element types"), "a cast of a float outside the range of the integer type")
 
 
-@lowering("aten._to_copy", unspecified=_BEYOND, examples=[
+@formula("lower", "aten._to_copy", ignored=BY_RESULT, unspecified=_BEYOND, examples=[
     example("2x3xf32", dtype="si32"), example("4xsi32[-3,3]", dtype="f32"), example("4xsi32[-1,1]", dtype="i1"),
     example("6xsi32[-999,999]", dtype="si8"), example("6xsi32[-999,999]", dtype="ui8"), example("4xi1", dtype="si64"),
 ])  # fmt: skip
-def to_copy(op: OpView, c: Coreai) -> Value:
+def to_copy(c: Coreai, self: Value, result: ValueType) -> Value:
     "a cast: integers wrap, floats are cut toward zero, anything but zero is true"
-    op.ignore("dtype", because="the result type has it")
-    return convert(c, op["self"], op.result.element_type)
+    return convert(c, self, result.element_type)
 
 
 def convert(c: Coreai, x: Value, element: Attribute) -> Value:
@@ -30,6 +32,11 @@ def convert(c: Coreai, x: Value, element: Attribute) -> Value:
     if is_integer(x.element_type) and is_integer(element):
         return wrap(c, x, wanted)
     return c.cast(x, element)
+
+
+def truth(c: Coreai, x: Value) -> Value:
+    """Whether each element is not zero; the runtime takes -0.0 for a number."""
+    return x if x.dtype == "i1" else c.broadcasting_not_equal(x, 0)
 
 
 def wrap(c: Coreai, x: Value, wanted: str) -> Value:

@@ -16,6 +16,7 @@ from patcomp.patterns import Rejected
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.lower.integer_sums import digits, from_digits, room
+from patterns_catalog.lower.shapes import as_vector
 from patterns_catalog.sizes import END, Size, size_of, sizes_of
 from patterns_catalog.slices import slice_axis
 
@@ -36,11 +37,12 @@ def combine(
 
     As `torch.scatter_reduce`: the index has the shape of the part of the source that counts, and may be smaller
     than `x` outside of the axis. `how` is `update` (the last of several stays), `sum`, `prod`, `mean`, `amax` or
-    `amin`; without `include_self` the old values do not count where new ones arrive.
+    `amin`; without `include_self` the old values do not count where new ones arrive. The axis may count from the end.
     """
+    axis %= max(x.rank, 1)
     if x.rank == 0 or index.rank == 0 or source.rank == 0:  # PyTorch takes 0-d tensors as those of one element
-        parts = [value if value.rank else c.reshape(value, [1]) for value in (x, index, source)]
-        result = combine(c, parts[0], 0, parts[1], parts[2], how, include_self=include_self)
+        vectors = [as_vector(c, value) for value in (x, index, source)]
+        result = combine(c, vectors[0], 0, vectors[1], vectors[2], how, include_self=include_self)
         return result if x.rank else c.reshape(result, [])
     if 0 in index.shape:
         return x

@@ -9,7 +9,7 @@ from typing import Any
 from patcomp.authoring import Coreai
 from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rule, example, lowering
+from patcomp.patterns import OpView, Rule, example, formula, lowering
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.elementwise import PAIR
 from patterns_catalog.lower.rows import row
@@ -41,12 +41,13 @@ logical_or = row(
 )
 
 
-@lowering("aten.where.self", examples=[example("2x3xi1", "2x3xf32", "3xf32")])
-def where(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.where.self", where=lambda condition, self, other: [
+    (condition.dtype == "i1").says("the condition of where must be bool; cast it with .bool()"),
+    (self.dtype == other.dtype).says("both branches of where must have the same dtype; cast one of them"),
+], examples=[example("2x3xi1", "2x3xf32", "3xf32")])  # fmt: skip
+def where(c: Coreai, condition: Value, self: Value, other: Value) -> Value:
     "a choice for each element, broadcasting"
-    op.expect(op.condition.dtype == "i1", "the condition of where must be bool; cast it with .bool()")
-    op.expect(op["self"].dtype == op.other.dtype, "both branches of where must have the same dtype; cast one of them")
-    return c.broadcasting_where(op.condition, op["self"], op.other)
+    return c.broadcasting_where(condition, self, other)
 
 
 @lowering(

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.sizes import broadcast_sizes
+from patcomp.patterns import example, formula
+from patterns_catalog.lower.rows import row
+from patterns_catalog.lower.shapes import broadcast_together
+
+_COMPLEX = "complex<f32>"
 
 
-@lowering("aten.complex", examples=[example("2x3xf32", "3xf32"), example("f32", "f32")])
-def complex_(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.complex", examples=[example("2x3xf32", "3xf32"), example("f32", "f32")])
+def complex_(c: Coreai, real: Value, imag: Value) -> Value:
     "real + i imag, broadcast"
-    parts = [op.real, op.imag]
-    if any(part.shape != op.result.shape for part in parts):
-        sizes = broadcast_sizes(c, parts)
-        parts = [part if part.shape == op.result.shape else c.broadcast_to(part, sizes) for part in parts]
-    return c.create_complex(*parts)
+    return c.create_complex(*broadcast_together(c, [real, imag]))
 
 
-@lowering("aten.real", examples=[example("2x3xcomplex<f32>"), example("2x3xf16")])
-def real(op: OpView, c: Coreai) -> Value:
-    "the real part; real numbers stay"
-    if op["self"].dtype != "complex<f32>":
-        return op["self"]
-    return c.real_part(op["self"])
-
-
-@lowering("aten.imag", examples=[example("2x3xcomplex<f32>")])
-def imag(op: OpView, c: Coreai) -> Value:
-    "the imaginary part"
-    return c.imaginary_part(op["self"])
+real = row(
+    "real", "real_part", f"2x3x{_COMPLEX}", where=lambda self: [self.dtype == _COMPLEX], doc="the real part",
+)  # fmt: skip
+real_of_real = row(
+    "real", lambda c, x: x, "2x3xf16", where=lambda self: [self.dtype != _COMPLEX], name="real of real numbers",
+    doc="real numbers stay",
+)  # fmt: skip
+imag = row("imag", "imaginary_part", f"2x3x{_COMPLEX}", doc="the imaginary part")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import element_name, is_integer
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Example, OpView, Rejected, Rule, example, formula, lowering
+from patterns_catalog.lower.casts import BY_RESULT
 from patterns_catalog.lower.rounding import rounded_down
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import sizes_of, wanted_sizes
@@ -20,39 +21,45 @@ _MOST = 2**28
 """The elements that a constant may have that a rule makes."""
 
 
-def _filled(op: OpView, c: Coreai, value: Any, sizes: Sequence[Any]) -> Value:
-    element, shape = op.result.element_type, wanted_sizes(op.result.shape, sizes)
+def _filled(c: Coreai, result: ValueType, value: Any, sizes: Sequence[Any]) -> Value:
+    element, shape = result.element_type, wanted_sizes(result.shape, sizes)
     scalar = c.cast(value if isinstance(value, Value) else c.constant(exact_fill(value, element), element), element)
     return c.broadcast_to(scalar, shape) if shape else scalar
 
 
-@lowering("aten.full", "aten.scalar_tensor", examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
-def full(op: OpView, c: Coreai) -> Value:
-    "one number in every element; normalize has made those without dimensions constants, if the number fits"
-    op.ignore("dtype", because="the result type has it")
-    if op.op_name == "aten.scalar_tensor":
-        return _filled(op, c, op.s, ())
-    return _filled(op, c, op.fill_value, op.size)
+@formula("lower", "aten.full", ignored=BY_RESULT, examples=[example([2, 3], 0.5), example([2], 3, dtype="si64")])
+def full(c: Coreai, size: list[Any], fill_value: Any, result: ValueType) -> Value:
+    "one number in every element"
+    return _filled(c, result, fill_value, size)
+
+
+@formula("lower", "aten.scalar_tensor", ignored=BY_RESULT)
+def scalar_tensor(c: Coreai, s: Any, result: ValueType) -> Value:
+    "a number without dimensions that normalize has not made a constant, because it does not fit or is a size"
+    return _filled(c, result, s, ())
 
 
 def _overwritten(torch: Any, x: Any) -> Any:
     return torch.where(x == x, x, torch.empty_permuted([2, 3], [1, 0]))
 
 
-@lowering("aten.empty_permuted", unspecified={
-    "NaN": "the program of the example returns numbers that it has not written where an input is NaN",
-}, examples=[example("2x3xf32", program=_overwritten)])  # fmt: skip
-def empty_permuted(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.empty_permuted", ignored=BY_RESULT | {"physical_layout": "the result type has no order in memory"},
+    unspecified={"NaN": "the program of the example returns numbers that it has not written where an input is NaN"},
+    examples=[example("2x3xf32", program=_overwritten)],
+)  # fmt: skip
+def empty_permuted(c: Coreai, size: list[Any], result: ValueType) -> Value:
     "zeros, as good as any numbers: programs that are defined overwrite them"
-    op.ignore("physical_layout", "dtype", because="the result type has the dtype, and no order in memory")
-    return _filled(op, c, 0, op.size)
+    return _filled(c, result, 0, size)
 
 
-@lowering("aten.full_like", examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")])
-def full_like(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.full_like", ignored=BY_RESULT,
+    examples=[example("2x3xf32", -1.5), example("2xsi32", True, dtype="i1")],
+)  # fmt: skip
+def full_like(c: Coreai, self: Value, fill_value: Any, result: ValueType) -> Value:
     "one number in the shape and type of the result"
-    op.ignore("dtype", because="the result type has it")
-    return _filled(op, c, op.fill_value, sizes_of(c, op["self"]) if None in op.result.shape else op["self"].shape)
+    return _filled(c, result, fill_value, sizes_of(c, self))
 
 
 @lowering("aten.arange.start_step", examples=[example(0, 5), example(1, 2, 0.3), example(9, 0, -2, dtype="f32")])
@@ -72,7 +79,7 @@ def arange(op: OpView, c: Coreai) -> Value:
         made = c.range(*(c.reshape(c.cast(n, "si32"), []) if isinstance(n, Value) else n for n in numbers))
         return c.cast(made, element)
     op.expect(None not in op.result.shape, "the length of a range with constant bounds must be static")
-    _expect_storable(op, op.result.static_shape[0])
+    _expect_storable(op.result.static_shape[0])
     if is_integer(element):
         start, step = int(start), int(step)
     values = np.asarray(start) + np.arange(op.result.static_shape[0]) * np.asarray(step)
@@ -83,9 +90,10 @@ def arange(op: OpView, c: Coreai) -> Value:
     return c.constant(values, element)
 
 
-def _expect_storable(op: OpView, elements: int) -> None:
+def _expect_storable(elements: int) -> None:
     """Refuse a constant that would take gigabytes to make."""
-    op.expect(elements <= _MOST, f"the tensor has {elements:,} elements, and a stored constant may have {_MOST:,}")
+    if elements > _MOST:
+        raise Rejected(f"the tensor has {elements:,} elements, and a stored constant may have {_MOST:,}")
 
 
 def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
@@ -105,13 +113,16 @@ def _fractions(op: OpView, c: Coreai, *numbers: Any) -> Value:
     return c.cast(c.broadcasting_add(start, c.broadcasting_mul(places, step)), op.result.element_type)
 
 
-@lowering("aten.tril_indices", "aten.triu_indices", examples=[
-    example(3, 4, 1), example(3, 4, -1, dtype="si32", op="aten.triu_indices"),
-])  # fmt: skip
-def triangle_indices(op: OpView, c: Coreai) -> Value:
-    "rows and columns of the elements below or above a diagonal, row by row"
-    op.ignore("dtype", because="the result type has it")
-    _expect_storable(op, op.row * op.col)
-    triangle = np.tri(op.row, op.col, op.offset if "tril" in op.op_name else op.offset - 1, dtype=bool)
-    places = np.nonzero(triangle if "tril" in op.op_name else ~triangle)
-    return c.constant(np.stack(places).astype(numpy_dtype(op.result.element_type)), op.result.element_type)
+def _triangle_indices(name: str, triangle: Callable[..., Any], *examples: Example) -> Rule:
+    @formula("lower", f"aten.{name}", name=name, ignored=BY_RESULT, examples=examples)
+    def rule(c: Coreai, row: int, col: int, offset: int, result: ValueType) -> Value:
+        "rows and columns of the elements below or above a diagonal, row by row"
+        _expect_storable(row * col)
+        places = np.nonzero(triangle(np.ones((row, col), bool), offset))
+        return c.constant(np.stack(places).astype(numpy_dtype(result.element_type)), result.element_type)
+
+    return rule
+
+
+tril_indices = _triangle_indices("tril_indices", np.tril, example(3, 4, 1))
+triu_indices = _triangle_indices("triu_indices", np.triu, example(3, 4, -1, dtype="si32"))

@@ -8,26 +8,41 @@ so a divisor of -1 is replaced.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import Capture, Rule, example, formula
+from patcomp.patterns.conditions import condition, is_floating
+from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.rounding import rounded_down, without_fraction
 from patterns_catalog.recover.normalization import compute_type
+
+_Quotient = Callable[[Coreai, Value, Value], Value]
 
 _FLOATS = example("2x9xf32[-9,9]", "9xf32[0.5,3]")
 _INTEGERS = example("9xsi32[-9,9]", "9xsi32[-4,-1]")
 
 
-def _operands(op: OpView, c: Coreai) -> tuple[Value, Value]:
-    x, y = op["self"], op.other
-    op.expect(x.dtype == y.dtype and x.dtype != "i1", "both operands of a division must have the same dtype, not bool")
-    if is_float(x.element_type):
-        return x, y
-    constant = y.constant
-    op.expect(constant is None or bool(constant.all()), "an integer is divided by the constant zero")
-    return x, y if constant is not None else c.broadcasting_where(c.broadcasting_equal(y, 0), 1, y)
+@condition("no constant integer of {y} is zero")
+def _is_divisor(y: Value) -> bool:
+    return is_float(y.element_type) or y.constant is None or bool(y.constant.all())
+
+
+def _divides(self: Capture, other: Capture) -> list[Expression]:
+    same = (self.dtype == other.dtype) & (self.dtype != "i1")
+    return [
+        same.says("both operands of a division must have the same dtype, not bool"),
+        _is_divisor(other).says("an integer is divided by the constant zero"),
+    ]
+
+
+def _divisor(c: Coreai, y: Value) -> Value:
+    """An integer divisor that is known only at run time without its zeros."""
+    if is_float(y.element_type) or y.constant is not None:
+        return y
+    return c.broadcasting_where(c.broadcasting_equal(y, 0), 1, y)
 
 
 def _minus_one(c: Coreai, y: Value) -> Value | None:
@@ -37,11 +52,11 @@ def _minus_one(c: Coreai, y: Value) -> Value | None:
     return c.broadcasting_equal(y, -1)
 
 
-def _remainder_operands(op: OpView, c: Coreai) -> tuple[Value, Value]:
+def _divisor_of_remainder(c: Coreai, y: Value) -> Value:
     """Dividing by 1 leaves the same remainder as by -1."""
-    x, y = _operands(op, c)
+    y = _divisor(c, y)
     minus_one = _minus_one(c, y)
-    return x, y if minus_one is None else c.broadcasting_where(minus_one, 1, y)
+    return y if minus_one is None else c.broadcasting_where(minus_one, 1, y)
 
 
 def _floored_remainder(c: Coreai, x: Value, y: Value) -> tuple[Value, Value]:
@@ -51,42 +66,49 @@ def _floored_remainder(c: Coreai, x: Value, y: Value) -> tuple[Value, Value]:
     return rest, c.broadcasting_and(c.broadcasting_not_equal(rest, 0), signs_differ)
 
 
-@lowering("aten.fmod.Tensor", examples=[_FLOATS, _INTEGERS])
-def fmod(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.fmod.Tensor", where=_divides, examples=[_FLOATS, _INTEGERS])
+def fmod(c: Coreai, self: Value, other: Value) -> Value:
     "the remainder with the sign of the dividend"
-    return c.broadcasting_modulo(*_remainder_operands(op, c))
+    return c.broadcasting_modulo(self, _divisor_of_remainder(c, other))
 
 
-@lowering("aten.remainder.Tensor", examples=[_FLOATS, _INTEGERS])
-def remainder(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.remainder.Tensor", where=_divides, examples=[_FLOATS, _INTEGERS])
+def remainder(c: Coreai, self: Value, other: Value) -> Value:
     "the remainder with the sign of the divisor: that of the dividend, plus the divisor where their signs differ"
-    x, y = _remainder_operands(op, c)
-    rest, differs = _floored_remainder(c, x, y)
+    y = _divisor_of_remainder(c, other)
+    rest, differs = _floored_remainder(c, self, y)
     return c.broadcasting_where(differs, c.broadcasting_add(rest, y), rest)
 
 
-@lowering("aten.div.Tensor_mode", examples=[
-    example("2x9xf32[-9,9]", "9xf32[0.5,3]", rounding_mode="floor"),
-    example("2x9xf32[-9,9]", "9xf32[0.5,3]", rounding_mode="trunc"),
-    example("9xsi32[-9,9]", "9xsi32[-4,-1]", rounding_mode="floor"),
-    example("9xsi32[-9,9]", "9xsi32[-4,-1]", rounding_mode="trunc"),
-])  # fmt: skip
-def rounded_division(op: OpView, c: Coreai) -> Value:
-    "the quotient without its fraction or rounded down"
-    x, y = _operands(op, c)
-    floors = op.rounding_mode == "floor"
-    if not is_float(x.element_type):
-        return _integer_quotient(c, x, y, c.broadcasting_floor_divide if floors else c.broadcasting_divide)
-    element, wide = x.element_type, compute_type(x)  # in half precision, a rounded quotient can be the next integer
-    x, y = c.cast(x, wide), c.cast(y, wide)
-    return c.cast(_floor_divided(c, x, y) if floors else without_fraction(c, c.broadcasting_divide(x, y)), element)
+def _rounded_divisions(mode: str, of_floats: _Quotient, of_integers: _Quotient) -> list[Rule]:
+    """The rules for a rounding mode."""
+    given = {"rounding_mode": mode}
+
+    @formula(
+        "lower", "aten.div.Tensor_mode", name=f"div.{mode} of floats", examples=[replace(_FLOATS, kwargs=given)],
+        where=lambda self, other, rounding_mode: [rounding_mode == mode, is_floating(self), *_divides(self, other)],
+    )  # fmt: skip
+    def floats(c: Coreai, self: Value, other: Value) -> Value:
+        "the rounded quotient; in half precision, it could be the next integer"
+        x, y = (c.cast(operand, compute_type(operand)) for operand in (self, other))
+        return c.cast(of_floats(c, x, y), self.element_type)
+
+    @formula(
+        "lower", "aten.div.Tensor_mode", name=f"div.{mode} of integers", examples=[replace(_INTEGERS, kwargs=given)],
+        where=lambda self, other, rounding_mode: [rounding_mode == mode, ~is_floating(self), *_divides(self, other)],
+    )  # fmt: skip
+    def integers(c: Coreai, self: Value, other: Value) -> Value:
+        "the rounded quotient; a divisor of -1 changes the sign instead"
+        return _integer_quotient(c, self, _divisor(c, other), of_integers)
+
+    return [floats, integers]
 
 
-def _integer_quotient(c: Coreai, x: Value, y: Value, divide: Callable[..., Value]) -> Value:
+def _integer_quotient(c: Coreai, x: Value, y: Value, divide: _Quotient) -> Value:
     minus_one = _minus_one(c, y)
     if minus_one is None:
-        return divide(x, y)
-    quotient = divide(x, c.broadcasting_where(minus_one, 1, y))
+        return divide(c, x, y)
+    quotient = divide(c, x, c.broadcasting_where(minus_one, 1, y))
     return c.broadcasting_where(minus_one, c.broadcasting_mul(quotient, -1), quotient)
 
 
@@ -102,3 +124,11 @@ def _floor_divided(c: Coreai, x: Value, y: Value) -> Value:
     signed_zero = c.broadcasting_mul(plain, 0.0)
     down = c.broadcasting_where(c.broadcasting_equal(whole, 0.0), signed_zero, down)
     return c.broadcasting_where(c.broadcasting_equal(y, 0.0), plain, down)
+
+
+floored = _rounded_divisions("floor", _floor_divided, lambda c, x, y: c.broadcasting_floor_divide(x, y))
+truncated = _rounded_divisions(
+    "trunc",
+    lambda c, x, y: without_fraction(c, c.broadcasting_divide(x, y)),
+    lambda c, x, y: c.broadcasting_divide(x, y),
+)

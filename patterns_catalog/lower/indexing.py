@@ -7,8 +7,9 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.sizes import END, broadcast_sizes, size_of, sizes_of, wanted_sizes
+from patcomp.patterns import OpView, example, formula, lowering
+from patterns_catalog.lower.shapes import as_vector, permuted
+from patterns_catalog.sizes import END, broadcast_sizes, size_of
 
 
 def take(c: Coreai, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
@@ -25,49 +26,44 @@ def as_index(c: Coreai, value: Value) -> Value:
     return value if value.dtype == "si32" else c.cast(value, "si32")
 
 
-@lowering("aten.embedding", examples=[example("7x3xf32", "2x4xsi64[0,6]"), example("7x3xf32", "si64[0,6]", 2)])
-def embedding(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.embedding", examples=[example("7x3xf32", "2x4xsi64[0,6]"), example("7x3xf32", "si64[0,6]", 2)],
+    ignored=dict.fromkeys(("padding_idx", "scale_grad_by_freq", "sparse"), "it only concerns gradients"),
+)  # fmt: skip
+def embedding(c: Coreai, weight: Value, indices: Value) -> Value:
     "rows of the weight"
-    op.ignore("padding_idx", "scale_grad_by_freq", "sparse", because="they only concern gradients")
-    indices = as_index(c, op.indices)
-    return c.gather_nd(op.weight, c.expand_dims(indices, [indices.rank]))
+    return c.gather_nd(weight, c.expand_dims(as_index(c, indices), [indices.rank]))
 
 
-@lowering("aten.index_select", examples=[
-    example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]"), example("f32", 0, "1xsi64[0,0]"),
-])  # fmt: skip
-def index_select(op: OpView, c: Coreai) -> Value:
-    "slices along a dimension; 0-d tensors count as tensors of one element"
-    x, shape = op["self"], list(op.result.shape)
-    if x.rank == 0:
-        op.ignore("dim", "index", because="a 0-d tensor has one value")
-        return c.broadcast_to(x, wanted_sizes(op.result.shape, sizes_of(c, op.index))) if shape else x
-    index = op.index if op.index.rank == 1 else c.reshape(op.index, [1])
-    return take(c, x, op.dim % x.rank, as_index(c, index))
+@formula(
+    "lower", "aten.index_select", where=lambda self: [self.rank > 0],
+    examples=[example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]")],
+)  # fmt: skip
+def index_select(c: Coreai, self: Value, dim: int, index: Value) -> Value:
+    "slices along a dimension; a 0-d index counts as one of one element"
+    return take(c, self, dim % self.rank, as_index(c, as_vector(c, index)))
 
 
-@lowering("aten.gather", examples=[
-    example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]"), example("5xf32", 0, "si64[0,4]"),
-])  # fmt: skip
-def gather(op: OpView, c: Coreai) -> Value:
+NO_GRADIENT = {"sparse_grad": "it only concerns gradients"}
+
+
+@formula(
+    "lower", "aten.gather", ignored=NO_GRADIENT, where=lambda self, index: [self.rank > 0, index.rank > 0],
+    examples=[example("2x5xf32", 1, "2x3xsi64[0,4]"), example("4x5xf32", 0, "2x3xsi64[0,3]")],
+)  # fmt: skip
+def gather(c: Coreai, self: Value, dim: int, index: Value) -> Value:
     "the index may be smaller than the input outside of `dim`"
-    op.ignore("sparse_grad", because="it only concerns gradients")
-    x, index = op["self"], as_index(c, op.index)
-    if x.rank == 0:
-        op.ignore("dim", because="a 0-d tensor has one value")
-        return c.broadcast_to(x, sizes_of(c, index)) if index.rank else x
-    if index.rank == 0:
-        op.ignore("dim", because="with a 0-d index the input has one dimension")
-        return c.gather_nd(x, c.reshape(index, [1]))
-    dim = op.dim % x.rank
-    # PyTorch takes an index smaller than x, the runtime only one of equal sizes
+    dim, index = dim % self.rank, as_index(c, index)
+    return c.gather_along_axis(_as_wide(c, self, index, dim), index, dim)
+
+
+def _as_wide(c: Coreai, x: Value, index: Value, dim: int) -> Value:
+    """`x` with the sizes of an index outside of a dimension, as the runtime's gather needs it."""
     ends = [END if axis == dim else size_of(c, index, axis) for axis in range(x.rank)]
-    if not all(
-        axis == dim or (size == end and isinstance(end, int))
-        for axis, (size, end) in enumerate(zip(x.shape, ends, strict=True))
-    ):
-        x = c.slice_(x, [0] * x.rank, ends, [1] * x.rank)
-    return c.gather_along_axis(x, index, dim)
+    known = zip(x.shape, ends, strict=True)
+    if all(axis == dim or (size == end and isinstance(end, int)) for axis, (size, end) in enumerate(known)):
+        return x
+    return c.slice_(x, [0] * x.rank, ends, [1] * x.rank)
 
 
 @lowering("aten.index.Tensor", examples=[
@@ -96,11 +92,10 @@ def index(op: OpView, c: Coreai) -> Value:
     joined = columns[0] if len(columns) == 1 else c.concat(len(shape), columns)
     rest = [axis for axis in range(x.rank) if axis not in axes]
     order = [*axes, *rest]
-    moved = c.transpose(x, order) if order != sorted(order) else x
-    result = c.gather_nd(moved, joined)
+    result = c.gather_nd(permuted(c, x, order), joined)
     if axes != list(range(axes[0], axes[-1] + 1)):
         return result
     # adjacent: the broadcast dimensions belong where the first index stood
     count, first = len(shape), axes[0]
     back = [*range(count, count + first), *range(count), *range(count + first, result.rank)]
-    return c.transpose(result, back) if back != sorted(back) else result
+    return permuted(c, result, back)

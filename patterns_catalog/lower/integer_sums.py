@@ -6,8 +6,9 @@ So numbers are split into digits, whose sums cannot overflow.
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import BIT_WIDTHS
+from patcomp.ir.types import BIT_WIDTHS, element_name, is_float
 from patcomp.ir.value import Value
+from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Rejected
 from patterns_catalog.lower.casts import wrap
 from patterns_catalog.slices import slice_axis
@@ -44,10 +45,12 @@ def integer_product(c: Coreai, x: Value, y: Value) -> Value:
     return wrap(c, from_digits(c, sums, bits), x.dtype)
 
 
-def running_sum(c: Coreai, x: Value, dim: int, width: int) -> Value:
-    """The sums of the elements so far along a dimension, modulo 2 ** width; `width` is how many bits of `x` count."""
+def running_sum(c: Coreai, x: Value, dim: int, given: Attribute) -> Value:
+    """The sums of the elements so far along a dimension, modulo 2 ** width. Numbers that were integers of the element
+    type `given` before have no more bits than these."""
     if x.shape[dim] == 1:
         return x
+    width = BIT_WIDTHS[x.dtype] if is_float(given) else min(BIT_WIDTHS[x.dtype], BIT_WIDTHS[element_name(given)])
     wide = _at_least_32_bits(c, x)
     bits = room(wide, x.shape[dim])
     sums = [c.scan(digit, dim, False, scan_op="sum") for digit in digits(c, wide, width, bits)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import example, formula
 
 
 def is_anywhere(c: Coreai, x: Value) -> Value:
@@ -12,11 +12,12 @@ def is_anywhere(c: Coreai, x: Value) -> Value:
     return c.reshape(c.any_(c.reshape(c.broadcasting_not_equal(x, 0), [-1]), [0]), [])
 
 
-@lowering("aten.gcd", examples=[example("2x9xsi32[-99,99]", "9xsi32[-99,99]"), example("si32[0,0]", "3xsi32[0,1]")])
-def gcd(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.gcd", examples=[example("2x9xsi32[-99,99]", "9xsi32[-99,99]"), example("si32[0,0]", "3xsi32[0,1]")]
+)
+def gcd(c: Coreai, self: Value, other: Value, result: ValueType) -> Value:
     "the greatest common divisor, by Euclid's algorithm until no remainder is left"
-    element = op.result.element_type
-    x, y = (c.abs_(c.cast(operand, element)) for operand in (op["self"], op.other))
+    x, y = (c.abs_(c.cast(operand, result.element_type)) for operand in (self, other))
     left, right = c.broadcasting_add(x, c.broadcasting_mul(y, 0)), c.broadcasting_add(y, c.broadcasting_mul(x, 0))
 
     def body(left: Value, right: Value) -> list[Value]:

@@ -5,37 +5,52 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, example, formula, lowering
 from patterns_catalog.lower.integer_sums import integer_product
+from patterns_catalog.lower.rows import row
 from patterns_catalog.numbers import number_in
 from patterns_catalog.sizes import sizes_of
 
 
-@lowering(
-    "aten.mm", "aten.bmm", examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")]
-)
-def matrix_product(op: OpView, c: Coreai) -> Value:
-    "a product of matrices, or of each pair in two batches"
-    return _product(c, op["self"], op.mat2)
-
-
-@lowering("aten.matmul", examples=[
-    example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"), example("4xf32", "4xf32"),
-    example("4xf32", "2x4x5xf32"), example("2x3x4xf32", "4xf32"),
-])  # fmt: skip
-def matmul(op: OpView, c: Coreai) -> Value:
-    "batch dimensions broadcast; a vector is a row on the left and a column on the right"
-    x, y = op["self"], op.other
-    op.expect(x.rank >= 1 and y.rank >= 1, "matmul of a 0-d tensor is not supported, as in PyTorch")
-    rows = c.expand_dims(x, [0]) if x.rank == 1 else x
-    columns = c.expand_dims(y, [1]) if y.rank == 1 else y
-    product = _product(c, rows, columns)
-    added = [product.rank - 2] * (x.rank == 1) + [product.rank - 1] * (y.rank == 1)
-    return c.shrink_dims(product, added) if added else product
-
-
 def _product(c: Coreai, x: Value, y: Value) -> Value:
     return integer_product(c, x, y) if is_integer(x.element_type) else c.broadcasting_batch_matmul(x, y)
+
+
+@formula(
+    "lower", "aten.mm", "aten.bmm",
+    examples=[example("2x3xf32", "3x4xf32"), example("2x3x4xf32", "2x4x5xf32", op="aten.bmm")],
+)  # fmt: skip
+def matrix_product(c: Coreai, self: Value, mat2: Value) -> Value:
+    "a product of matrices, or of each pair in two batches"
+    return _product(c, self, mat2)
+
+
+def _without(c: Coreai, x: Value, *axes: int) -> Value:
+    """A tensor without axes of size 1 that are counted from its end."""
+    return c.shrink_dims(x, [x.rank + axis for axis in axes])
+
+
+matmul = row(
+    "matmul", _product, example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"),
+    where=lambda self, other: [
+        ((self.rank > 0) & (other.rank > 0)).says("matmul of a 0-d tensor is not supported, as in PyTorch"),
+        self.rank > 1, other.rank > 1,
+    ], doc="batch dimensions broadcast",
+)  # fmt: skip
+_ROW, _COLUMN = "a vector is a row on the left", "a vector is a column on the right"
+row_product = row(
+    "matmul", lambda c, x, y: _without(c, _product(c, c.expand_dims(x, [0]), y), -2), example("4xf32", "2x4x5xf32"),
+    where=lambda self, other: [self.rank == 1, other.rank > 1], name="matmul of a row", doc=_ROW,
+)  # fmt: skip
+column_product = row(
+    "matmul", lambda c, x, y: _without(c, _product(c, x, c.expand_dims(y, [1])), -1), example("2x3x4xf32", "4xf32"),
+    where=lambda self, other: [self.rank > 1, other.rank == 1], name="matmul of a column", doc=_COLUMN,
+)  # fmt: skip
+inner_product = row(
+    "matmul", lambda c, x, y: _without(c, _product(c, c.expand_dims(x, [0]), c.expand_dims(y, [1])), -2, -1),
+    example("4xf32", "4xf32"), where=lambda self, other: [self.rank == 1, other.rank == 1], name="matmul of vectors",
+    doc=f"{_ROW}, and {_COLUMN}",
+)  # fmt: skip
 
 
 @lowering("aten.addmm", examples=[
@@ -106,15 +121,12 @@ def convolution(op: OpView, c: Coreai) -> Value:
     return y
 
 
-@lowering("aten._int_mm", examples=[
+@formula("lower", "aten._int_mm", where=lambda self: [
+    (self.shape[1] <= 1 << 15).says(
+        "a product of byte matrices needs a static inner dimension of at most 32768, so that no sum can overflow"),
+], examples=[
     example("17x16xsi8[-128,127]", "16x8xsi8[-128,127]"), example("17x16xui8[0,255]", "16x8xsi8[-128,127]")
 ])  # fmt: skip
-def byte_product(op: OpView, c: Coreai) -> Value:
+def byte_product(c: Coreai, self: Value, mat2: Value) -> Value:
     "a product of matrices of bytes, computed with 32 bits"
-    x, y = (c.cast(matrix, "si32") for matrix in (op["self"], op.mat2))
-    terms = x.shape[1]
-    op.expect(
-        terms is not None and terms <= 1 << 15,
-        "a product of byte matrices needs a static inner dimension of at most 32768, so that no sum can overflow",
-    )
-    return c.broadcasting_batch_matmul(x, y)
+    return c.broadcasting_batch_matmul(c.cast(self, "si32"), c.cast(mat2, "si32"))

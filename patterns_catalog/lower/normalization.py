@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, example, formula, lowering
+from patcomp.patterns.conditions import is_given
 from patterns_catalog.recover.normalization import FOLDED, compute_type, eps_of_batch
 
 
-@lowering("aten.instance_norm", name="instance_norm by given statistics", unspecified=FOLDED, examples=[
-    example("2x4x5xf32", "4xf32", None, "4xf32", "4xf32[0.5,2]", False, 0.1, 1e-5, False),
-])  # fmt: skip
-def instance_norm(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.instance_norm", name="instance_norm by given statistics", unspecified=FOLDED,
+    ignored={"momentum": "it concerns training", "cudnn_enabled": "it says how PyTorch computes the norm"},
+    where=lambda input, running_mean, running_var, use_input_stats: [
+        (~use_input_stats).says(
+            "instance norm updates its running statistics; export the model in eval mode"),
+        (is_given(running_mean) & is_given(running_var)).says(
+            "instance norm without use_input_stats needs statistics"),
+        (input.rank > 2).says("an instance norm needs an input of rank 3 or more"),
+    ], examples=[example("2x4x5xf32", "4xf32", None, "4xf32", "4xf32[0.5,2]", False, 0.1, 1e-5, False)],
+)  # fmt: skip
+def instance_norm(
+    c: Coreai,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    eps: float,
+) -> Value:  # fmt: skip
     "(x - mean) * rsqrt(var + eps) * weight + bias for each channel"
-    x, mean, variance = op.input, op.running_mean, op.running_var
-    op.ignore("momentum", "cudnn_enabled", because="they concern training, and how PyTorch computes it")
-    op.expect(not op.use_input_stats, "instance norm updates its running statistics; export the model in eval mode")
-    op.expect(mean is not None and variance is not None, "instance norm without use_input_stats needs statistics")
-    op.expect(x.rank > 2, "an instance norm needs an input of rank 3 or more")
-    wide = c.cast(x, compute_type(x))
-    deviation = c.rsqrt(c.broadcasting_add(_per_channel(c, variance, wide), op.eps))
-    made = c.broadcasting_mul(c.broadcasting_sub(wide, _per_channel(c, mean, wide)), deviation)
-    return c.cast(_affine(c, made, op.weight, op.bias), x.element_type)
+    wide = c.cast(input, compute_type(input))
+    deviation = c.rsqrt(c.broadcasting_add(_per_channel(c, running_var, wide), eps))
+    made = c.broadcasting_mul(c.broadcasting_sub(wide, _per_channel(c, running_mean, wide)), deviation)
+    return c.cast(_affine(c, made, weight, bias), input.element_type)
 
 
 @lowering("aten._native_batch_norm_legit.no_stats", unspecified={

@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from patcomp.authoring import Coreai
-from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import Capture, call, example, formula
+from patcomp.patterns.conditions import is_integral
+from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.combining import filled
 from patterns_catalog.lower.integers import is_anywhere
 from patterns_catalog.sizes import sizes_of
 
 
-@lowering(
-    "aten.pow.Tensor_Tensor",
-    examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar"),
-              example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar"), example("2x9xsi32[-9,9]", "9xsi32[-3,9]")],
-)  # fmt: skip
-def power(op: OpView, c: Coreai) -> Value:
-    "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
-    x, y = op["self"], op.exponent
-    op.expect(x.dtype == y.dtype, "the operands of a power must have the same dtype; cast one of them")
-    exponent = y.constant if y.rank <= x.rank else None
-    if is_integer(x.element_type):
-        # the runtime computes integer powers as floats, and aborts where they do not fit
-        if exponent is None or exponent.size != 1:
-            return _power_by_squaring(c, x, y)
-        return _integer_power(op, c, x, int(exponent.reshape(())))
-    if exponent is not None and exponent.size == 1:
-        match float(exponent.reshape(())):
-            case 0.5:
-                return c.sqrt(x)
-            case -0.5:
-                return c.rsqrt(x)
-            case -1.0:
-                return c.broadcasting_divide(1.0, x)
-            case 2.0:
-                return c.broadcasting_mul(x, x)
-            case -2.0:
-                return c.broadcasting_divide(1.0, c.broadcasting_mul(x, x))
-            case 3.0:
-                return c.broadcasting_mul(c.broadcasting_mul(x, x), x)
+def _number(x: Value, exponent: Value) -> float | None:
+    """The constant exponent of all elements; None if there are several, or one that is computed."""
+    constant = exponent.constant if exponent.rank <= x.rank else None
+    return constant.reshape(()).item() if constant is not None and constant.size == 1 else None
+
+
+_PRODUCTS: dict[float | None, Callable[[Coreai, Value, Value], Value]] = {
+    0.5: lambda c, x, y: c.sqrt(x),
+    -0.5: lambda c, x, y: c.rsqrt(x),
+    -1.0: lambda c, x, y: c.broadcasting_divide(1.0, x),
+    2.0: lambda c, x, y: c.broadcasting_mul(x, x),
+    -2.0: lambda c, x, y: c.broadcasting_divide(1.0, c.broadcasting_mul(x, x)),
+    3.0: lambda c, x, y: c.broadcasting_mul(c.broadcasting_mul(x, x), x),
+}
+"""The powers with constant exponents that PyTorch computes as products and roots."""
+
+
+def _any_power(c: Coreai, x: Value, y: Value) -> Value:
     return c.broadcasting_pow(x, y)
 
 
-def _integer_power(op: OpView, c: Coreai, x: Value, exponent: int) -> Value:
-    """Products of squares, which wrap as PyTorch's powers do."""
-    op.expect(0 <= exponent < 64, f"a power of integers needs an exponent from 0 to 63, got {exponent}")
+def _same(self: Capture, exponent: Capture) -> Expression:
+    same = self.dtype == exponent.dtype
+    return same.says("the operands of a power must have the same dtype; cast one of them")
+
+
+@formula(
+    "lower", "aten.pow.Tensor_Tensor", where=lambda self, exponent: [~is_integral(self), _same(self, exponent)],
+    examples=[example("2x3xf32[0.1,2]", "3xf32"), example("3xf32[0.1,2]", 2.0, op="aten.pow.Tensor_Scalar")],
+)  # fmt: skip
+def power(c: Coreai, self: Value, exponent: Value) -> Value:
+    "x ** y; constant exponents as PyTorch computes them: 2, 3, 0.5, -0.5, -1, -2 are products and roots"
+    return _PRODUCTS.get(_number(self, exponent), _any_power)(c, self, exponent)
+
+
+# the runtime computes integer powers as floats, and aborts where they do not fit
+@formula("lower", "aten.pow.Tensor_Tensor", name="power of integers", where=lambda self, exponent: [
+    is_integral(self), ~call(_number, self, exponent).is_in(None), _same(self, exponent),
+    ((call(_number, self, exponent) >= 0) & (call(_number, self, exponent) < 64)).says(
+        "a power of integers needs an exponent from 0 to 63, got {}", call(_number, self, exponent)),
+], examples=[example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")])  # fmt: skip
+def integer_power(c: Coreai, self: Value, exponent: Value) -> Value:
+    "products of squares, which wrap as PyTorch's powers do"
+    return _integer_power(c, self, exponent.constant.item())
+
+
+@formula("lower", "aten.pow.Tensor_Tensor", name="power of integers by integers", where=lambda self, exponent: [
+    is_integral(self), call(_number, self, exponent).is_in(None), _same(self, exponent),
+], examples=[example("2x9xsi32[-9,9]", "9xsi32[-3,9]")])  # fmt: skip
+def power_by_squaring(c: Coreai, self: Value, exponent: Value) -> Value:
+    "exponents known only at run time"
+    return _power_by_squaring(c, self, exponent)
+
+
+def _integer_power(c: Coreai, x: Value, exponent: int) -> Value:
+    """Products of squares."""
     if exponent == 0:
         return filled(c, 1, sizes_of(c, x), x.element_type)
     power, square = None, x

@@ -9,55 +9,51 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.patterns import OpView, example, formula, lowering
+from patcomp.patterns.conditions import is_empty
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.combining import combine, filled
 from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.lower.ranges import put_range
-from patterns_catalog.lower.shapes import expanded
+from patterns_catalog.lower.shapes import broadcast_together, expanded, permuted
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, typed
 
-_REDUCE = {"add": "sum", "multiply": "prod"}
+_HOW = {None: "update", "add": "sum", "multiply": "prod"}
+"""What is done at a place, by the argument `reduce`."""
 
 
-def _along(op: OpView, c: Coreai, source: Value, how: str, *, include_self: bool = True) -> Value:
-    x = op["self"]
-    if x.rank == 0:
-        op.ignore("dim", because="a 0-d tensor has one place")
-    return combine(c, x, op.dim % x.rank if x.rank else 0, op.index, source, how, include_self=include_self)
-
-
-@lowering("aten.scatter.src", "aten.scatter.reduce", examples=[
+@formula("lower", "aten.scatter.src", "aten.scatter.reduce", examples=[
     example("4x5xf32", 1, "3x2xsi64[0,0]", "3x4xf32"), example("f32", 0, "si64[0,0]", "f32"),
     example("4x5xf32", 0, "3x2xsi64[0,3]", "3x4xf32", reduce="add", op="aten.scatter.reduce"),
     example("3xsi32[-9,9]", -1, "6xsi64[0,2]", "6xsi32[-9,9]", reduce="multiply", op="aten.scatter.reduce"),
 ])  # fmt: skip
-def scatter(op: OpView, c: Coreai) -> Value:
+def scatter(c: Coreai, self: Value, dim: int, index: Value, src: Value, reduce: str | None = None) -> Value:
     "elements of the source written to, added to or multiplied into places along a dimension"
-    return _along(op, c, op.src, _REDUCE[op.reduce] if "reduce" in op.arguments else "update")
+    return combine(c, self, dim, index, src, _HOW[reduce])
 
 
-@lowering("aten.scatter.value", "aten.scatter.value_reduce", examples=[
+@formula("lower", "aten.scatter.value", "aten.scatter.value_reduce", examples=[
     example("4x5xf32", 1, "3x2xsi64[0,4]", 0.5),
     example("4x5xf32", 0, "3x2xsi64[0,3]", 2, reduce="add", op="aten.scatter.value_reduce"),
 ])  # fmt: skip
-def scatter_value(op: OpView, c: Coreai) -> Value:
+def scatter_value(c: Coreai, self: Value, dim: int, index: Value, value: float, reduce: str | None = None) -> Value:
     "one number written to, added to or multiplied into places along a dimension"
-    x = op["self"]
-    source = filled(c, exact_fill(op.value, x.element_type), sizes_of(c, op.index), x.element_type)
-    return _along(op, c, source, _REDUCE[op.reduce] if "reduce" in op.arguments else "update")
+    element = self.element_type
+    return combine(
+        c, self, dim, index, filled(c, exact_fill(value, element), sizes_of(c, index), element), _HOW[reduce]
+    )
 
 
-@lowering("aten.scatter_add", examples=[
+@formula("lower", "aten.scatter_add", examples=[
     example("4x5xf32", -1, "3x2xsi64[0,4]", "3x4xf32"), example("3xsi32", 0, "6xsi64[0,2]", "6xsi32"),
 ])  # fmt: skip
-def scatter_add(op: OpView, c: Coreai) -> Value:
+def scatter_add(c: Coreai, self: Value, dim: int, index: Value, src: Value) -> Value:
     "elements of the source added to places along a dimension"
-    return _along(op, c, op.src, "sum")
+    return combine(c, self, dim, index, src, "sum")
 
 
-@lowering("aten.scatter_reduce.two", examples=[
+@formula("lower", "aten.scatter_reduce.two", examples=[
     example("4x3xf32", 0, "6x3xsi64[0,3]", "6x3xf32", "sum", include_self=False),
     example("4x3xf32", 0, "6x3xsi64[0,3]", "6x3xf32", "prod"),
     example("4x3xf32", 0, "6x3xsi64[0,3]", "6x3xf32", "amax"),
@@ -65,9 +61,11 @@ def scatter_add(op: OpView, c: Coreai) -> Value:
     example("4x3xf32", 1, "4x6xsi64[0,2]", "4x6xf32", "mean"),
     example("4xsi32[-9,9]", 0, "6xsi64[0,2]", "6xsi32[-9,9]", "mean", include_self=False),
 ])  # fmt: skip
-def scatter_reduce(op: OpView, c: Coreai) -> Value:
+def scatter_reduce(
+    c: Coreai, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool
+) -> Value:  # fmt: skip
     "elements of the source combined at places along a dimension; NaN is larger and smaller than all"
-    return _along(op, c, op.src, op.reduce, include_self=op.include_self)
+    return combine(c, self, dim, index, src, reduce, include_self=include_self)
 
 
 def _consecutive(torch: Any, x: Any, start: Any, values: Any) -> Any:
@@ -120,7 +118,7 @@ def _put(op: OpView, c: Coreai, x: Value, axes: list[int], tensors: list[Value],
         values, [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(target))]
     )
     order = [*axes, *rest]
-    moved = c.transpose(x, order) if order != sorted(order) else x
+    moved = permuted(c, x, order)
     items = [as_index(c, item) for item in tensors]
     items = [item if item.shape == shape else expanded(c, item, shape, counts) for item in items]
     if op.accumulate:
@@ -129,7 +127,7 @@ def _put(op: OpView, c: Coreai, x: Value, axes: list[int], tensors: list[Value],
         result = c.scatter_nd(
             moved, c.concat(len(shape), [c.expand_dims(item, [len(shape)]) for item in items]), values
         )
-    return c.transpose(result, np.argsort(order).tolist()) if order != sorted(order) else result
+    return permuted(c, result, np.argsort(order).tolist())
 
 
 def _accumulated(c: Coreai, x: Value, items: list[Value], values: Value) -> Value:
@@ -175,14 +173,17 @@ def spread_by_mask(c: Coreai, mask: Value, values: Value) -> Value:
     return c.reshape(c.gather_nd(numbered, c.expand_dims(number, [1])), [*sizes_of(c, mask), *sizes])
 
 
-@lowering(
-    "aten.masked_scatter", examples=[example("2x5xf32", "2x1xi1", "12xf32"), example("5xf32", "2x5xi1", "3x4xf32")]
-)
-def masked_scatter(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.masked_scatter", where=lambda source: [~is_empty(source)],
+    examples=[example("2x5xf32", "2x1xi1", "12xf32"), example("5xf32", "2x5xi1", "3x4xf32")],
+)  # fmt: skip
+def masked_scatter(c: Coreai, self: Value, mask: Value, source: Value) -> Value:
     "where the mask is true, the elements of the source in their order"
-    x, mask, source = op["self"], op.mask, op.source
-    shape, sizes = op.result.shape, broadcast_sizes(c, [x, mask])
-    x, mask = (part if part.shape == shape else expanded(c, part, shape, sizes) for part in (x, mask))
-    if 0 in source.shape:
-        return x  # which eager PyTorch only takes where the mask is false
+    x, mask = broadcast_together(c, [self, mask])
     return c.broadcasting_where(mask, spread_by_mask(c, mask, c.reshape(source, [-1])), x)
+
+
+@formula("lower", "aten.masked_scatter", name="masked_scatter of nothing", where=lambda source: [is_empty(source)])
+def masked_scatter_of_nothing(c: Coreai, self: Value, mask: Value) -> Value:
+    "the tensor; eager PyTorch takes this only where the mask is false"
+    return broadcast_together(c, [self, mask])[0]

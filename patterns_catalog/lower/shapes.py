@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from patcomp.authoring import Coreai
+from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import OpView, call, example, formula, lowering
+from patcomp.patterns.conditions import condition
+from patterns_catalog.lower.rows import row
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import (
     END,
     Size,
+    broadcast_sizes,
     from_front,
+    known_size,
     plus,
     product,
     size_of,
@@ -28,36 +33,44 @@ from patterns_catalog.sizes import (
 )
 from patterns_catalog.slices import slice_axis
 
+_COMPLEX = "complex<f32>"
 
-@lowering(
-    "aten.view", "aten.reshape", "aten._unsafe_view", examples=[example("2x6xf32", [3, 4]), example("6xf32", [-1, 2])]
-)
-def view(op: OpView, c: Coreai) -> Value:
+
+@formula("lower", "aten.view", examples=[example("2x6xf32", [3, 4]), example("6xf32", [-1, 2])])
+def view(c: Coreai, self: Value, size: Sequence[Size], result: ValueType) -> Value:
     "the same values in another shape"
-    given = op.size if "size" in op.arguments else op.shape
-    return c.reshape(op["self"], view_sizes(op.result.shape, given))
+    return c.reshape(self, view_sizes(result.shape, size))
 
 
-@lowering("aten.sym_size.int", examples=[example("2x3xf32", 1), example("2x3xf32", -1)])
-def sym_size(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.sym_size.int", where=lambda self: [self.dtype != _COMPLEX], examples=[
+    example("2x3xf32", 1), example("2x3xf32", -1),
+])  # fmt: skip
+def sym_size(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
     "the size of one axis"
-    x = op["self"]
-    x = c.real_part(x) if x.dtype == "complex<f32>" else x
-    return c.cast(size_of(c, x, op.dim), op.result.element_type)
+    return c.cast(size_of(c, self, dim), result.element_type)
 
 
-@lowering("aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
-def permute(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.sym_size.int", name="sym_size of complex numbers", where=lambda self: [self.dtype == _COMPLEX])
+def sym_size_of_complex(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
+    "the size of one axis, which the real part has as well"
+    return c.cast(size_of(c, c.real_part(self), dim), result.element_type)
+
+
+@formula("lower", "aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
+def permute(c: Coreai, self: Value, dims: Sequence[int]) -> Value:
     "the axes in another order"
-    x = op["self"]
-    permutation = [dim % x.rank for dim in op.dims]
-    return c.transpose(x, permutation) if permutation != sorted(permutation) else x
+    return permuted(c, self, [dim % self.rank for dim in dims])
 
 
-@lowering("aten.unsqueeze", examples=[example("2x3xf32", 1), example("2x3xf32", -1), example("f32", 0)])
-def unsqueeze(op: OpView, c: Coreai) -> Value:
+def permuted(c: Coreai, x: Value, order: Sequence[int]) -> Value:
+    """The axes in an order that may be theirs already."""
+    return c.transpose(x, order) if list(order) != sorted(order) else x
+
+
+@formula("lower", "aten.unsqueeze", examples=[example("2x3xf32", 1), example("2x3xf32", -1), example("f32", 0)])
+def unsqueeze(c: Coreai, self: Value, dim: int) -> Value:
     "a new axis of size 1"
-    return c.expand_dims(op["self"], [op.dim % (op["self"].rank + 1)])
+    return c.expand_dims(self, [dim % (self.rank + 1)])
 
 
 @lowering("aten.squeeze.dims", "aten.squeeze.dim", "aten.squeeze", examples=[
@@ -81,11 +94,19 @@ def _without_open(op: OpView, c: Coreai, x: Value, listed: list[int], axes: list
     return [size for axis, size in enumerate(sizes_of(c, x)) if axis not in gone]
 
 
-@lowering("aten.expand", examples=[example("3x1xf32", [2, -1, 4]), example("1x3xf32", [2, 3])])
-def expand(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.expand", ignored={"implicit": "it only concerns functorch"},
+    examples=[example("3x1xf32", [2, -1, 4]), example("1x3xf32", [2, 3])],
+)  # fmt: skip
+def expand(c: Coreai, self: Value, size: Sequence[Size], result: ValueType) -> Value:
     "axes of size 1 repeated, new ones in front"
-    op.ignore("implicit", because="it only concerns functorch")
-    return expanded(c, op["self"], op.result.shape, op.size)
+    return expanded(c, self, result.shape, size)
+
+
+def of_rank(c: Coreai, x: Value, rank: int) -> Value:
+    """A tensor with new axes of size 1 in front, up to a rank."""
+    new = list(range(rank - x.rank))
+    return c.expand_dims(x, new) if new else x
 
 
 def expanded(c: Coreai, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
@@ -93,59 +114,98 @@ def expanded(c: Coreai, x: Value, shape: Shape, given: Sequence[Any]) -> Value:
     sizes = wanted_sizes(shape, given)
     if None not in shape:
         return c.broadcast_to(x, sizes)
-    new = list(range(len(shape) - x.rank))
-    x = c.expand_dims(x, new) if new else x
+    x = of_rank(c, x, len(shape))
     axes = [axis for axis, size in enumerate(x.shape) if size == 1 and shape[axis] != 1]
     return c.broadcast_in_dims(x, [sizes[axis] for axis in axes], axes) if axes else x
 
 
-@lowering("aten.repeat_interleave.self_int", examples=[
-    example("2x3x1xf32", 2, 1), example("2x3xf32", 3, -1), example("2x3xf32", 2),
-])  # fmt: skip
-def repeat_interleave(op: OpView, c: Coreai) -> Value:
-    "each element several times in a row, along one axis or of the flat tensor"
-    x = op["self"]
-    op.ignore("output_size", because="the result type has it")
-    if op.dim is None:
-        x = c.reshape(x, [-1])
-    axis = op.dim % x.rank if op.dim is not None else 0
-    wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [op.repeats], [axis + 1])
+def broadcast_like(c: Coreai, x: Value, other: Value) -> Value:
+    """`x` broadcast to the shape of another tensor."""
+    return x if x.shape == other.shape else expanded(c, x, other.shape, sizes_of(c, other))
+
+
+def as_vector(c: Coreai, x: Value) -> Value:
+    """A 0-d tensor as one of one element; any other tensor itself."""
+    return x if x.rank else c.reshape(x, [1])
+
+
+def broadcast_together(c: Coreai, values: Sequence[Value]) -> list[Value]:
+    """Values broadcast to the shape that they have together."""
+    shape = broadcast_shapes(*(value.shape for value in values))
+    if all(value.shape == shape for value in values):
+        return list(values)
+    sizes = broadcast_sizes(c, values)
+    return [value if value.shape == shape else expanded(c, value, shape, sizes) for value in values]
+
+
+_INTERLEAVED = {"output_size": "the result type has it"}
+
+
+@formula(
+    "lower", "aten.repeat_interleave.self_int", ignored=_INTERLEAVED, where=lambda dim: [~dim.is_in(None)],
+    examples=[example("2x3x1xf32", 2, 1), example("2x3xf32", 3, -1)],
+)  # fmt: skip
+def repeat_interleave(c: Coreai, self: Value, repeats: Size, dim: int, result: ValueType) -> Value:
+    "each element several times in a row, along one axis"
+    return _interleaved(c, self, repeats, dim % self.rank, result)
+
+
+@formula(
+    "lower", "aten.repeat_interleave.self_int", name="repeat_interleave of all", ignored=_INTERLEAVED,
+    where=lambda dim: [dim.is_in(None)], examples=[example("2x3xf32", 2)],
+)  # fmt: skip
+def repeat_interleave_of_all(c: Coreai, self: Value, repeats: Size, result: ValueType) -> Value:
+    "each element of the flat tensor several times in a row"
+    return _interleaved(c, c.reshape(self, [-1]), repeats, 0, result)
+
+
+def _interleaved(c: Coreai, x: Value, repeats: Size, axis: int, result: ValueType) -> Value:
+    wide = c.broadcast_in_dims(c.expand_dims(x, [axis + 1]), [repeats], [axis + 1])
     sizes = sizes_of(c, x)
-    sizes[axis] = product(c, [sizes[axis], op.repeats])
-    return c.reshape(wide, view_sizes(op.result.shape, sizes))
+    sizes[axis] = product(c, [sizes[axis], repeats])
+    return c.reshape(wide, view_sizes(result.shape, sizes))
 
 
-@lowering("aten.slice.Tensor", examples=[
+@condition("the bounds of the slice are known")
+def has_known_bounds(x: Value, dim: int, start: Any, end: Any, step: Any) -> bool:
+    return x.shape[dim] is not None and not any(isinstance(bound, Value) for bound in (start, end, step))
+
+
+@formula("lower", "aten.slice.Tensor", where=lambda self, dim, start, end, step: [
+    has_known_bounds(self, dim, start, end, step),
+], examples=[
     example("8x3xf32", 0, 1, 6, 2), example("8x3xf32", -1, -2, 9223372036854775807), example("8xf32", 0, None, -1),
 ])  # fmt: skip
-def slice_(op: OpView, c: Coreai) -> Value:
+def slice_(c: Coreai, self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
     "every step-th position of one axis between two bounds"
-    x = op["self"]
-    dim = op.dim % x.rank
-    size = x.shape[dim]
-    bounds = (op.start, op.end, op.step)
-    if size is not None and not any(isinstance(bound, Value) for bound in bounds):
-        start, end, step = slice(*bounds).indices(size)
-        return slice_axis(c, x, dim, start, max(start, end), step)
-    start, end, step = (clamped(bound, missing) for bound, missing in zip(bounds, (0, END, 1), strict=True))
-    return slice_axis(c, x, dim, start, end, step, result_type=op.result)
+    dim %= self.rank
+    first, last, step = slice(start, end, step).indices(known_size(self, dim))
+    return slice_axis(c, self, dim, first, max(first, last), step)
 
 
-def clamped(bound: Any, missing: int) -> Any:
-    """A slice bound in the 32 bits that the runtime has; far ones stay outside."""
-    if bound is None:
-        return missing
-    return bound if isinstance(bound, Value) else max(-END, min(bound, END))
+@formula("lower", "aten.slice.Tensor", name="slice of dynamic sizes", where=lambda self, dim, start, end, step: [
+    ~has_known_bounds(self, dim, start, end, step),
+])  # fmt: skip
+def slice_of_dynamic_sizes(
+    c: Coreai, self: Value, dim: int, start: Size | None, end: Size | None, step: Size, result: ValueType
+) -> Value:
+    "every step-th position of one axis between two bounds, of which one or the size is known only at run time"
+    return slice_axis(c, self, dim % self.rank, *clamped(start, end, step), result_type=result)
 
 
-@lowering("aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
-def select(op: OpView, c: Coreai) -> Value:
+def clamped(*bounds: Size | None) -> list[Size]:
+    """The bounds of a slice in the 32 bits that the runtime has; far ones stay outside."""
+    given = (missing if bound is None else bound for bound, missing in zip(bounds, (0, END, 1), strict=True))
+    return [bound if isinstance(bound, Value) else max(-END, min(bound, END)) for bound in given]
+
+
+@formula("lower", "aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])
+def select(c: Coreai, self: Value, dim: int, index: Size) -> Value:
     "one position of an axis, which goes away"
-    x = op["self"]
-    dim = op.dim % x.rank
-    index, end = position_bounds(c, x, dim, op["index"])
-    one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
-    return c.shrink_dims(slice_axis(c, x, dim, index, end, result_type=tensor(one, x.element_type)), [dim])
+    dim %= self.rank
+    one = tensor([*self.shape[:dim], 1, *self.shape[dim + 1 :]], self.element_type)
+    part = slice_axis(c, self, dim, *position_bounds(c, self, dim, index), result_type=one)
+    return c.shrink_dims(part, [dim])
 
 
 def position_bounds(c: Coreai, x: Value, axis: int, position: Size) -> tuple[Size, Size]:
@@ -156,25 +216,40 @@ def position_bounds(c: Coreai, x: Value, axis: int, position: Size) -> tuple[Siz
     return start, plus(c, start, 1)
 
 
-@lowering("aten.flip", examples=[example("2x3x4xf32", [0, -1]), example("2x3xf32", []), example("f32", [0])])
-def flip(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.flip", where=lambda self, dims: [self.rank > 0, dims != []],
+    examples=[example("2x3x4xf32", [0, -1])],
+)  # fmt: skip
+def flip(c: Coreai, self: Value, dims: Sequence[int]) -> Value:
     "the listed dimensions from their end"
-    x, dims = op["self"], op.dims
-    axes = [dim % x.rank for dim in dims] if x.rank else []
-    return c.reverse(x, axes) if axes else x
+    return c.reverse(self, [dim % self.rank for dim in dims])
 
 
-@lowering("aten.cat", examples=[example(["2x3xf32", "2x1xf32"], 1)])
-def cat(op: OpView, c: Coreai) -> Value:
-    "a 1-d tensor without elements joins anything, as in PyTorch"
-    rank = op.result.rank
-    dim = op.dim % rank
-    parts = [part for part in op.tensors if part.rank == rank and part.shape[dim] != 0]
-    op.expect(bool(parts), "a concatenation of only empty tensors is not supported")
-    around = op.result.shape
-    parts = [c.cast(part, op.result.element_type) for part in parts]
-    parts = [typed(c, part, (*around[:dim], part.shape[dim], *around[dim + 1 :])) for part in parts]
-    return parts[0] if len(parts) == 1 else c.concat(dim, parts)
+flip_of_nothing = row(
+    "flip", lambda c, x: x, example("2x3xf32", []), example("f32", [0]), name="flip of nothing",
+    where=lambda self, dims: [(self.rank == 0) | (dims == [])], doc="no dimension is flipped",
+)  # fmt: skip
+
+
+def _joined(tensors: Sequence[Value], dim: int, rank: int) -> list[Value]:
+    """The tensors that have elements; a 1-d tensor without elements joins anything, as in PyTorch."""
+    return [part for part in tensors if part.rank == rank and part.shape[dim % rank] != 0]
+
+
+@formula("lower", "aten.cat", where=lambda tensors, dim, result: [
+    (call(_joined, tensors, dim, result.rank) != []).says("a concatenation of only empty tensors is not supported"),
+], examples=[example(["2x3xf32", "2x1xf32"], 1)])  # fmt: skip
+def cat(c: Coreai, tensors: Sequence[Value], dim: int, result: ValueType) -> Value:
+    "the tensors that have elements, one after the other"
+    dim %= result.rank
+    before, after = result.shape[:dim], result.shape[dim + 1 :]
+    parts = [c.cast(part, result.element_type) for part in _joined(tensors, dim, result.rank)]
+    return joined(c, dim, [typed(c, part, (*before, part.shape[dim], *after)) for part in parts])
+
+
+def joined(c: Coreai, axis: int, parts: Sequence[Value]) -> Value:
+    """Tensors one after the other along an axis; a single one itself."""
+    return parts[0] if len(parts) == 1 else c.concat(axis, parts)
 
 
 @lowering("aten.split_with_sizes", examples=[example("7x2xf32", [3, 4]), example("2x6xf32", [1, 2, 3], -1)])

@@ -5,24 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.types import is_float
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import example, formula
+from patcomp.patterns.conditions import is_floating
 from patterns_catalog.lower.ordering import order_of
 from patterns_catalog.sizes import END, positions, size_of
 
 
-@lowering("torchvision.nms", examples=[example("9x4xf32[0,9]", "9xf32", 0.1)])
-def nms(op: OpView, c: Coreai) -> Value:
+@formula("lower", "torchvision.nms", where=lambda dets: [
+    is_floating(dets).says("boxes of integers have no overlap in torchvision; cast them to float"),
+], examples=[example("9x4xf32[0,9]", "9xf32", 0.1)])  # fmt: skip
+def nms(c: Coreai, dets: Value, scores: Value, iou_threshold: float, result: ValueType) -> Value:
     """A loop with a step for each box that stays: the best remaining box removes the boxes that overlap it too much."""
-    op.expect(is_float(op.dets.element_type), "boxes of integers have no overlap in torchvision; cast them to float")
-    count = size_of(c, op.dets, 0)
-    order = c.cast(order_of(c, op.scores, 0, True), "si32")
-    boxes = c.gather_nd(op.dets, c.expand_dims(order, [1]))
+    count = size_of(c, dets, 0)
+    order = c.cast(order_of(c, scores, 0, True), "si32")
+    boxes = c.gather_nd(dets, c.expand_dims(order, [1]))
     low, high = (c.slice_(boxes, [0, start], [END, start + 2], [1, 1]) for start in (0, 2))
     areas = c.reduce_product(c.broadcasting_sub(high, low), [1])  # [boxes, 1]
     places = c.expand_dims(positions(c, count), [1])
-    limit = c.constant(_rounded_down(op.iou_threshold), boxes.element_type)
+    limit = c.constant(_rounded_down(iou_threshold), boxes.element_type)
 
     def step(left: Value, kept: Value) -> list[Value]:
         best = c.cast(c.argmax(c.cast(left, "si32"), 0), "si32")  # [1, 1]; the first of the boxes that are left
@@ -41,7 +42,7 @@ def nms(op: OpView, c: Coreai) -> Value:
         step,
     )
     chosen = c.non_zero(c.shrink_dims(kept, [1]))
-    return c.cast(c.gather_nd(order, chosen), op.result.element_type)
+    return c.cast(c.gather_nd(order, chosen), result.element_type)
 
 
 def _rounded_down(number: float) -> float:

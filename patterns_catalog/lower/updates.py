@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from patcomp.authoring import Coreai
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, lowering
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import OpView, example, formula, lowering
+from patcomp.patterns.conditions import contains, is_tensor
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.combining import filled
-from patterns_catalog.lower.shapes import clamped, expanded, position_bounds
+from patterns_catalog.lower.shapes import broadcast_like, clamped, of_rank, position_bounds
 from patterns_catalog.numbers import exact_fill
-from patterns_catalog.sizes import END, sizes_of
+from patterns_catalog.sizes import Size, sizes_of
 from patterns_catalog.slices import update_axis
 
 
-@lowering("aten.copy", examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")])
-def copy(op: OpView, c: Coreai) -> Value:
+@formula(
+    "lower", "aten.copy", where=lambda src: [is_tensor(src)],
+    examples=[example("2x3xf32", "3xf32"), example("2x3xf32", "2x3xsi64")],
+)  # fmt: skip
+def copy(c: Coreai, self: Value, src: Value, result: ValueType) -> Value:
     "the source in the shape and type of the destination"
-    op.ignore("non_blocking", because="it only concerns devices")
-    x, source, element = op["self"], op.src, op.result.element_type
-    if not isinstance(source, Value):  # export leaves a number as it is: `x.copy_(0.5)`
-        return filled(c, exact_fill(source, element), sizes_of(c, x), element)
-    source = convert(c, source, element)
-    return source if source.shape == x.shape else expanded(c, source, x.shape, sizes_of(c, x))
+    return broadcast_like(c, convert(c, src, result.element_type), self)
+
+
+@formula("lower", "aten.copy", name="copy of a number", where=lambda src: [~is_tensor(src)])
+def copy_of_number(c: Coreai, self: Value, src: float, result: ValueType) -> Value:
+    "export leaves a number as it is: `x.copy_(0.5)`"
+    return filled(c, exact_fill(src, result.element_type), sizes_of(c, self), result.element_type)
 
 
 @lowering("aten.slice_scatter", examples=[
@@ -41,27 +48,30 @@ def slice_scatter(op: OpView, c: Coreai) -> Value:
         if end <= start:
             return x
     else:
-        start, end, step = (clamped(bound, missing) for bound, missing in zip(bounds, (0, END, 1), strict=True))
+        start, end, step = clamped(*bounds)
     return update_axis(c, x, dim, start, end, source, step)
 
 
-@lowering("aten.select_scatter", examples=[
+@formula("lower", "aten.select_scatter", where=lambda self: [
+    (self.rank > 0).says("a tensor without dimensions has no positions"),
+], examples=[
     example("2x3xf32", "2xf32", 1, -1), example("2x3x4xf32", "3x4xsi32", 0, 1), example("3xf32", "f32", 0, 2),
 ])  # fmt: skip
-def select_scatter(op: OpView, c: Coreai) -> Value:
+def select_scatter(c: Coreai, self: Value, src: Value, dim: int, index: Size) -> Value:
     "x with one position of a dimension replaced"
-    x = op["self"]
-    op.expect(x.rank > 0, "a tensor without dimensions has no positions")
-    dim = op.dim % x.rank
-    bounds = position_bounds(c, x, dim, op["index"])
-    return update_axis(c, x, dim, *bounds, c.expand_dims(convert(c, op.src, x.element_type), [dim]))
+    dim %= self.rank
+    bounds = position_bounds(c, self, dim, index)
+    return update_axis(c, self, dim, *bounds, c.expand_dims(convert(c, src, self.element_type), [dim]))
 
 
-@lowering("aten.repeat", examples=[example("2x3xf32", [2, 1, 3]), example("3xf32", [4]), example("f32", [2, 2])])
-def repeat(op: OpView, c: Coreai) -> Value:
+@formula("lower", "aten.repeat", where=lambda repeats: [
+    (~contains(repeats, 0)).says("the runtime cannot repeat a tensor zero times"),
+], examples=[example("2x3xf32", [2, 1, 3]), example("3xf32", [4]), example("f32", [2, 2])])  # fmt: skip
+def repeat(c: Coreai, self: Value, repeats: Sequence[Size]) -> Value:
     "repetitions beyond the rank add dimensions in front"
-    x, counts = op["self"], list(op.repeats)
-    op.expect(0 not in counts, "the runtime cannot repeat a tensor zero times")
-    new = list(range(len(counts) - x.rank))
-    aligned = c.expand_dims(x, new) if new else x
-    return c.tile(aligned, counts) if any(count != 1 for count in counts) else aligned
+    return tiled(c, of_rank(c, self, len(repeats)), repeats)
+
+
+def tiled(c: Coreai, x: Value, counts: Sequence[Size]) -> Value:
+    """Repetitions of each axis, of which all may be one."""
+    return c.tile(x, counts) if any(count != 1 for count in counts) else x

@@ -7,9 +7,9 @@ from typing import Any
 
 from patcomp.authoring import Aten, coreai
 from patcomp.ir.types import BIT_WIDTHS, element_name, element_type, is_float, tensor
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import Example, OpView, Rule, example, normalization
+from patcomp.patterns import Example, Rule, call, condition, example, formula
 from patterns_catalog.numbers import is_normal_in, number_in
 from patterns_catalog.promotion import result_element
 
@@ -25,17 +25,17 @@ def as_tensor(aten: Aten, operand: Any, element: Attribute) -> Value:
     return aten._to_copy(tensor(operand.shape, element), operand, dtype=element)
 
 
-def operands_in(
-    aten: Aten, op: OpView, target: str, element: Attribute, *names: str
-) -> dict[str, Value] | None:  # fmt: skip
-    """The operands of an op as tensors of an element type; None if it is the target op and they are that already."""
-    if op.op_name == target and all(isinstance(op[name], Value) and op[name].element_type == element for name in names):
-        return None
-    return {name: as_tensor(aten, op[name], element) for name in names}
+@condition("{operands} are tensors of {element}")
+def are_tensors_of(operands: Sequence[Any], element: Attribute) -> bool:
+    return all(isinstance(operand, Value) and operand.element_type == element for operand in operands)
+
+
+def _of_result(result: ValueType, *operands: Any) -> Attribute:
+    return result.element_type
 
 
 def binary(
-    target: str, *others: str, examples: Sequence[Example], element: Callable[[OpView], Attribute] | None = None
+    target: str, *others: str, examples: Sequence[Example], element: Callable[..., Attribute] = _of_result
 ) -> Rule:
     """The rule that spells overloads of a binary op as the one that takes two tensors of one type.
 
@@ -43,26 +43,29 @@ def binary(
         target: the overload that takes two tensors.
         others: overloads that take a number.
         examples: calls of the overloads.
-        element: the type in which PyTorch computes; by default that of the result.
+        element: the type in which PyTorch computes, of the result's type and both operands.
     """
 
-    @normalization(target, *others, name=f"normalize {target.split('.')[1]}", examples=examples)
-    def rule(op: OpView, aten: Aten) -> Value | None:
+    @formula(
+        "normalize", target, *others, name=f"normalize {target.split('.')[1]}", examples=examples,
+        where=lambda self, other, result: [~are_tensors_of([self, other], call(element, result, self, other))],
+    )  # fmt: skip
+    def rule(aten: Aten, self: Any, other: Any, result: ValueType) -> Value:
         "numbers as constants, both operands cast to the type in which PyTorch computes"
-        computed = op.result.element_type if element is None else element(op)
-        operands = operands_in(aten, op, target, computed, "self", "other")
-        return None if operands is None else aten.build(target, op.result, **operands)
+        left, right = (as_tensor(aten, operand, element(result, self, other)) for operand in (self, other))
+        return aten.build(target, result, self=left, other=right)  # type: ignore[no-any-return]
 
     return rule
 
 
-def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
-    """The type in which PyTorch computes a product or quotient whose result is of an element type.
+def _computed_in(result: ValueType, *operands: Any) -> Attribute:
+    """The type in which PyTorch computes a product or quotient.
 
     Numbers and wider 0-d tensors beside half precision are not rounded to it first: `x * 1e5` of f16 is
     computed in float32. Where the rounding would be a normal one, half precision is close enough.
     (Sums round first.)
     """
+    element = result.element_type
     if element_name(element) not in ("f16", "bf16"):
         return element
     for operand in operands:
@@ -79,34 +82,51 @@ def _computed_in(element: Attribute, operands: Sequence[Any]) -> Attribute:
     return element
 
 
-def _arithmetic(name: str) -> Rule:
+def _product(name: str) -> Rule:
     target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
-    examples = [_MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar)]
-    if name in ("add", "sub"):
-        examples.append(example("2x3xf32", "3xf32", alpha=2))
 
-    @normalization(target, scalar, name=f"normalize {name}", examples=examples)
-    def rule(op: OpView, aten: Aten) -> Value | None:
-        "numbers as constants, both operands cast to one type, alpha as a product"
-        element = op.result.element_type
-        alpha = op.alpha if "alpha" in op.arguments else 1
-        computed = _computed_in(element, [op["self"], op.other]) if name in ("mul", "div") else element
-        operands = operands_in(aten, op, target if alpha == 1 else "", computed, "self", "other")
-        if operands is None:
-            return None
-        if alpha != 1:
-            operands["other"] = _scaled(aten, operands["other"], alpha)
-        return as_tensor(aten, aten.build(target, tensor(op.result.shape, computed), **operands), element)
+    @formula(
+        "normalize", target, scalar, name=f"normalize {name}",
+        examples=[_MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar)],
+        where=lambda self, other, result: [~are_tensors_of([self, other], call(_computed_in, result, self, other))],
+    )  # fmt: skip
+    def rule(aten: Aten, self: Any, other: Any, result: ValueType) -> Value:
+        "numbers as constants, both operands cast to the type in which PyTorch computes, the result cast back"
+        computed = _computed_in(result, self, other)
+        left, right = as_tensor(aten, self, computed), as_tensor(aten, other, computed)
+        made = aten.build(target, tensor(result.shape, computed), self=left, other=right)
+        return as_tensor(aten, made, result.element_type)
+
+    return rule
+
+
+def _sum(name: str) -> Rule:
+    target, scalar = f"aten.{name}.Tensor", f"aten.{name}.Scalar"
+
+    @formula(
+        "normalize", target, scalar, name=f"normalize {name}", examples=[
+            _MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar),
+            example("2x3xf32", "3xf32", alpha=2),
+        ],
+        where=lambda self, other, alpha, result: [
+            ~(are_tensors_of([self, other], result.element_type) & (alpha == 1))
+        ],
+    )  # fmt: skip
+    def rule(aten: Aten, self: Any, other: Any, alpha: Any, result: ValueType) -> Value:
+        "numbers as constants, both operands cast to the type of the result, alpha as a product"
+        left, right = (as_tensor(aten, operand, result.element_type) for operand in (self, other))
+        return aten.build(target, result, self=left, other=_scaled(aten, right, alpha))  # type: ignore[no-any-return]
 
     return rule
 
 
 def _scaled(aten: Aten, x: Value, factor: Any) -> Value:
+    """x * factor; `x` itself where the factor is 1."""
     element = x.element_type
-    return aten.mul.Tensor(x.type, x, coreai.constant(number_in(factor, element), element))
+    return x if factor == 1 else aten.mul.Tensor(x.type, x, coreai.constant(number_in(factor, element), element))
 
 
-arithmetic = [_arithmetic(name) for name in ("add", "sub", "mul", "div")]
+arithmetic = [*map(_sum, ("add", "sub")), *map(_product, ("mul", "div"))]
 maximum = binary("aten.maximum", examples=[_MIXED])
 minimum = binary("aten.minimum", examples=[_MIXED])
 
@@ -120,48 +140,56 @@ bitwise = [
 # operands in the type of `torch.result_type`, which the bool result does not show
 comparisons = [
     binary(
-        f"aten.{name}.Tensor", f"aten.{name}.Scalar", element=lambda op: result_element([op["self"], op.other]),
+        f"aten.{name}.Tensor", f"aten.{name}.Scalar", element=lambda result, *operands: result_element(operands),
         examples=[example("2x3xf32", "3xsi64[-1,1]"), example("5xsi32[-2,2]", 0.5, op=f"aten.{name}.Scalar")],
     )
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
 ]  # fmt: skip
 
 
-@normalization(
-    "aten.rsub.Scalar",
-    "aten.rsub.Tensor",
-    examples=[example("2x3xf32", 2.0, alpha=3), example("3xf32", "3xf32", op="aten.rsub.Tensor")],
-)
-def rsub(op: OpView, aten: Aten) -> Value:
+@formula("normalize", "aten.rsub.Scalar", "aten.rsub.Tensor", examples=[
+    example("2x3xf32", 2.0, alpha=3), example("3xf32", "3xf32", op="aten.rsub.Tensor"),
+])  # fmt: skip
+def rsub(aten: Aten, self: Any, other: Any, alpha: Any, result: ValueType) -> Value:
     "other - alpha * self"
-    element = op.result.element_type
-    left, right = as_tensor(aten, op["self"], element), as_tensor(aten, op.other, element)
-    if op.alpha != 1:
-        left = _scaled(aten, left, op.alpha)
-    return aten.sub.Tensor(op.result, right, left)
+    left, right = (as_tensor(aten, operand, result.element_type) for operand in (self, other))
+    return aten.sub.Tensor(result, right, _scaled(aten, left, alpha))
 
 
-@normalization("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", examples=[
-    example("2x3xf32[0.1,2]", 2.5, op="aten.pow.Tensor_Scalar"), example(2.0, "2x3xf32", op="aten.pow.Scalar"),
-    example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
-])  # fmt: skip
-def power(op: OpView, aten: Aten) -> Value | None:
+@formula(
+    "normalize", "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", examples=[
+        example("2x3xf32[0.1,2]", 2.5, op="aten.pow.Tensor_Scalar"), example(2.0, "2x3xf32", op="aten.pow.Scalar"),
+        example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
+    ],
+    where=lambda self, exponent, result: [~are_tensors_of([self, exponent], result.element_type)],
+)  # fmt: skip
+def power(aten: Aten, self: Any, exponent: Any, result: ValueType) -> Value:
     "base and exponent as tensors of the result's type"
-    operands = operands_in(aten, op, "aten.pow.Tensor_Tensor", op.result.element_type, "self", "exponent")
-    return None if operands is None else aten.pow.Tensor_Tensor(op.result, **operands)
+    base, power = (as_tensor(aten, operand, result.element_type) for operand in (self, exponent))
+    return aten.pow.Tensor_Tensor(result, base, power)
 
 
-@normalization("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
-    example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
-])  # fmt: skip
-def where(op: OpView, aten: Aten) -> Value | None:
+@formula(
+    "normalize", "aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
+        example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
+    ],
+    where=lambda self, other, result: [~are_tensors_of([self, other], result.element_type)],
+)  # fmt: skip
+def where(aten: Aten, condition: Value, self: Any, other: Any, result: ValueType) -> Value:
     "both branches as tensors of the result's type"
-    operands = operands_in(aten, op, "aten.where.self", op.result.element_type, "self", "other")
-    return None if operands is None else aten.where.self(op.result, op.condition, **operands)
+    chosen, otherwise = (as_tensor(aten, operand, result.element_type) for operand in (self, other))
+    return aten.where.self(result, condition, chosen, otherwise)
 
 
-@normalization("aten.hardtanh", examples=[example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0)])
-def hardtanh(op: OpView, aten: Aten) -> Value:
-    "a clamp (relu6 is one between 0 and 6); PyTorch cuts the bounds of integers to integers"
-    low, high = (bound if is_float(op.result.element_type) else int(bound) for bound in (op.min_val, op.max_val))
-    return aten.clamp(op.result, op["self"], min=low, max=high)
+def _bound(number: Any, element: Attribute) -> Any:
+    """A bound of a clamp; PyTorch cuts the bounds of integers to integers."""
+    return number if is_float(element) else int(number)
+
+
+@formula("normalize", "aten.hardtanh", examples=[
+    example("2x3xf32", -0.5, 0.5), example("2x3xf32[-9,9]", 0.0, 6.0),
+])  # fmt: skip
+def hardtanh(aten: Aten, self: Value, min_val: Any, max_val: Any, result: ValueType) -> Value:
+    "a clamp (relu6 is one between 0 and 6)"
+    low, high = (_bound(number, result.element_type) for number in (min_val, max_val))
+    return aten.clamp(result, self, min=low, max=high)

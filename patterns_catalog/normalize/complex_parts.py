@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from patcomp.authoring import Aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten
+from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value, ValueType
-from patcomp.patterns import OpView, example, normalization, op_rule
+from patcomp.patterns import Attr, Capture, Rewrite, build, example, formula, rule
 from patterns_catalog.views import arguments_of
 
 _PARTS = ("real", "imag")
@@ -41,27 +42,24 @@ def _broadcast_size(aten: Aten, axis: int, part: Value, other: Value, result: Va
     return aten.build("aten.sym_size.int", ValueType(tensor((), "si64")), self=other, dim=axis + other.rank)
 
 
-def _second_column(torch: Any, x: Any, y: Any) -> Any:
-    return torch.view_as_real(torch.complex(x, y))[..., 1]
+def _selected(z: Value, index: int, part: Value) -> Value:
+    return _part(aten, z, index % 2, part.type)
 
 
-@op_rule("normalize", "aten.select.int", name="normalize part of view_as_real", size=2, examples=[
-    example("2x3xf32", "2x3xf32", program=_second_column),
-])  # fmt: skip
-def selected_part(op: OpView, aten: Aten) -> Value | None:
+@rule(
+    stage="normalize", into=aten_namespace, name="normalize part of view_as_real",
+    example={"z": "2x3xcomplex<f32>", "dim": 2, "index": 1},
+)  # fmt: skip
+def selected_part(a: AtenSource, c: AtenTarget, z: Capture, dim: Attr, index: Attr) -> Rewrite:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
-    pairs = op["self"]
-    viewed = arguments_of(pairs, "view_as_real")
-    if viewed is None or op.dim % pairs.rank != pairs.rank - 1:
-        return None
-    return _part(aten, viewed["self"], op.index % 2, op.result)
+    part = a.op("select.int", a.escaping(a.view_as_real(z)), dim=dim, index=index)
+    return Rewrite(part, to=build(_selected, z, index, part), where=[dim % (z.rank + 1) == z.rank])
 
 
-@normalization("aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
-def view_as_real(op: OpView, aten: Aten) -> Value:
+@formula("normalize", "aten.view_as_real", examples=[example("2x3xcomplex<f32>"), example("complex<f32>")])
+def view_as_real(aten: Aten, self: Value, result: ValueType) -> Value:
     "the parts of z side by side"
-    z = op["self"]
-    element = op.result.element_type
-    parts = [_part(aten, z, index, ValueType(tensor(z.shape, element))) for index in (0, 1)]
-    columns = [aten.unsqueeze(tensor((*z.shape, 1), element), part, dim=z.rank) for part in parts]
-    return aten.cat(op.result, columns, dim=z.rank)
+    element = result.element_type
+    parts = [_part(aten, self, index, ValueType(tensor(self.shape, element))) for index in (0, 1)]
+    columns = [aten.unsqueeze(tensor((*self.shape, 1), element), part, dim=self.rank) for part in parts]
+    return aten.cat(result, columns, dim=self.rank)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from patcomp.authoring import Aten
-from patcomp.ir.types import is_float, tensor
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, normalization
-from patterns_catalog.normalize.arithmetic import binary, operands_in
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import example, formula
+from patcomp.patterns.conditions import is_floating
+from patterns_catalog.normalize.arithmetic import are_tensors_of, as_tensor, binary
 
 fmod = binary("aten.fmod.Tensor", "aten.fmod.Scalar", examples=[
     example("2x9xf32", "9xsi64[1,4]"), example("9xsi32", 4, op="aten.fmod.Scalar"),
@@ -17,16 +19,30 @@ remainder = binary("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remai
 ])  # fmt: skip
 
 
-@normalization("aten.div.Tensor_mode", "aten.div.Scalar_mode", name="normalize rounded division", examples=[
-    example("2x9xf32", "9xsi64[1,4]", rounding_mode="trunc"),
-    example("9xsi32", 4, rounding_mode="floor", op="aten.div.Scalar_mode"),
-    example("9xsi32", 4, rounding_mode=None, op="aten.div.Scalar_mode"),
-])  # fmt: skip
-def rounded_division(op: OpView, aten: Aten) -> Value | None:
-    "both sides as tensors of the type of the result; without a mode, a plain division"
-    element = op.result.element_type
-    if op.rounding_mode is None:
-        op.expect(is_float(element), "a division without rounding mode must have a float result")
-        return aten.div.Tensor(tensor(op.result.shape, element), op["self"], op.other)
-    operands = operands_in(aten, op, "aten.div.Tensor_mode", element, "self", "other")
-    return None if operands is None else aten.div.Tensor_mode(op.result, **operands, rounding_mode=op.rounding_mode)
+@formula(
+    "normalize", "aten.div.Tensor_mode", "aten.div.Scalar_mode", name="normalize rounded division", examples=[
+        example("2x9xf32", "9xsi64[1,4]", rounding_mode="trunc"),
+        example("9xsi32", 4, rounding_mode="floor", op="aten.div.Scalar_mode"),
+    ],
+    where=lambda self, other, rounding_mode, result: [
+        rounding_mode != None,  # noqa: E711
+        ~are_tensors_of([self, other], result.element_type),
+    ],
+)  # fmt: skip
+def rounded_division(aten: Aten, self: Any, other: Any, rounding_mode: str, result: ValueType) -> Value:
+    "both sides as tensors of the type of the result"
+    left, right = (as_tensor(aten, operand, result.element_type) for operand in (self, other))
+    return aten.div.Tensor_mode(result, left, right, rounding_mode=rounding_mode)
+
+
+@formula(
+    "normalize", "aten.div.Tensor_mode", "aten.div.Scalar_mode", name="normalize division without a mode",
+    examples=[example("9xsi32", 4, rounding_mode=None, op="aten.div.Scalar_mode")],
+    where=lambda rounding_mode, result: [
+        rounding_mode == None,  # noqa: E711
+        is_floating(result).says("a division without rounding mode must have a float result"),
+    ],
+)  # fmt: skip
+def plain_division(aten: Aten, self: Any, other: Any, result: ValueType) -> Value:
+    "without a mode, a plain division"
+    return aten.div.Tensor(result, self, other)

@@ -13,20 +13,20 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import tensor
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import (
     ANY,
     LAST,
     Attr,
     Capture,
-    OpView,
     Rewrite,
     any_of,
     build,
     check,
     compute,
+    condition,
     example,
-    normalization,
+    formula,
     rule,
     tag,
 )
@@ -152,10 +152,13 @@ def half_of_halves(a: AtenSource, c: AtenTarget, x: Capture, middle: Attr) -> Re
     )
 
 
-@normalization("aten.repeat", name="normalize repeat", examples=[example("2x3xf32", [1, 2])])
-def repeat(op: OpView, aten: Aten) -> Value | None:
+@condition("only the last of {rank} axes is repeated, once")
+def _doubles_last(repeats: list[int], rank: int) -> bool:
+    return rank > 1 and repeats == [1] * (rank - 1) + [2]
+
+
+@formula("normalize", "aten.repeat", name="normalize repeat", examples=[example("2x3xf32", [1, 2])],
+         where=lambda self, repeats: [_doubles_last(repeats, self.rank)])  # fmt: skip
+def repeat(aten: Aten, self: Value, result: ValueType) -> Value:
     "the last axis twice is `cat([x, x], -1)`"
-    x = op["self"]
-    if x.rank < 2 or op.repeats != [1] * (x.rank - 1) + [2]:
-        return None
-    return aten.cat(op.result, [x, x], dim=-1)
+    return aten.cat(result, [self, self], dim=-1)

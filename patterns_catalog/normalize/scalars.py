@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from patcomp.authoring import Aten, AtenSource, AtenTarget, coreai
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import is_float, is_integer
-from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Const, OpView, Rewrite, build, example, normalization, rule
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Attr, Const, Rewrite, build, condition, example, formula, rule
 from patterns_catalog.numbers import exact_fill
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
 
 
-@normalization("aten.full", "aten.scalar_tensor", name="normalize scalar", examples=[
-    example([], 2.5, dtype="f32"), example(2, dtype="f32", op="aten.scalar_tensor"),
-])  # fmt: skip
-def scalar(op: OpView, aten: Aten) -> Value | None:
+@condition("{number} is a number, and {result} has one element of numbers")
+def _is_number(number: Any, result: ValueType) -> bool:
+    element = result.element_type
+    return not result.rank and isinstance(number, bool | int | float) and (is_float(element) or is_integer(element))
+
+
+@formula("normalize", "aten.full", name="normalize scalar", examples=[example([], 2.5, dtype="f32")],
+         where=lambda fill_value, result: [_is_number(fill_value, result)],
+         ignored={"size": "there are no dimensions", "dtype": "the result type has it"})  # fmt: skip
+def scalar(aten: Aten, fill_value: Any, result: ValueType) -> Value:
     "a tensor without dimensions as a constant, for instance the number that fills masked places"
-    op.ignore("dtype", because="the result type has it")
-    number = op.s if op.op_name == "aten.scalar_tensor" else op.fill_value
-    element = op.result.element_type
-    if op.result.rank or not isinstance(number, bool | int | float) or not (is_float(element) or is_integer(element)):
-        return None
-    op.ignore("size", because="there are no dimensions")
-    try:
-        return coreai.constant(exact_fill(number, element), element)
-    except OverflowError:
-        return None  # the lowering says why
+    return coreai.constant(exact_fill(fill_value, result.element_type), result.element_type)
+
+
+@formula("normalize", "aten.scalar_tensor", examples=[example(2, dtype="f32")],
+         where=lambda s, result: [_is_number(s, result)], ignored={"dtype": "the result type has it"})  # fmt: skip
+def scalar_tensor(aten: Aten, s: Any, result: ValueType) -> Value:
+    "a tensor of one number as a constant"
+    return coreai.constant(exact_fill(s, result.element_type), result.element_type)
 
 
 def _multiplied(x: Value, y: Value) -> Value:

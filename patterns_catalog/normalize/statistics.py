@@ -5,46 +5,57 @@ from __future__ import annotations
 from patcomp.authoring import Aten
 from patcomp.ir.types import element_type, tensor
 from patcomp.ir.value import Value, ValueType
-from patcomp.patterns import FurtherResults, OpView, example, normalization
+from patcomp.ir.xdsl import Attribute
+from patcomp.patterns import FurtherResults, condition, example, formula
+from patterns_catalog.normalize.arithmetic import as_tensor
+from patterns_catalog.normalize.reductions import dims_of
 
 
-def _dims(op: OpView) -> list[int]:
-    """The dimensions counted from the front; PyTorch's None and [] both mean all of them."""
-    rank = op["self"].rank
-    return sorted(dim % rank for dim in op.dim) if op.dim and rank else list(range(rank))
+def _variance(
+    aten: Aten, x: Value, result: ValueType, dim: list[int] | None, correction: float | None, keepdim: bool
+) -> Value:
+    divided = 1 if correction is None else correction
+    return aten.var.correction(result, x, dim=dims_of(x, dim), correction=divided, keepdim=keepdim)
 
 
-def _variance(op: OpView, aten: Aten, x: Value, result: ValueType) -> Value:
-    correction = 1 if op.correction is None else op.correction
-    return aten.var.correction(result, x, dim=_dims(op), correction=correction, keepdim=op.keepdim)
+@condition("{dim} are listed from the front, and {correction} is written out")
+def _is_spelled(x: Value, dim: list[int] | None, correction: float | None) -> bool:
+    return correction is not None and dim == dims_of(x, dim)
 
 
-@normalization("aten.var.correction", examples=[example("2x3x4xf32", [-1], correction=0), example("2x3xf32")])
-def var(op: OpView, aten: Aten) -> Value | None:
+@formula("normalize", "aten.var.correction", examples=[
+    example("2x3x4xf32", [-1], correction=0), example("2x3xf32"),
+], where=lambda self, dim, correction: [~_is_spelled(self, dim, correction)])  # fmt: skip
+def var(
+    aten: Aten, self: Value, dim: list[int] | None, correction: float | None, keepdim: bool, result: ValueType
+) -> Value:
     "dimensions listed from the front, the correction written out"
-    if op.correction is not None and op.dim == _dims(op):
-        return None
-    return _variance(op, aten, op["self"], op.result)
+    return _variance(aten, self, result, dim, correction, keepdim)
 
 
-@normalization("aten.std.correction", examples=[example("2x3x4xf32", [1], correction=0, keepdim=True)])
-def std(op: OpView, aten: Aten) -> Value:
-    "sqrt(var), in float32 for half precision, which PyTorch rounds once"
-    x, element = op["self"], op.result.element_type
-    half = x.dtype in ("f16", "bf16")
-    result = ValueType(tensor(op.result.shape, element_type("f32") if half else element))
-    if half:
-        x = aten._to_copy(tensor(x.shape, result.element_type), x, dtype=result.element_type)
-    root = aten.sqrt(result, _variance(op, aten, x, result))
-    return aten._to_copy(op.result, root, dtype=element) if half else root
+def _rooted_in(element: Attribute) -> Attribute:
+    """The type in which PyTorch computes a deviation; it rounds half precision once."""
+    return element_type("f32") if element in map(element_type, ("f16", "bf16")) else element
 
 
-@normalization(
-    "aten.var_mean.correction", examples=[example("2x3x4xf32", [-1], correction=0, keepdim=True)],
+@formula("normalize", "aten.std.correction", examples=[example("2x3x4xf32", [1], correction=0, keepdim=True)])
+def std(
+    aten: Aten, self: Value, dim: list[int] | None, correction: float | None, keepdim: bool, result: ValueType
+) -> Value:
+    "sqrt(var), in float32 for half precision"
+    wide = ValueType(tensor(result.shape, _rooted_in(self.element_type)))
+    x = as_tensor(aten, self, wide.element_type)
+    root = aten.sqrt(wide, _variance(aten, x, wide, dim, correction, keepdim))
+    return as_tensor(aten, root, result.element_type)
+
+
+@formula(
+    "normalize", "aten.var_mean.correction", examples=[example("2x3x4xf32", [-1], correction=0, keepdim=True)],
     unspecified={"infinities and zeros": FurtherResults("eager's running mean of infinity is NaN")},
 )  # fmt: skip
-def var_mean(op: OpView, aten: Aten) -> list[Value]:
+def var_mean(
+    aten: Aten, self: Value, dim: list[int] | None, correction: float | None, keepdim: bool, results: list[ValueType]
+) -> list[Value]:
     "a variance and a mean; lowering shares what they have in common"
-    x = op["self"]
-    mean = aten.mean.dim(op.results[1], x, dim=_dims(op), keepdim=op.keepdim)
-    return [_variance(op, aten, x, op.results[0]), mean]
+    mean = aten.mean.dim(results[1], self, dim=dims_of(self, dim), keepdim=keepdim)
+    return [_variance(aten, self, results[0], dim, correction, keepdim), mean]

@@ -8,8 +8,23 @@ from typing import Any
 from patcomp.authoring import Aten, AtenSource, AtenTarget
 from patcomp.ir.extents import extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
-from patcomp.ir.value import Value
-from patcomp.patterns import ANY, Attr, Capture, OpView, Rewrite, Rule, any_of, check, example, normalization, rule
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import (
+    ANY,
+    Attr,
+    Capture,
+    OpView,
+    Rewrite,
+    Rule,
+    any_of,
+    call,
+    check,
+    condition,
+    example,
+    formula,
+    normalization,
+    rule,
+)
 from patterns_catalog.sizes import wanted_sizes
 
 
@@ -53,40 +68,71 @@ def drop_identity_pad(a: AtenSource, c: AtenTarget, x: Capture, pad: Attr, value
     return Rewrite(y, to=x, where=[check("nothing is added", lambda match: not any(match[pad]))])
 
 
-@normalization("aten.view", "aten.reshape", "aten._unsafe_view", examples=[
-    example("2x3xf32", [2, -1]), example("2x3xf32", [6], op="aten.reshape"),
-])  # fmt: skip
-def view(op: OpView, aten: Aten) -> Value | None:
-    "`view` with the sizes of its result, or nothing where the shape stays"
-    x = op["self"]
-    given = op["size"] if "size" in op.arguments else op["shape"]
-    if x.type == op.result and (x.is_static or extents(x) == extents_of(given)):
-        return x
-    sizes = wanted_sizes(op.result.shape, given)
-    return None if op.op_name == "aten.view" and given == sizes else aten.view(op.result, x, size=sizes)
+@condition("{x} has the sizes {sizes}")
+def _has_sizes(x: Value, sizes: list[Any]) -> bool:
+    return x.is_static or extents(x) == extents_of(sizes)
 
 
-@normalization("aten.transpose.int", "aten.t", "aten.permute", examples=[
-    example("2x3x4xf32", 0, -1), example("2x3xf32", op="aten.t"), example("2x3x4xf32", [-1, 0, 1], op="aten.permute"),
-])  # fmt: skip
-def permute(op: OpView, aten: Aten) -> Value | None:
-    "`permute` with dimensions counted from the front, or nothing where the order stays"
-    x = op["self"]
-    dims = list(range(x.rank))
-    if op.op_name == "aten.permute":
-        dims = [dim % x.rank for dim in op.dims]
-    elif op.op_name == "aten.t":
-        dims.reverse()
-    elif x.rank:
-        first, second = op.dim0 % x.rank, op.dim1 % x.rank
-        dims[first], dims[second] = second, first
-    else:
-        op.ignore("dim0", "dim1", because="a 0-d tensor has one order")
-    if dims == sorted(dims):
-        return x
-    if op.op_name == "aten.permute" and op.dims == dims:
-        return None
-    return aten.permute(op.result, x, dims=dims)
+@_dropping("drop_identity_view", {"x": "2x3xf32", "size": [2, 3]})
+def drop_identity_view(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
+    "a view in the shape that the value has is the value"
+    y = any_of(a.view(x, size=size), a.reshape(x, shape=size), a._unsafe_view(x, size=size))
+    return Rewrite(y, to=x, where=[y.type == x.type, _has_sizes(x, size)])
+
+
+@_dropping("reshape", {"x": "2x3xf32", "size": [6]})
+def reshape(a: AtenSource, c: AtenTarget, x: Capture, size: Attr) -> Rewrite:
+    "values have no memory, so that a reshape is a view"
+    y = any_of(a.reshape(x, shape=size), a._unsafe_view(x, size=size))
+    return Rewrite(y, to=c.view(x, size=call(wanted_sizes, y.shape, size)))
+
+
+@formula("normalize", "aten.view", examples=[example("2x3xf32", [6, -1])],
+         where=lambda size, result: [size != call(wanted_sizes, result.shape, size)])  # fmt: skip
+def view(aten: Aten, self: Value, size: list[Any], result: ValueType) -> Value:
+    "a view has the sizes of its result"
+    return aten.view(result, self, size=wanted_sizes(result.shape, size))
+
+
+def _in_order(dims: list[int]) -> list[int]:
+    return list(range(len(dims)))
+
+
+def _from_the_front(dims: list[int]) -> list[int]:
+    return [dim % len(dims) for dim in dims]
+
+
+@_dropping("drop_identity_permute", {"x": "2x3xf32", "dims": [0, -1]})
+def drop_identity_permute(a: AtenSource, c: AtenTarget, x: Capture, dims: Attr) -> Rewrite:
+    "a permute that leaves the order is the value"
+    return Rewrite(a.permute(x, dims=dims), to=x, where=[call(_from_the_front, dims) == call(_in_order, dims)])
+
+
+@formula("normalize", "aten.permute", examples=[example("2x3x4xf32", [-1, 0, 1])],
+         where=lambda dims: [dims != call(_from_the_front, dims)])  # fmt: skip
+def permute(aten: Aten, self: Value, dims: list[int], result: ValueType) -> Value:
+    "`permute` with dimensions counted from the front"
+    return aten.permute(result, self, dims=_from_the_front(dims))
+
+
+@formula("normalize", "aten.transpose.int", examples=[example("2x3x4xf32", 0, -1)])
+def transpose(aten: Aten, self: Value, dim0: int, dim1: int, result: ValueType) -> Value:
+    "a transpose of two dimensions is a permute"
+    return aten.permute(result, self, dims=_swapped(self.rank, dim0, dim1))
+
+
+def _swapped(rank: int, first: int, second: int) -> list[int]:
+    """The order of axes in which two change places."""
+    order = list(range(rank))
+    if order:  # a 0-d tensor has one order
+        order[first], order[second] = order[second], order[first]
+    return order
+
+
+@formula("normalize", "aten.t", examples=[example("2x3xf32")])
+def t(aten: Aten, self: Value, result: ValueType) -> Value:
+    "the transpose of a matrix is a permute"
+    return aten.permute(result, self, dims=[*range(self.rank)][::-1])
 
 
 @normalization("aten.cat", name="normalize cat", examples=[example(["2x3xf32", "2x0xf32"], -1)])

@@ -8,15 +8,17 @@ from typing import Any
 from patcomp.authoring import Aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, normalization
+from patcomp.patterns import OpView, example, formula, normalization
+from patcomp.patterns.conditions import has_type
 from patterns_catalog.views import arguments_of, read_by
 
 
-@normalization("aten.copy", examples=[example("2x3xf32", "2x3xf32")])
-def copy(op: OpView, aten: Aten) -> Value | None:
+@formula("normalize", "aten.copy", examples=[example("2x3xf32", "2x3xf32")],
+         where=lambda src, result: [has_type(src, result)],
+         ignored={"self": "only its type matters, which the result has"})  # fmt: skip
+def copy(aten: Aten, src: Value) -> Value:
     "a copy of a value of the type of the result is the value"
-    op.ignore("self", "non_blocking", because="only the type of self matters, and values have no memory")
-    return op.src if isinstance(op.src, Value) and op.src.type == op.result else None
+    return src
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from patcomp.authoring import AtenSource, AtenTarget, Composites, Coreai, CoreaiTarget, aten
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
-from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Attr, Capture, Rewrite, any_of, check, composites, example, formula, rule, tag
 from patcomp.patterns.match import Match
 
 
@@ -38,33 +38,39 @@ def log_softmax(c: Coreai, x: Value, *, axis: int, shift: str = "max") -> Value:
     return c.cast(c.broadcasting_sub(shifted, c.log(c.reduce_sum(c.exp(shifted), [axis]))), x.element_type)
 
 
-@op_rule("recover", "aten.hardsigmoid", name="hard_sigmoid", examples=[example("2x9xf32[-5,5]")])
-def hardsigmoid(op: OpView, c: Coreai) -> Value:
+@formula("recover", "aten.hardsigmoid", name="hard_sigmoid", examples=[example("2x9xf32[-5,5]")])
+def hardsigmoid(c: Coreai, self: Value) -> Value:
     "min(max(x + 3, 0), 6) / 6"
-    return hard_sigmoid(op["self"])
+    return hard_sigmoid(self)
 
 
-@op_rule("recover", "aten.hardswish", name="hard_sigmoid of hardswish", examples=[example("2x9xf32[-5,5]")])
-def hardswish(op: OpView, c: Coreai) -> Value:
+@formula("recover", "aten.hardswish", name="hard_sigmoid of hardswish", examples=[example("2x9xf32[-5,5]")])
+def hardswish(c: Coreai, self: Value, result: ValueType) -> Value:
     "x * hard_sigmoid(x)"
-    x = op["self"]
-    return aten.mul.Tensor(op.result, x, hard_sigmoid(x))
+    return aten.mul.Tensor(result, self, hard_sigmoid(self))
 
 
-@op_rule(
-    "recover",
-    "aten._log_softmax",
-    name="log_softmax",
-    examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False), example("f32", 0, False)],
-)
-def aten_log_softmax(op: OpView, c: Coreai) -> Value:
-    "x - max - log(sum(exp(x - max))) along one axis; of a 0-d tensor, 0, or NaN if the number is not finite"
-    x = op["self"]
-    op.expect(not op.half_to_float, "log_softmax converts half to float, which the composite does not")
-    if x.rank == 0:
-        op.ignore("dim", because="there is none")
-        return aten.sub.Tensor(op.result, x, x)
-    return log_softmax(x, axis=op.dim % x.rank)
+_HALVES = "log_softmax converts half to float, which the composite does not"
+
+
+@formula(
+    "recover", "aten._log_softmax", name="log_softmax",
+    examples=[example("2x5xf32", -1, False), example("2x5xf32", 0, False)],
+    where=lambda self, half_to_float: [(half_to_float == False).says(_HALVES), self.rank > 0],  # noqa: E712
+)  # fmt: skip
+def aten_log_softmax(c: Coreai, self: Value, dim: int) -> Value:
+    "x - max - log(sum(exp(x - max))) along one axis"
+    return log_softmax(self, axis=dim % self.rank)
+
+
+@formula(
+    "recover", "aten._log_softmax", name="log_softmax of a number", examples=[example("f32", 0, False)],
+    where=lambda self, half_to_float: [(half_to_float == False).says(_HALVES), self.rank == 0],  # noqa: E712
+    ignored={"dim": "there is none"},
+)  # fmt: skip
+def log_softmax_of_number(c: Coreai, self: Value, result: ValueType) -> Value:
+    "x - x: 0, or NaN if the number is not finite"
+    return aten.sub.Tensor(result, self, self)
 
 
 # ---- from the ops of models that write it out ------------------------------------------------------

@@ -8,7 +8,7 @@ from functools import partial
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rejected, composites, example, op_rule
+from patcomp.patterns import Rejected, composites, example, formula
 from patterns_catalog.recover.attention import repeat_heads
 from patterns_catalog.recover.chunks import CHUNK, NOT_FINITE, Decays, at_last, in_chunks, mask
 from patterns_catalog.recover.forward_substitution import unit_lower_inverse
@@ -109,20 +109,26 @@ def _normalized(c: Coreai, x: Value) -> Value:
     return c.broadcasting_mul(x, c.rsqrt(c.broadcasting_add(square, L2_EPSILON)))
 
 
-@op_rule("recover", "torch_patcomp.gated_delta_update", name="gated_delta_update of the operator",
+@formula("recover", "torch_patcomp.gated_delta_update", name="gated_delta_update of the operator",
          unspecified=NOT_FINITE, examples=[
     example("1x2x3x4xf32", "1x2x3x4xf32", "1x4x3x5xf32", "1x4x3xf32[-1,0]", "1x4x3xf32[0,1]", "1x4x4x5xf32", True),
 ])  # fmt: skip
-def own_gated_delta_update(op: OpView, c: Coreai) -> list[Value]:
+def own_gated_delta_update(
+    c: Coreai, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value,
+    use_qk_l2_norm: bool,
+) -> list[Value]:  # fmt: skip
     "S = exp(g) S; S = S + k ⊗ beta (v - k S); output = q S, for each element: the operator of patcomp"
-    inputs = op.query, op.key, op.value, op.g, op.beta, op.initial_state
-    return gated_delta_update(*inputs, use_qk_l2_norm=op.use_qk_l2_norm)  # type: ignore[no-any-return]
+    inputs = query, key, value, g, beta, initial_state
+    return gated_delta_update(*inputs, use_qk_l2_norm=use_qk_l2_norm)  # type: ignore[no-any-return]
 
 
-@op_rule("recover", "torch_patcomp.kimi_delta_update", name="kimi_delta_update", unspecified=NOT_FINITE, examples=[
+@formula("recover", "torch_patcomp.kimi_delta_update", name="kimi_delta_update", unspecified=NOT_FINITE, examples=[
     example("1x2x3x4xf32", "1x2x3x4xf32", "1x4x3x5xf32", "1x4x3x4xf32[-1,0]", "1x4x3xf32[0,1]", "1x4x4x5xf32", True),
 ])  # fmt: skip
-def own_kimi_delta_update(op: OpView, c: Coreai) -> list[Value]:
+def own_kimi_delta_update(
+    c: Coreai, query: Value, key: Value, value: Value, g: Value, beta: Value, initial_state: Value,
+    use_qk_l2_norm: bool,
+) -> list[Value]:  # fmt: skip
     "The gated delta rule with a decay for each element of a key: the operator of patcomp"
-    inputs = op.query, op.key, op.value, op.g, op.beta, op.initial_state
-    return kimi_delta_update(*inputs, use_qk_l2_norm=op.use_qk_l2_norm)  # type: ignore[no-any-return]
+    inputs = query, key, value, g, beta, initial_state
+    return kimi_delta_update(*inputs, use_qk_l2_norm=use_qk_l2_norm)  # type: ignore[no-any-return]

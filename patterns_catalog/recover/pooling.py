@@ -11,9 +11,10 @@ import numpy as np
 
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
-from patcomp.ir.types import Shape, is_float, tensor
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rule, composites, example, op_rule
+from patcomp.ir.types import Shape, tensor
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Rule, composites, condition, example, formula
+from patcomp.patterns.conditions import is_floating
 from patterns_catalog.computed import Computed, maximum, minimum
 from patterns_catalog.recover.normalization import compute_type
 from patterns_catalog.sizes import Size, as_data, plus, positions, size_of
@@ -35,16 +36,16 @@ class AveragePool:
     divisor_override: int | None = None
 
     @classmethod
-    def of(cls, op: OpView) -> AveragePool:
-        """The arguments of `aten.avg_pool2d` or `aten.avg_pool3d`."""
-        axes = 2 if op.op_name == "aten.avg_pool2d" else 3
-        kernel, stride, padding = (
-            list(given) * axes if len(given) == 1 else list(given) for given in (op.kernel_size, op.stride, op.padding)
+    def of(
+        cls, output: Shape, kernel_size: list[int], stride: list[int], padding: list[int], ceil_mode: bool,
+        count_include_pad: bool, divisor_override: int | None,
+    ) -> AveragePool:  # fmt: skip
+        """The pool of PyTorch's arguments, in which one number may stand for all axes."""
+        axes = len(output)
+        kernel, steps, before = (
+            list(given) * axes if len(given) == 1 else list(given) for given in (kernel_size, stride, padding)
         )
-        return cls(
-            op.result.shape[-axes:], kernel, stride or kernel, padding, op.ceil_mode, op.count_include_pad,
-            op.divisor_override,
-        )  # fmt: skip
+        return cls(output, kernel, steps or kernel, before, ceil_mode, count_include_pad, divisor_override)
 
     def windows(self, sizes: Shape) -> tuple[list[int], np.ndarray]:
         """For an input of the given static sizes, the padding needed after it, and the divisor of each window."""
@@ -164,6 +165,9 @@ avg_pool_2d = _composite(2)
 avg_pool_3d = _composite(3)
 
 
+_INTEGERS = "the average pool of integers is not a composite"
+
+
 def _average_pool(axes: int, name: str) -> Rule:
     def kernel(size: int) -> list[int]:
         return [size] * axes
@@ -178,11 +182,15 @@ def _average_pool(axes: int, name: str) -> Rule:
         example(image.partition("x")[2], [3, *kernel(2)[1:]], kernel(2), [1, *kernel(0)[1:]], False, False),
     ]  # fmt: skip
 
-    @op_rule("recover", f"aten.avg_pool{axes}d", name=name, examples=examples)
-    def rule(op: OpView, c: Coreai) -> Value:
+    @formula("recover", f"aten.avg_pool{axes}d", name=name, examples=examples,
+             where=lambda self: [is_floating(self).says(_INTEGERS)])  # fmt: skip
+    def rule(
+        c: Coreai, self: Value, kernel_size: list[int], stride: list[int], padding: list[int], ceil_mode: bool,
+        count_include_pad: bool, divisor_override: int | None, result: ValueType,
+    ) -> Value:  # fmt: skip
         "the mean of each window, the padding counted or not"
-        op.expect(is_float(op["self"].element_type), "the average pool of integers is not a composite")
-        return AveragePool.of(op).apply(c, op["self"])
+        given = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        return AveragePool.of(result.shape[-axes:], *given).apply(c, self)
 
     return rule
 
@@ -191,22 +199,27 @@ average_pool_2d = _average_pool(2, "avg_pool_2d")
 average_pool_3d = _average_pool(3, "avg_pool_3d")
 
 
-@op_rule("recover", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d", name="avg_pool of adaptive", examples=[
+@condition("{output} divides the last sizes of {x}, into windows that are all alike")
+def _are_alike(x: Value, output: list[int]) -> bool:
+    return all(size % count == 0 for size, count in zip(x.static_shape[-len(output) :], output, strict=True))
+
+
+@condition("the last sizes of {x}, one for each of {output}, are static and at least 1")
+def _has_elements(x: Value, output: list[int]) -> bool:
+    return not {None, 0} & {*x.shape[-len(output) :]}
+
+
+@formula("recover", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d", name="avg_pool of adaptive", examples=[
     example("1x2x6x8xf32", [3, 4]), example("2x6x8xf32", [6, 2]),
     example("1x2x4x6x4xf32", [2, 3, 1], op="aten._adaptive_avg_pool3d"),
+], where=lambda self, output_size, result: [
+    is_floating(self).says(_INTEGERS),
+    (result.rank == self.rank).says("output_size of the adaptive pool has too few or too many sizes"),
+    _has_elements(self, output_size).says("the composite of an adaptive pool needs static sizes of at least 1"),
+    _are_alike(self, output_size).says("the windows of the adaptive pool differ in size"),
 ])  # fmt: skip
-def adaptive_average_pool(op: OpView, c: Coreai) -> Value:
+def adaptive_average_pool(c: Coreai, self: Value, output_size: list[int]) -> Value:
     """Where the output divides the input, the windows are all alike; the lower stage takes the others."""
-    x, output = op["self"], tuple(op.output_size)
-    op.expect(is_float(x.element_type), "the average pool of integers is not a composite")
-    op.expect(op.result.rank == x.rank, "output_size of the adaptive pool has too few or too many sizes")
-    sizes = x.shape[-len(output) :]
-    op.expect(
-        None not in sizes and 0 not in sizes, "the composite of an adaptive pool needs static sizes of at least 1"
-    )
-    kernel = [size // count for size, count in zip(sizes, output, strict=True)]
-    op.expect(
-        all(size == count * step for size, count, step in zip(sizes, output, kernel, strict=True)),
-        "the windows of the adaptive pool differ in size",
-    )
-    return AveragePool(output, kernel, kernel, [0] * len(output)).apply(c, x)
+    count = len(output_size)
+    kernel = [size // windows for size, windows in zip(self.static_shape[-count:], output_size, strict=True)]
+    return AveragePool(tuple(output_size), kernel, kernel, [0] * count).apply(c, self)

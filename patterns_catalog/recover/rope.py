@@ -106,14 +106,13 @@ def _turning(sin: Value, way: str) -> Value:
     return aten.neg(sin.type, sin) if way == "back" else sin
 
 
+def _turned(x: Value, cos: Value, sin: Value, way: str, interleaved: bool = False) -> Value:
+    """The composite, either way round."""
+    return rope(x, cos, _turning(sin, way), scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
+
+
 def _joined(first: Value, second: Value) -> Value:
     return coreai.concat(first.rank - 1, [first, second])
-
-
-def _turned(c: Composites, x: Any, cos: Any, sin: Any, interleaved: bool = False) -> Any:
-    """The composite, either way round."""
-    sine = build(_turning, sin, tag("way"))
-    return c.rope(x, cos, sine, scale=1.0, base=10000.0, dims=None, interleaved=interleaved)
 
 
 def _rope(total: Any, to: Any, where: list[Any], x: Any) -> Rewrite:
@@ -214,7 +213,7 @@ def of_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Captu
     wide, other = _cast_or(a, x), _cast_or(a, _other_part(_in_halves(a), x1, x2))
     total = wide * twice_in_halves(a, cos) + other * twice_in_halves(a, sin)
     where = [2 * middle == x.shape[-1], to_the_end, _exact(x, again, wide)]
-    return _rope(total, _turned(c, wide, cos, sin), where, wide)
+    return _rope(total, build(_turned, wide, cos, sin, tag("way")), where, wide)
 
 
 @rule(name="rope with half tables", example=_HALVES)
@@ -225,7 +224,7 @@ def of_halves_with_half_tables(
     x1, x2, to_the_end = _cut(a, x, (middle, middle), end, "halves")
     of_half = [2 * middle == x.shape[-1], cos.shape[-1] == middle, sin.shape[-1] == middle]
     total = _sums(_in_halves(a), x1, x2, cos, sin)
-    return _rope(total, _turned(c, x, cos, sin), [*of_half, to_the_end], x)
+    return _rope(total, build(_turned, x, cos, sin, tag("way")), [*of_half, to_the_end], x)
 
 
 @rule(name="rope of neighbours", example=_PAIRS)
@@ -239,7 +238,7 @@ def of_pairs(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Captur
     wide, other = _cast_or(a, x), _cast_or(a, _other_part(_in_pairs(a, flat), even, odd))
     total = wide * twice_in_pairs(a, cos) + other * twice_in_pairs(a, sin)
     where = [*whole, _flattens_to(x, flat), 2 * cos.shape[-1] == x.shape[-1], _exact(x, again, wide)]
-    return _rope(total, _turned(c, wide, cos, sin, interleaved=True), where, wide)
+    return _rope(total, build(_turned, wide, cos, sin, tag("way"), interleaved=True), where, wide)
 
 
 @rule(name="rope of neighbours with half tables", example=_PAIRS)
@@ -252,7 +251,7 @@ def of_pairs_with_half_tables(
     of_half = [_flattens_to(x, flat), *(2 * table.shape[-1] == x.shape[-1] for table in (cos, sin))]
     of_half += [table.rank <= x.rank for table in (cos, sin)]
     total = _sums(_in_pairs(a, flat), even, odd, cos, sin)
-    return _rope(total, _turned(c, x, cos, sin, interleaved=True), [*whole, *of_half], x)
+    return _rope(total, build(_turned, x, cos, sin, tag("way"), interleaved=True), [*whole, *of_half], x)
 
 
 @rule(name="rope of neighbours to halves", example={k: v for k, v in _PAIRS.items() if k != "flat"})
@@ -264,7 +263,7 @@ def of_pairs_to_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, s
     even, odd, whole = _neighbours(a, x, end)
     of_half = [2 * table.shape[-1] == x.shape[-1] for table in (cos, sin)]
     total = _sums(_in_halves(a), even, odd, cos, sin)
-    return _rope(total, _turned(c, build(_joined, even, odd), cos, sin), [*whole, *of_half], x)
+    return _rope(total, build(_turned, build(_joined, even, odd), cos, sin, tag("way")), [*whole, *of_half], x)
 
 
 @rule(name="rope of some dimensions", example={

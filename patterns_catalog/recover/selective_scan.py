@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rejected, composites, example, op_rule
+from patcomp.patterns import Rejected, composites, example, formula
 from patterns_catalog.recover.chunks import NOT_FINITE, in_chunks
 from patterns_catalog.slices import slice_axis
 
@@ -56,10 +56,12 @@ def selective_scan_update(
     return [c.cast(c.transpose(c.shrink_dims(x, [1]), [0, 2, 1]), element) for x in (outputs, state)]
 
 
-@op_rule("recover", "torch_patcomp.selective_scan_update", name="selective_scan_update",
+@formula("recover", "torch_patcomp.selective_scan_update", name="selective_scan_update",
          unspecified=NOT_FINITE, examples=[
     example("1x4x3xf32", "1x4x3xf32[0,1]", "4x5xf32[-1,0]", "1x5x3xf32", "1x5x3xf32", "1x4x5xf32"),
 ])  # fmt: skip
-def own_selective_scan_update(op: OpView, c: Coreai) -> list[Value]:
+def own_selective_scan_update(
+    coreai: Coreai, values: Value, steps: Value, slopes: Value, b: Value, c: Value, initial_state: Value
+) -> list[Value]:
     "S = exp(step slopes) S + step value ⊗ b; output = S c, for each element: the operator of patcomp"
-    return selective_scan_update(op.values, op.steps, op.slopes, op.b, op.c, op.initial_state)  # type: ignore[no-any-return]
+    return selective_scan_update(values, steps, slopes, b, c, initial_state)  # type: ignore[no-any-return]

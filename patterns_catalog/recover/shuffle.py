@@ -7,7 +7,7 @@ from typing import Any
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, OpView, Rewrite, check, composites, compute, example, op_rule, rule
+from patcomp.patterns import Attr, Capture, Rewrite, check, composites, compute, example, formula, rule
 from patterns_catalog.sizes import product, sizes_of
 from patterns_catalog.views import known_sizes
 
@@ -26,14 +26,14 @@ def pixel_shuffle(c: Coreai, x: Value, *, upscale_factor: int) -> Value:
     )
 
 
-@op_rule(
-    "recover", "aten.pixel_shuffle", name="pixel_shuffle", examples=[example("1x8x3x4xf32", 2), example("9x2x2xf32", 3)]
-)
-def aten_pixel_shuffle(op: OpView, c: Coreai) -> Value:
+@formula(
+    "recover", "aten.pixel_shuffle", name="pixel_shuffle",
+    examples=[example("1x8x3x4xf32", 2), example("9x2x2xf32", 3)],
+    where=lambda self: [(self.shape[-3] >= 0).says("pixel_shuffle needs a static number of channels")],
+)  # fmt: skip
+def aten_pixel_shuffle(c: Coreai, self: Value, upscale_factor: int) -> Value:
     "[..., C r r, H, W] to [..., C, H r, W r]"
-    x = op["self"]
-    op.expect(x.shape[-3] is not None, "pixel_shuffle needs a static number of channels")
-    return pixel_shuffle(x, upscale_factor=op.upscale_factor)
+    return pixel_shuffle(self, upscale_factor=upscale_factor)
 
 
 # ---- from the ops of models that write it out ------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, Rejected, composites, example, op_rule
+from patcomp.patterns import Rejected, composites, example, formula
 from patterns_catalog.recover.attention import repeat_heads
 from patterns_catalog.recover.chunks import NOT_FINITE, Decays, at_last, in_chunks
 
@@ -43,9 +43,11 @@ def state_space_update(c: Coreai, values: Value, g: Value, b: Value, asked: Valu
     return [c.cast(c.transpose(outputs, [0, 2, 1, 3]), element), c.cast(state, element)]
 
 
-@op_rule("recover", "torch_patcomp.state_space_update", name="state_space_update", unspecified=NOT_FINITE, examples=[
+@formula("recover", "torch_patcomp.state_space_update", name="state_space_update", unspecified=NOT_FINITE, examples=[
     example("1x4x3x5xf32", "1x4x3xf32[-1,0]", "1x2x3x6xf32", "1x2x3x6xf32", "1x4x5x6xf32"),
 ])  # fmt: skip
-def own_state_space_update(op: OpView, c: Coreai) -> list[Value]:
+def own_state_space_update(
+    coreai: Coreai, values: Value, g: Value, b: Value, c: Value, initial_state: Value
+) -> list[Value]:  # fmt: skip
     "S = exp(g) S + values ⊗ b; output = S c, for each element of the sequence: the operator of patcomp"
-    return state_space_update(op.values, op.g, op.b, op.c, op.initial_state)  # type: ignore[no-any-return]
+    return state_space_update(values, g, b, c, initial_state)  # type: ignore[no-any-return]

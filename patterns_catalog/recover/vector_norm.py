@@ -6,9 +6,9 @@ import math
 
 from patcomp.authoring import AtenSource, Composites, Coreai
 from patcomp.ir.composite import composite
-from patcomp.ir.types import is_float
-from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, OpView, Rewrite, any_of, check, composites, example, op_rule, rule, tag
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import Attr, Capture, Rewrite, any_of, check, composites, example, formula, rule, tag
+from patcomp.patterns.conditions import is_floating
 from patterns_catalog.recover.normalization import compute_type
 
 
@@ -29,27 +29,48 @@ def linalg_vector_norm(c: Coreai, x: Value, *, ord: int | float, axes: list[int]
     else:
         powers = c.broadcasting_pow(c.abs_(wide), float(ord))
         norm = c.broadcasting_pow(c.reduce_sum(powers, dims), 1.0 / ord)
-    norm = c.cast(norm, x.element_type)
-    return norm if keep_dim else c.shrink_dims(norm, dims)
+    return kept(c, c.cast(norm, x.element_type), dims, keep_dim)
 
 
-@op_rule("recover", "aten.linalg_vector_norm", name="linalg_vector_norm", examples=[
+def kept(c: Coreai, norm: Value, axes: list[int], keep_dim: bool) -> Value:
+    """A reduced tensor with or without the axes of its reduction."""
+    return norm if keep_dim else c.shrink_dims(norm, axes)
+
+
+_OF_REALS = "the composite is a vector norm of real numbers"
+
+
+def _all_or(axes: list[int] | None, rank: int) -> list[int]:
+    """The axes of a norm; None and [] mean all of them."""
+    return list(axes) if axes else list(range(rank))
+
+
+@formula("recover", "aten.linalg_vector_norm", name="linalg_vector_norm", examples=[
     example("2x3x4xf32", 2.0, [-1], True), example("2x3xf32", 2), example("2x3xf32", 1, [0]),
     example("2x3xf32", 0, [1]), example("2x3xf32", 3, [-1, 0]), example("2x3xf32[0.5,2]", -1.5, [1]),
-    example("2x3xf32", math.inf, [1]), example("2x3xf32", -math.inf, [1]), example("f32", 2.0),
-    example("2x3xf16", 2.0, [1], dtype="f32"),
-])  # fmt: skip
-def aten_vector_norm(op: OpView, c: Coreai) -> Value:
+    example("2x3xf32", math.inf, [1]), example("2x3xf32", -math.inf, [1]), example("2x3xf16", 2.0, [1], dtype="f32"),
+], where=lambda self: [is_floating(self).says(_OF_REALS), self.rank > 0],
+   ignored={"dtype": "the result type has it"})  # fmt: skip
+def aten_vector_norm(
+    c: Coreai, self: Value, ord: float, dim: list[int] | None, keepdim: bool, result: ValueType
+) -> Value:  # fmt: skip
     """sum(|x| ** ord) ** (1 / ord); order and axes are declared as PyTorch has them"""
-    op.ignore("dtype", because="the result type has it")
-    x = op["self"]
-    op.expect(is_float(x.element_type), "the composite is a vector norm of real numbers")
-    x = c.cast(x, op.result.element_type)
-    if x.rank == 0:
-        op.ignore("dim", "keepdim", because="a 0-d tensor has one value")
-        return linalg_vector_norm(c.reshape(x, [1]), ord=op.ord, axes=[0], keep_dim=False)
-    axes = list(op.dim) if op.dim else list(range(x.rank))
-    return linalg_vector_norm(x, ord=op.ord, axes=axes, keep_dim=op.keepdim)
+    x = c.cast(self, result.element_type)
+    return linalg_vector_norm(x, ord=ord, axes=_all_or(dim, x.rank), keep_dim=keepdim)
+
+
+@formula(
+    "recover",
+    "aten.linalg_vector_norm",
+    name="linalg_vector_norm of a number",
+    examples=[example("f32", 2.0)],
+    where=lambda self: [is_floating(self).says(_OF_REALS), self.rank == 0],
+    ignored={"dtype": "the result type has it"} | dict.fromkeys(("dim", "keepdim"), "there is one value"),
+)
+def vector_norm_of_number(c: Coreai, self: Value, ord: float, result: ValueType) -> Value:
+    """the norm of a vector of one element"""
+    one = c.reshape(c.cast(self, result.element_type), [1])
+    return linalg_vector_norm(one, ord=ord, axes=[0], keep_dim=False)
 
 
 @rule(name="linalg_vector_norm written out", example={"x": "2x3x4xf32", "axes": [1], "keepdim": True})

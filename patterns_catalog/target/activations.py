@@ -6,29 +6,29 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget
+from patcomp.authoring import CoreaiSource, CoreaiTarget
 from patcomp.ir.namespaces import coreai_namespace
-from patcomp.ir.value import Value
-from patcomp.patterns import Capture, OpView, Rewrite, Rule, example, op_rule, rule
-
-
-@op_rule("target", "coreai.gelu", name="gelu by sigmoid", targets=("neural_engine",), approximation=5e-4, examples=[
-    example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x)),
-    example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")),
-])  # fmt: skip
-def gelu_by_sigmoid(op: OpView, c: Coreai) -> Value:
-    """gelu(x) -> x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) (Hendrycks and Gimpel 2016, arXiv:1606.08415)
-
-    The exact form, by erf, differs from it by up to 5e-4, 92 dB below the largest result; the tanh form is the same.
-    """
-    op.expect(op.approximate.data != "sigmoid", "the gelu has the sigmoid form already")
-    x = op.input
-    cube = c.broadcasting_mul(c.broadcasting_mul(c.broadcasting_mul(x, x), x), 0.044715)
-    return c.broadcasting_mul(x, c.sigmoid(c.broadcasting_mul(c.broadcasting_add(x, cube), 2 * math.sqrt(2 / math.pi))))
+from patcomp.patterns import Attr, Capture, Rewrite, Rule, example, rule
 
 
 def _declared(name: str, **options: Any) -> Callable[[Callable[..., Rewrite]], Rule]:
     return rule(stage="target", source=coreai_namespace, into=coreai_namespace, name=name, **options)
+
+
+@_declared(name="gelu by sigmoid", targets=("neural_engine",), approximation=5e-4, examples=[
+    example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x)),
+    example("2x64xf32", program=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh")),
+])  # fmt: skip
+def gelu_by_sigmoid(a: CoreaiSource, c: CoreaiTarget, x: Capture, approximate: Attr) -> Rewrite:
+    """gelu(x) -> x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) (Hendrycks and Gimpel 2016, arXiv:1606.08415)
+
+    The exact form, by erf, differs from it by up to 5e-4, 92 dB below the largest result; the tanh form is the same.
+    """
+    cube = c.broadcasting_mul(c.broadcasting_mul(c.broadcasting_mul(x, x), x), 0.044715)
+    curve = c.sigmoid(c.broadcasting_mul(c.broadcasting_add(x, cube), 2 * math.sqrt(2 / math.pi)))
+    return Rewrite(
+        a.gelu(x, approximate=approximate), to=c.broadcasting_mul(x, curve), where=[approximate != "sigmoid"]
+    )
 
 
 @_declared(

@@ -5,26 +5,43 @@ from __future__ import annotations
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.slices import slice_axis
+from patcomp.ir.value import Value, ValueType
+from patcomp.patterns import condition, example, formula
+from patcomp.patterns.conditions import is_constant
+from patterns_catalog.slices import side_by_side, slice_axis
 
 _MOST = 4
 """The most runs of consecutive rows that slices replace."""
 
 
-@op_rule("target", "coreai.gather_nd", name="gather of runs as slices", targets=("neural_engine",), examples=[
+def _runs(rows: int, indices: np.ndarray) -> list[np.ndarray]:
+    """The runs of consecutive numbers of a column of indices."""
+    numbers = indices.reshape(-1).astype(np.int64) % rows
+    return np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+
+
+@condition("{indices} choose rows of {x}, of static sizes")
+def _choose_rows(x: Value, indices: Value, result: ValueType) -> bool:
+    (count, *columns), rows = indices.shape, x.shape[1:]
+    return columns == [1] and bool(count) and x.is_static and result.shape == (count, *rows)
+
+
+@condition("{indices} are at most {most} runs of consecutive numbers")
+def _are_few_runs(x: Value, indices: Value, most: int) -> bool:
+    assert indices.constant is not None
+    return len(_runs(x.static_shape[0], indices.constant)) <= most
+
+
+@formula("target", "coreai.gather_nd", name="gather of runs as slices", targets=("neural_engine",), examples=[
     example("5x3x4xf32", program=lambda torch, x: torch.roll(x, -2, 0)),
     example("2x5x4xf32", program=lambda torch, x: torch.roll(x, (1, 2), (1, 2))),
+], where=lambda input, indices, result: [
+    is_constant(indices).says("the indices are not constant"),
+    ((indices.rank > 0) & _choose_rows(input, indices, result)).says("the indices do not choose rows"),
+    _are_few_runs(input, indices, _MOST).says(f"the rows are more than {_MOST} runs of consecutive numbers"),
 ])  # fmt: skip
-def gather_of_runs_as_slices(op: OpView, c: Coreai) -> Value:
+def gather_of_runs_as_slices(c: Coreai, input: Value, indices: Value) -> Value:
     "rows of a few runs of consecutive numbers -> slices, side by side; shifted windows gather in this way"
-    x, indices = op.input, op.indices.constant
-    op.expect(indices is not None, "the indices are not constant")
-    op.expect(indices.ndim == 2 and indices.shape[1] == 1 and indices.size > 0, "the indices do not choose rows")
-    op.expect(op.result.shape == (len(indices), *x.shape[1:]) and x.is_static, "the indices do not choose rows")
-    rows = indices.reshape(-1).astype(np.int64) % x.static_shape[0]
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    op.expect(len(runs) <= _MOST, f"the rows are {len(runs)} runs of consecutive numbers, more than {_MOST}")
-    parts = [slice_axis(c, x, 0, int(run[0]), int(run[-1]) + 1) for run in runs]
-    return parts[0] if len(parts) == 1 else c.concat(0, parts)
+    assert indices.constant is not None
+    runs = _runs(input.static_shape[0], indices.constant)
+    return side_by_side(c, 0, [slice_axis(c, input, 0, int(run[0]), int(run[-1]) + 1) for run in runs])

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from patcomp.authoring import Coreai
+import numpy as np
+
+from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget, coreai
 from patcomp.ir.cleanup import is_removable
 from patcomp.ir.composite import Composite
-from patcomp.ir.constants import constant_integers
 from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, build, example, op_rule, rule
 from patterns_catalog.recover.normalization import rms_norm
 from patterns_catalog.recover.rope import rope
 from patterns_catalog.slices import Part, part_of, parts_of
@@ -35,21 +36,26 @@ def _turned(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
     return x * torch.cat([cos, cos], -1) + turned * torch.cat([sin, sin], -1)
 
 
-@op_rule("target", "coreai.transpose", name="transpose before rms_norm", targets=("gpu",), examples=[
-    example("2x3x4x8xf32", program=lambda torch, x: _norm(torch, x).transpose(1, 2)),
-])  # fmt: skip
-def transpose_before_norm(op: OpView, c: Coreai) -> Value:
-    "transpose(rms_norm(x)) -> rms_norm(transpose(x)) if the normed axis stays the last"
-    norm, order, last = op.input.maker, constant_integers(op.permutation.ssa), op.input.rank - 1
-    if norm is None or not rms_norm.made(norm) or not op.input.is_read_once:
-        op.reject("the input is not an rms_norm that only this transpose reads")
-    given = _arguments(rms_norm, norm)
-    if order is None or not order[-1] == last == given["axes"] % op.input.rank or given["scale"].rank != 1:
-        op.reject("the transpose moves the normalized axis, or the scale is not a vector")
-    op.cover(norm)
-    made = rms_norm(c.transpose(given["input"], list(order)), given["scale"], axes=given["axes"], eps=given["eps"])
+def _norm_of_transposed(x: Value, scale: Value, order: np.ndarray, axis: int, eps: float) -> Value:
+    made = rms_norm(coreai.transpose(x, order.tolist()), scale, axes=axis, eps=eps)
     assert isinstance(made, Value)
     return made
+
+
+@rule(
+    stage="target", source=coreai_namespace, into=coreai_namespace, name="transpose before rms_norm", targets=("gpu",),
+    examples=[example("2x3x4x8xf32", program=lambda torch, x: _norm(torch, x).transpose(1, 2))],
+)  # fmt: skip
+def transpose_before_norm(
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, scale: Capture, axis: Attr, eps: Attr, order: Const
+) -> Rewrite:
+    "transpose(rms_norm(x)) -> rms_norm(transpose(x)) if the normed axis stays the last"
+    last = x.rank - 1
+    return Rewrite(
+        a.transpose(a.rms_norm(x, scale, axes=axis, eps=eps), order),
+        to=build(_norm_of_transposed, x, scale, order.values, axis, eps),
+        where=[order.values[-1] == last, axis % x.rank == last, scale.rank == 1],
+    )
 
 
 def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) -> tuple[Value, list[Use]]:

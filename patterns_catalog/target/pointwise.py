@@ -6,11 +6,10 @@ No target names the rule, because it was only measured there, and the reshapes a
 from __future__ import annotations
 
 from patcomp.authoring import Coreai
-from patcomp.ir.constants import constant_integers
-from patcomp.ir.types import element_name
 from patcomp.ir.value import Value
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import call, example, formula
 from patterns_catalog.target.linear import is_weight
+from patterns_catalog.target.patches import integers
 
 _CHANNELS = 32
 _POSITIONS = 16
@@ -18,31 +17,29 @@ _POSITIONS = 16
 not measured."""
 
 
-@op_rule("target", "coreai.conv2d", name="pointwise convolution as product", examples=[
+@formula("target", "coreai.conv2d", name="pointwise convolution as product", examples=[
     example("1x32x4x5xf32", program=lambda torch, x: (
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 96).reshape(3, 32, 1, 1), torch.linspace(0, 1, 3)))),
     example("2x33x5x4xf32", program=lambda torch, x: (
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 132).reshape(4, 33, 1, 1)))),
     example("1x32x4x5xf32", program=lambda torch, x: (
         torch.nn.functional.conv2d(x, torch.linspace(-1, 1, 96).reshape(3, 32, 1, 1), None, 1, 0, 2))),
-])  # fmt: skip
-def pointwise_convolution_as_product(op: OpView, c: Coreai) -> Value:
+], where=lambda input, weight, stride: [
+    (input.is_static & weight.is_static).says("the input or the weight has dynamic sizes"),
+    (weight.shape[2:] == (1, 1)).says("the window has several elements"),
+    (call(integers, stride) == (1, 1)).says("the stride of the convolution is not 1"),
+    (weight.shape[1] == input.shape[1]).says("the channels are in groups"),
+    (input.dtype == "f32").says("the rule is for float32 only, the type that was measured"),
+    call(is_weight, weight).says("the window is not computed from weights alone"),
+    ((input.shape[1] >= _CHANNELS) & (input.shape[2] * input.shape[3] >= _POSITIONS)).says(
+        "the convolution is too small for a product to be faster"
+    ),
+], ignored={
+    "dilation": "a window has one element", "groups": "there is one if the window has all channels",
+})  # fmt: skip
+def pointwise_convolution_as_product(c: Coreai, input: Value, weight: Value) -> Value:
     "conv(x, w) -> (O, I) @ (N, I, H W) for windows of one element; the order of sums changes"
-    x, weight = op.input, op.weight
-    op.ignore("dilation", because="a window has one element")
-    op.expect(x.is_static and weight.is_static, "the input or the weight has dynamic sizes")
-    outputs, inputs, *window = weight.static_shape
-    images, channels, height, width = x.static_shape
-    op.expect(window == [1, 1], "the window has several elements")
-    op.expect(constant_integers(op.stride.ssa) == (1, 1), "the stride of the convolution is not 1")
-    op.expect(inputs == channels, "the channels are in groups")
-    op.ignore("groups", because="there is one if the window has all channels")
-    op.expect(element_name(x.element_type) == "f32", "the rule is for float32 only, the type that was measured")
-    op.expect(is_weight(weight), "the window is not computed from weights alone")
-    op.expect(
-        channels >= _CHANNELS and height * width >= _POSITIONS,
-        "the convolution is too small for a product to be faster",
-    )
-    matrix = c.reshape(weight, [outputs, inputs])
-    made = c.broadcasting_batch_matmul(matrix, c.reshape(x, [images, channels, height * width]))
-    return c.reshape(made, [images, outputs, height, width])
+    images, channels, height, width = input.static_shape
+    matrix = c.reshape(weight, list(weight.static_shape[:2]))
+    made = c.broadcasting_batch_matmul(matrix, c.reshape(input, [images, channels, height * width]))
+    return c.reshape(made, [images, weight.static_shape[0], height, width])

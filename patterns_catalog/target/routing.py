@@ -7,15 +7,17 @@ Both are exp(x_i) over their sum among the chosen.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from patcomp.authoring import Coreai
+from patcomp.authoring import CoreaiSource, CoreaiTarget, coreai
 from patcomp.ir.constants import constant_integers
+from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import Capture, Rewrite, build, condition, example, rule
 
 _NOT_NUMBERS = dict.fromkeys(
     ("infinities and zeros", "NaN", "large numbers"), "a softmax of such rows is NaN, or 0 in most places"
@@ -26,51 +28,6 @@ _BROADCASTING = "coreai.decomposable.broadcasting_"
 def _routed(torch: Any, x: Any, count: int) -> Any:
     weights, experts = torch.softmax(x, -1).topk(count, -1)
     return weights / weights.sum(-1, keepdim=True), experts
-
-
-@op_rule("target", f"{_BROADCASTING}divide", name="softmax of the chosen",
-         targets=("gpu",), unspecified=_NOT_NUMBERS, examples=[
-    example("6x8xf32", program=lambda torch, x: _routed(torch, x, 2)),
-    example("2x3x16xf32", program=lambda torch, x: _routed(torch, x, 4)),
-])  # fmt: skip
-def softmax_of_chosen(op: OpView, c: Coreai) -> Value:
-    "v = softmax(x) at i, v / sum(v) -> softmax(x at i), if the i are chosen by the order of the softmax"
-    chosen, last = op.input, op.input.rank - 1
-    total = op.other.made_by("coreai.reduce_sum")
-    if total is None or total.operands[0] is not chosen.ssa or _axes(total.operands[1], chosen.rank) != [last]:
-        op.reject("the division is not by the sum of the rows")
-    op.expect(set(chosen.users) == {total, op.operation}, "the chosen probabilities have other users")
-    gather = chosen.made_by("coreai.gather_along_axis")
-    if gather is None:
-        op.reject("the rows are not chosen from other rows")
-    probabilities, positions, axis = map(Value, gather.operands)
-    softmax = probabilities.made_by("coreai.softmax")
-    if softmax is None:
-        op.reject("the rows are not chosen from a softmax")
-    over_last = all(_axes(operand, chosen.rank) == [last] for operand in (axis.ssa, softmax.operands[1]))
-    op.expect(over_last, "the softmax or the choice is not along the last axis")
-    others = set(probabilities.users) - {gather}
-    op.expect(bool(others) and all(_reads_order(user) for user in others), "the softmax has other users")
-    op.cover(total, gather)
-    return c.softmax(c.gather_along_axis(Value(softmax.operands[0]), positions, last), last)
-
-
-@op_rule("target", "coreai.softmax", name="order of a softmax",
-         targets=("gpu",), unspecified=_NOT_NUMBERS, examples=[
-    example("6x8xf32", program=lambda torch, x: torch.softmax(x, -1).topk(3, -1)[1]),
-    example("2x9x3xf32", program=lambda torch, x: torch.softmax(x, 1).argsort(1)),
-])  # fmt: skip
-def order_of_softmax(op: OpView, c: Coreai) -> Value:
-    """softmax(x) -> x, if only its order is read
-
-    Numbers that the softmax rounds to equal ones are told apart, and so are those of rows that have a NaN.
-    """
-    users, axes = Value(op.operation.results[0]).users, _axes(op.axis.ssa, op.input.rank)
-    op.expect(
-        bool(users) and all(_reads_order(user, axes) for user in users),
-        "a user reads more than the order of the softmax",
-    )
-    return op.input  # type: ignore[no-any-return]
 
 
 def _axes(constant: Any, rank: int) -> list[int] | None:
@@ -102,3 +59,59 @@ def _is_sorted(op: Operation, but: set[Operation]) -> bool:
         if user.name != "coreai.argsort" and not (moved and _is_sorted(user, but=set())):
             return False
     return True
+
+
+@condition("{operand} names the axis {axis} of {rank}")
+def _is_axis(operand: Value, axis: int, rank: int) -> bool:
+    return _axes(operand.ssa, rank) == [axis]
+
+
+@condition("only the order of {y} along {axis} is read")
+def _is_only_ordered(y: Value, axis: Value) -> bool:
+    return bool(y.users) and all(_reads_order(user, _axes(axis.ssa, y.rank)) for user in y.users)
+
+
+@condition("only the order of {y} is read beside the choice {chosen}")
+def _is_else_only_ordered(y: Value, chosen: Value) -> bool:
+    others = set(y.users) - {chosen.maker}
+    return bool(others) and all(_reads_order(user) for user in others)
+
+
+_target = partial(rule, stage="target", source=coreai_namespace, into=coreai_namespace, unspecified=_NOT_NUMBERS)
+
+
+def _softmax_at(x: Value, positions: Value) -> Value:
+    return coreai.softmax(coreai.gather_along_axis(x, positions, x.rank - 1), x.rank - 1)
+
+
+@_target(name="softmax of the chosen", targets=("gpu",), examples=[
+    example("6x8xf32", program=lambda torch, x: _routed(torch, x, 2)),
+    example("2x3x16xf32", program=lambda torch, x: _routed(torch, x, 4)),
+])  # fmt: skip
+def softmax_of_chosen(
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, positions: Capture, along: Capture, axis: Capture, axes: Capture
+) -> Rewrite:
+    "v = softmax(x) at i, v / sum(v) -> softmax(x at i), if the i are chosen by the order of the softmax"
+    softmax = a.escaping(a.softmax(x, along))
+    chosen = a.gather_along_axis(softmax, positions, axis)
+    return Rewrite(
+        chosen / a.reduce_sum(chosen, axes),
+        to=build(_softmax_at, x, positions),
+        where=[
+            *(_is_axis(operand, x.rank - 1, x.rank) for operand in (along, axis, axes)),
+            _is_else_only_ordered(softmax, chosen),
+        ],
+    )
+
+
+@_target(name="order of a softmax", targets=("gpu",), examples=[
+    example("6x8xf32", program=lambda torch, x: torch.softmax(x, -1).topk(3, -1)[1]),
+    example("2x9x3xf32", program=lambda torch, x: torch.softmax(x, 1).argsort(1)),
+])  # fmt: skip
+def order_of_softmax(a: CoreaiSource, c: CoreaiTarget, x: Capture, axis: Capture) -> Rewrite:
+    """softmax(x) -> x, if only its order is read
+
+    Numbers that the softmax rounds to equal ones are told apart, and so are those of rows that have a NaN.
+    """
+    y = a.softmax(x, axis)
+    return Rewrite(y, to=x, where=[_is_only_ordered(y, axis)])

@@ -13,7 +13,7 @@ from patterns_catalog import default_rules
 pytest.importorskip("transformers.integrations.moe", reason="defines an operator that a rule knows")
 
 CATALOG = default_rules()
-RULES = [pytest.param(rule, id=rule.name) for rule in CATALOG.declarative()]
+RULES = [pytest.param(rule, id=rule.name) for rule in CATALOG.drawn()]
 
 
 def _compare(rule: Rule, native: Native, variants: int) -> None:

@@ -23,7 +23,7 @@ pytest.importorskip("transformers.integrations.moe", reason="defines an operator
 RULES = default_rules()
 
 
-@pytest.mark.parametrize("found", RULES.declarative(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("found", RULES.drawn(), ids=lambda rule: rule.name)
 def test_every_declarative_rule_is_proved(found: Rule) -> None:
     """On few programs of each kind, so that all take less than a minute."""
     verdict = prove_rule(found, RULES, programs=1)

@@ -23,7 +23,7 @@ from tests.helpers.joined import noted
 from tests.networks import zoo
 
 
-@pytest.mark.parametrize("rule", default_rules().declarative(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", default_rules().drawn(), ids=lambda rule: rule.name)
 def test_declaration_implies(rule: Rule) -> None:
     for self_test in self_tests(rule):
         with noted(f"the self-test {self_test}"):

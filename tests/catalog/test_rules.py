@@ -53,7 +53,7 @@ EXAMPLES = [
 ]
 PROGRAMS = [
     pytest.param(rule, example, id=rule.name)
-    for rule in default_rules().procedural()
+    for rule in default_rules()
     for example in rule.examples
     if example.program and rule.stage != "target"
 ]

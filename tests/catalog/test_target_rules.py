@@ -20,13 +20,13 @@ EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.name} {', '.join(map(str, example.args))}")
     for rule in RULES
     for example in rule.examples
-    if not rule.is_declarative
+    if not rule.is_drawn
 ]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_has_an_example_and_a_target(rule: Rule) -> None:
-    assert rule.is_declarative or all(example.program for example in rule.examples)
+    assert rule.is_drawn or all(example.program for example in rule.examples)
     assert rule.examples, "a rule without an example is not tested"
     assert any(target.takes(rule) for target in TARGETS.values()) or rule.name in OPTIONAL
 
@@ -54,7 +54,7 @@ APPROXIMATE = {"gelu by sigmoid": 85.0}
 """Rules that use another formula, and the signal that their results keep, in dB."""
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.is_declarative], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.is_drawn], ids=lambda rule: rule.name)
 def test_declared_rule(rule: Rule) -> None:
     """Programs that are drawn from its pattern, and near ones that it must not take."""
     for check in examine(rule, default_rules(), programs=2):

@@ -45,7 +45,7 @@ def _line(drawing: Any, firsts: Any) -> str:
 
 def _searched(rule: Rule, count: int, every: int) -> Iterator[str]:
     """The programs of a search for which every second, third or other program matches."""
-    firsts, parts = _of_pattern(rule, count) if rule.is_declarative else _of_op(examples_of_op(rule))
+    firsts, parts = _of_pattern(rule, count) if rule.is_drawn else _of_op(examples_of_op(rule))
     yield f"{dict(parts.words)} {parts.is_elementwise}"
     search = Search(firsts, parts, count)
     for place, drawing in enumerate(search):

@@ -57,6 +57,7 @@ DEFECT = Defect(
     name="captured_states",
     says="The runtime aborts if a state is written that a branch or a loop has read.",
     mend=own_captured_states,
+    ops=NESTING,
     after=("repeated_in_loops",),
     probes=(
         Probe(

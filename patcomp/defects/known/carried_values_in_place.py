@@ -95,6 +95,7 @@ DEFECT = Defect(
     says="The runtime writes over values that a loop carries, before or while they are read.",
     detect={"coreai.while": _detect},
     mend=own_carried_values,
+    ops=("coreai.while",),
     after=("captured_states",),
     probes=(
         Probe(

@@ -61,6 +61,7 @@ DEFECT = Defect(
     name="choices_of_outside_values",
     says="The runtime cannot choose between two values that the branches of an `if` only pass on.",
     mend=own_branch_results,
+    ops=("coreai.if",),
     after=("nested_results",),
     probes=(
         Probe(

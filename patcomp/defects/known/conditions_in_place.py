@@ -86,5 +86,6 @@ DEFECT = Defect(
     says="The runtime computes the condition of a loop in the memory of the values that the loop carries.",
     detect={"coreai.while": _detect},
     mend=carry_conditions,
+    ops=("coreai.while",),
     probes="only drawn programs of many ops show it",
 )

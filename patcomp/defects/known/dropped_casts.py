@@ -60,6 +60,7 @@ DEFECT = Defect(
     says="The toolchain merges a cast of a cast although the type in between does not hold the numbers.",
     detect={_CAST: _detect},
     mend=keep_casts,
+    ops=(_CAST,),
     stage="lowered",
     probes=(
         Probe(

@@ -73,6 +73,7 @@ DEFECT = Defect(
     says="The toolchain merges branches of the same ops, and then takes the values of the first for any condition.",
     detect={"coreai.if": _detect},
     mend=tell_branches_apart,
+    ops=("coreai.if",),
     after=("choices_of_outside_values",),
     probes=(
         Probe(

@@ -29,6 +29,7 @@ DEFECT = Defect(
     name="nested_results",
     says="The runtime may end the process if a branch yields the result of a nested branch or loop.",
     mend=own_nested_results,
+    ops=("coreai.if",),
     after=("carried_values_in_place",),
     probes="no small program shows it: programs of nested blocks over sizes that are not known died",
 )

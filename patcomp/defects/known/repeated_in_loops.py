@@ -23,8 +23,6 @@ def compute_before_loops(module: IRModule, statistics: Statistics) -> None:
         graph: [op for op in reversed(ops_inside(graph)) if op.name == "coreai.while"]  # inner loops first
         for graph in module.graphs
     }
-    if not any(loops.values()):
-        return  # most programs have none, and pure graphs take a walk through all ops
     pure = pure_graphs(module, called_graphs(module))
     for graph, inside in loops.items():
         if sum(_moved(loop, pure) for loop in inside):
@@ -58,6 +56,7 @@ DEFECT = Defect(
     name="repeated_in_loops",
     says="The runtime aborts if a loop in a branch, and an op behind it, compute the same from a dynamic size.",
     mend=compute_before_loops,
+    ops=("coreai.while",),
     after=("empty_tensors",),
     probes=(
         Probe(

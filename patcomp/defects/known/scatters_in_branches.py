@@ -90,6 +90,7 @@ DEFECT = Defect(
     says="The runtime loses the memory of what one of two scatters of a branch writes, and ends the process.",
     detect={"coreai.if": _detect},
     mend=scatter_last,
+    ops=("coreai.if",),
     after=("merged_branches",),
     probes=(
         Probe(

@@ -64,6 +64,7 @@ DEFECT = Defect(
     name="sizes_as_data",
     says="The runtime loses a number between two calls that compute it from a dynamic size and use it as data.",
     mend=sizes_as_data,
+    ops=("aten.sym_size.int",),
     stage="recover",
     probes="only a long program shows it: chained calls of attention",
 )

@@ -13,16 +13,12 @@ from patcomp.emit.bytecode import Op, StoredEntry, StoredProgram
 from patcomp.emit.bytecode.kinds import OPEN_DIMENSION
 from patcomp.emit.stored.elements import ELEMENT_NAMES
 from patcomp.emit.stored.errors import UnsupportedInAssetError
-from patcomp.emit.stored.forms import OPS_BY_FORM
+from patcomp.emit.stored.forms import FORMS, OPS_BY_FORM
+from patcomp.ir.coreai_table import ROWS
 
 _GRAPH = "dataflow.graph_v1"
 
-WITH_REGIONS = frozenset(
-    {
-        "serialization.asset", _GRAPH, "dataflow.isolated_group_v1", "controlflow.if_v1", "controlflow.while_v1",
-        "primitive.reduce_v1", "primitive.reduce_index_v1", "primitive.scatter_nd_v1",
-    }
-)  # fmt: skip
+WITH_REGIONS = frozenset({"serialization.asset", *(FORMS[row.op_name].name for row in ROWS if row.regions)})
 """The ops whose regions are a part of the program; the region of any other op is its decomposition."""
 
 _STRUCTURE = (_GRAPH, "dataflow.output_v1")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from patcomp.evaluate.eager import overload_of, registered_overload
+from patcomp.ir.aten_facts import ops_where
 from patcomp.pytorch import (
     OperatorBase,
     OpOverload,
@@ -23,49 +24,19 @@ from patcomp.pytorch import (
     sym_eq,
 )
 
-PRESERVED = (
-    "aten.hardsigmoid",
-    "aten.hardswish",
-    "aten.instance_norm",
-    "aten.pixel_shuffle",
-    "aten.reflection_pad1d",
-    "aten.reflection_pad2d",
-    "aten.reflection_pad3d",
-    "aten.replication_pad1d",
-    "aten.replication_pad2d",
-    "aten.replication_pad3d",
-    "aten.scaled_dot_product_attention",
-    "aten.select_scatter",  # PyTorch's decomposition compares and copies the whole tensor
-    "aten.silu",
-    "aten.upsample_bicubic2d.vec",  # PyTorch's decomposition rounds bytes differently than eager
-)
+PRESERVED = sorted(op for op in ops_where("decomposition", "kept") if op.startswith("aten."))
 """Ops that `get_decomp_table` leaves out of PyTorch's default table."""
 
-PRESERVED_OF_LIBRARIES = ("torchao.dequantize_affine",)
+PRESERVED_OF_LIBRARIES = sorted(ops_where("decomposition", "kept").difference(PRESERVED))
 """The same of libraries, which may be absent."""
 
-REPLACED = (
-    "aten._weight_norm_interface",
-    "aten.celu",
-    "aten.isin.Tensor_Tensor",
-    "aten.mish_backward",
-    "aten.mse_loss_backward",
-    "aten.multilabel_margin_loss_forward",
-    "aten.soft_margin_loss_backward",
-    "aten.threshold",
-    "aten.threshold_backward",
-)
+REPLACED = sorted(ops_where("decomposition", "replaced"))
 """Ops whose decompositions by PyTorch compute other numbers than the ops; those of the catalog take their places."""
 
-REFUSED = ("aten.logit_backward", "aten.smooth_l1_loss_backward")
+REFUSED = sorted(ops_where("decomposition", "refused"))
 """Ops whose decompositions by PyTorch compute other numbers, and for which the catalog has none."""
 
-REFUSED_OF_COMPLEX = (
-    "aten.bucketize.Tensor",
-    "aten.logspace.Scalar_Tensor",
-    "aten.logspace.Tensor_Scalar",
-    "aten.logspace.Tensor_Tensor",
-)
+REFUSED_OF_COMPLEX = sorted(ops_where("decomposition", "real"))
 """The same, of complex numbers only."""
 
 

@@ -109,7 +109,8 @@ def may_be_zero(size: torch.SymInt, ranges: Mapping[sympy.Symbol, Any]) -> bool:
         size: the size.
         ranges: the ranges of the program's symbols (`ExportedProgram.range_constraints`). PyTorch's own are narrower.
     """
-    limits = {symbol: ranges.get(symbol, own) for symbol, own in size.node.shape_env.var_to_range.items()}
+    known, used = size.node.shape_env.var_to_range, size.node.expr.free_symbols
+    limits = {symbol: ranges.get(symbol, known[symbol]) for symbol in used if symbol in known}
     inputs = {
         symbol: own & ValueRanges(1, int_oo) for symbol, own in limits.items() if not free_unbacked_symbols(symbol)
     }

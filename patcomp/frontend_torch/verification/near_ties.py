@@ -8,12 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch.fx import Node
 
-from patcomp.frontend_torch.fx.nodes import producer_of
+from patcomp.frontend_torch.fx.nodes import list_lengths, operator_name, producer_of
+from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import OpOverload, base_name, schema_of_overload
 
-_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-_CHOICES = {"argmax", "argmin", "argsort", "max", "min", "sort", "topk", "kthvalue", "median", "mode"}
-"""Operators with indices along a dimension, which is a `dim` argument."""
 _JUMPS: dict[str, Callable[[Tensor], Tensor]] = {
     "floor": lambda x: x - x.round(),
     "ceil": lambda x: x - x.round(),
@@ -42,13 +40,13 @@ def distance(
     producer = producer_of(node)
     if not isinstance(producer.target, OpOverload):
         return None
-    op, operand = base_name(producer.target), value_of(producer.args[0])
+    op, operand, facts = base_name(producer.target), value_of(producer.args[0]), facts_of(operator_name(producer))
     if not isinstance(operand, Tensor) or not operand.is_floating_point():
         return None
     wide = operand.detach().double()
-    if op in _COMPARISONS:
+    if facts.truth and facts.float == "decision" and len(producer.args) == 2:  # a comparison
         distances = (wide - value_of(producer.args[1])).abs().broadcast_to(expected.shape)
-    elif op in _CHOICES and not expected.is_floating_point():
+    elif facts.places and "dim" in list_lengths(producer.target) and not expected.is_floating_point():
         distances = _between(wide, _dimension(producer, value_of), expected.long(), given.long())
     elif op in _JUMPS:
         distances = _JUMPS[op](wide).abs()
