@@ -30,13 +30,6 @@ def size_of(c: Coreai, x: Value, axis: int) -> Size:
     return c.reshape(c.slice_(c.cast(c.get_shape(x), "si32"), [axis], [axis + 1], [1]), [])
 
 
-def known_size(x: Value, axis: int) -> int:
-    """The size of one axis of `x`, which is not dynamic."""
-    size = x.shape[axis]
-    assert size is not None
-    return size
-
-
 def sizes_of(c: Coreai, x: Value) -> list[Size]:
     """The size of each axis of `x`."""
     return [size_of(c, x, axis) for axis in range(x.rank)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patterns_catalog.optimize.bounds import ALL, bounds_of_part
+from patterns_catalog.bounds import ALL, bounds_of_part
 from patterns_catalog.sizes import END, Size
 
 
@@ -20,7 +20,9 @@ def slice_axis(
 
 
 def update_axis(c: Coreai, x: Value, axis: int, start: Size, end: Size, values: Value, step: Size = 1) -> Value:
-    """`x` with `x[..., start:end:step, ...]` along one axis replaced."""
+    """`x` with `x[..., start:end:step, ...]` along one axis replaced; `x` itself if the slice is known to be empty."""
+    if isinstance(start, int) and start == end:
+        return x
     return c.slice_update(x, *_bounds(x.rank, axis, start, end, step), values)
 
 

@@ -203,6 +203,19 @@ def test_what_a_newcomer_holds_is_small() -> None:
     assert sum(len(path.read_text().splitlines()) for path in files) < 25_000
 
 
+def test_functions_of_the_compiler_are_short() -> None:
+    """At most 80 lines with their docstrings, and 12 arguments."""
+    for path in sorted((ROOT / "patcomp").rglob("*.py")):
+        if (name := str(path.relative_to(ROOT))).startswith("patcomp/commands/"):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef):
+                count = sum(isinstance(each, ast.arg) for each in ast.walk(node.args))
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                assert lines <= 80, f"{name}: {node.name} has {lines} lines"
+                assert count <= 12, f"{name}: {node.name} has {count} arguments"
+
+
 def test_no_import_runs_up() -> None:
     order = list(ROOMS)
     for room, imported in ROOMS.items():

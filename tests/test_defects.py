@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from patcomp.defects import Defect, installed_version, known_defects, mends, registry, warnings_of
+from patcomp.defects import Defect, installed_version, known_defects, mends, mends_for, registry, warnings_of
 from patcomp.defects.known.empty_tensors import ops_that_need_elements
 from patcomp.emit.native import Native
 from patcomp.emit.probing import arrays_of, outcome_of, probe
@@ -40,7 +40,7 @@ def test_each_defect_is_described() -> None:
         assert defect.says.endswith("."), defect.name
         assert defect.action, f"{defect.name}: patcomp does nothing about it"
         assert all((ROOT / file).is_file() for file in defect.met_in), defect.name
-        assert {*defect.after} <= {each.name for each in DEFECTS.values() if each.mend and each.stage == defect.stage}
+        assert {*defect.after} <= {each.name for each in mends(defect.stage)}, defect.name
 
 
 def _texts() -> list[str]:
@@ -53,7 +53,7 @@ def test_a_program_without_the_ops_of_a_defect_has_nothing_to_mend(name: str) ->
     for text in _texts():
         module = IRModule.parse(text)
         names = {op.name for op in module.op.walk()}
-        is_asked = name in {each.name for each in mends(module, defect.stage)}
+        is_asked = name in {each.name for each, _ in mends_for(module, defect.stage)}
         assert is_asked == (not names.isdisjoint(defect.ops))
         if not is_asked:
             statistics = Statistics()
@@ -161,7 +161,7 @@ def test_the_verifier_refuses_what_a_defect_would_break(name: str) -> None:
 @pytest.mark.usefixtures("healed")
 def test_a_healed_defect_costs_nothing() -> None:
     for stage in ("recover", "lowered", "optimize"):
-        assert not [each for text in _texts() for each in mends(IRModule.parse(text), stage)]
+        assert mends(stage) == ()
     assert registry.detectors(finished=True) == {}
     for name in PROBED:
         for each in PROBED[name] if DEFECTS[name].detect else ():

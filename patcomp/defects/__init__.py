@@ -13,6 +13,16 @@ is in no list that is run.
 """
 
 from patcomp.defects.defect import Defect, Probe
-from patcomp.defects.registry import detectors, installed_version, known_defects, mend, mends, warnings_of
+from patcomp.defects.registry import detectors, installed_version, known_defects, mend, mends, mends_for, warnings_of
 
-__all__ = ["Defect", "Probe", "detectors", "installed_version", "known_defects", "mend", "mends", "warnings_of"]
+__all__ = [
+    "Defect",
+    "Probe",
+    "detectors",
+    "installed_version",
+    "known_defects",
+    "mend",
+    "mends",
+    "mends_for",
+    "warnings_of",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,13 +61,13 @@ class Defect:
     """What the verifier asks of each op, by the op's name; `coreai.graph` for signatures. If the end of optimize mends
     the defect, it is asked of finished programs only."""
     mend: Mend | None = None
+    ops: tuple[str, ...] = ()
+    """The ops that a program to mend has at least one of; empty for any program."""
     stage: DefectStage = "optimize"
     """When it is mended."""
-    ops: Collection[str] = ()
-    """The names of ops without which there is nothing to mend: the mend runs only on programs with one of them. Empty
-    for any program."""
     after: tuple[str, ...] = ()
-    """The names of the defects that are mended before, in the same stage."""
+    """The names of the defects that are mended before, in the same stage; beside them why, or that the order is free:
+    then it only makes the order the same in every conversion."""
     warn: Callable[[IRModule], Iterator[Problem]] | None = None
     """What the user is told of a converted program."""
     met_in: tuple[str, ...] = ()

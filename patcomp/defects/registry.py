@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from patcomp.defects.defect import Defect, DefectStage, Detect
+from patcomp.defects.defect import Defect, DefectStage, Detect, Mend
 from patcomp.errors import Problem
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import ops_inside
@@ -45,23 +45,24 @@ def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
     return _detectors(installed_version(), finished)
 
 
-def mends(module: IRModule, stage: DefectStage) -> Iterator[Defect]:
-    """The defects to mend in a stage, in order, without those of ops that the module does not have."""
-    names: set[str] | None = None
-    for defect in _mends(installed_version(), stage):
-        if defect.ops:
-            names = {op.name for op in ops_inside(module.op)} if names is None else names
-            if names.isdisjoint(defect.ops):
-                continue
-        yield defect
-        names = None  # the mend may have made other ops
+def mends(stage: DefectStage) -> tuple[Defect, ...]:
+    """The defects that are mended in a stage, in order."""
+    return _mends(installed_version(), stage)
+
+
+def mends_for(module: IRModule, stage: DefectStage) -> Iterator[tuple[Defect, Mend]]:
+    """The defects of a stage that a program may have by its ops, in order, each with its mend."""
+    present = {op.name for op in ops_inside(module.op)}
+    for defect in mends(stage):
+        if defect.mend is not None and (not defect.ops or not present.isdisjoint(defect.ops)):
+            yield defect, defect.mend
+            present = {op.name for op in ops_inside(module.op)}
 
 
 def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:
     """Mend the defects of a stage in place."""
-    for defect in mends(module, stage):
-        assert defect.mend is not None
-        defect.mend(module, statistics)
+    for _, work in mends_for(module, stage):
+        work(module, statistics)
 
 
 def warnings_of(module: IRModule) -> Iterator[Problem]:

@@ -6,8 +6,8 @@ from patcomp.frontend_torch.custom.metal_kernel import MetalParameter, TorchMeta
 from patcomp.frontend_torch.decomposition.table import get_decomp_table
 from patcomp.frontend_torch.externalization.externalize import ExternalizeSpec, mark_for_externalization
 from patcomp.frontend_torch.staging import EntrypointError
-from patcomp.frontend_torch.way_in import ProgramTypeError
 from patcomp.frontend_torch.support import OpSupport, ProgramSupport, supports
+from patcomp.frontend_torch.way_in import ProgramTypeError
 
 __all__ = [
     "EntrypointError",

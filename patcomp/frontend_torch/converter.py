@@ -21,7 +21,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.history import TorchHistory
-from patcomp.frontend_torch.interface.calls import initial_state
+from patcomp.frontend_torch.interface.names import initial_state
 from patcomp.frontend_torch.staging import Staging
 from patcomp.frontend_torch.way_in import Choices, Request, headline
 from patcomp.interface.dims import Dims, check_static, given_by_entry
@@ -36,6 +36,7 @@ from patcomp.program.program import AIProgram
 from patcomp.program.stages import progress_bar
 from patcomp.pytorch import default_settings
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
+from patcomp.rewrites.options import Sizes
 from patcomp.rewrites.target import usable_target
 from patcomp.targets import TARGETS, Target, chosen_target
 from patterns_catalog import all_rules
@@ -286,9 +287,8 @@ class TorchConverter:
                 `docs/guide.md` says what each means.
             target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`; by default
                 the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
-            fixed: the sizes of dynamic dimensions by name, `{"length": 128}`, which become part of the program, as with
-                `AIProgram.specialize`, before it is rewritten for the target. Each entry point takes
-                the sizes of its own dimensions.
+            fixed: the sizes of dynamic dimensions by name, `{"length": 128}`: part of the program before it is made
+                for the target, as with `AIProgram.specialize`. Each entry point takes those of its own dimensions.
             keep: modules (`"layers.3"`, `"layers.*.norm"`) and FX nodes (`"mul_7"`) whose ops compute in float32 in a
                 program of half precision: one of a model in float16 or bfloat16, or one that a target makes float16.
                 Numbers that float16 cannot hold pass between such ops; `AIProgram.needs_float32` finds them.
@@ -320,24 +320,15 @@ class TorchConverter:
         if not requests:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged = list(map(self._staging.prepared, requests))
-        open_dims = {item.name: item.dims for item in staged}
-        sizes = given_by_entry(open_dims, fixed)
-        dims = {name: each.given(sizes[name]) for name, each in open_dims.items()}
+        dims, fixed_sizes = _fixed({item.name: item.dims for item in staged}, fixed)
         if chosen is not None and chosen.wants.static_shapes:
             check_static(chosen.name, dims)
-        fixed_sizes = {name: open_dims[name].fixed(own) for name, own in sizes.items() if own}
         options = Options(composites, assumed, chosen, fixed_sizes, tuple(keep), self.widths)
         if problems := [problem for item in staged for problem in item.problems]:
             raise UnsupportedError(headline(problems), problems)
         with default_settings():
             initial = {item.name: initial_state(item.signature, item.names, self.widths) for item in staged}
-        folder = dump_ir if dump_ir is not None else os.environ.get("PATCOMP_DUMP")
-        dumps = Dumps(Path(folder)) if folder else None
-        if dumps is not None:
-            from patcomp.emit.files.replacement import check_writable
-
-            check_writable(dumps.path("import"))
-            dumps.clear()
+        dumps = _new_dumps(dump_ir)
         history = TorchHistory(
             rules=self.rules,
             options=options,
@@ -349,17 +340,20 @@ class TorchConverter:
         )
         with default_settings(), progress_bar(verbose) as advance:
             compilation = history.run(dumps, advance)
-        module = compilation.module
-        if not history.places:
+        self._finish(compilation.module, dumps)
+        for each in compilation.diagnostics:
+            warnings.warn(str(each), ConversionWarning, stacklevel=2)
+        with default_settings():
+            return history.program(compilation, initial, dims, time.perf_counter() - started)
+
+    def _finish(self, module: IRModule, dumps: Dumps | None) -> None:
+        """Take the names that `mode` does not keep from a converted module, and add its Metal kernels."""
+        if self.mode is self.Mode.RELEASE:
             make_anonymous(module)
         if dumps is not None:
             dumps.write("emit", module)
         for kernel in self._kernels:
             module.kernels |= kernel.functions
-        for each in compilation.diagnostics:
-            warnings.warn(str(each), ConversionWarning, stacklevel=2)
-        with default_settings():
-            return history.program(compilation, initial, dims, time.perf_counter() - started)
 
     def calls(self) -> dict[str, ModelCall]:
         """How the model of each staged program is called, by entry point."""
@@ -392,3 +386,23 @@ class TorchConverter:
         lines = [f"    {request}" for request in self._staging]
         custom = [f"  custom_lowerings: {list(self.lowerings)}"] if list(self.lowerings) else []
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
+
+
+def _fixed(open_dims: Mapping[str, Dims], fixed: Mapping[str, int]) -> tuple[dict[str, Dims], dict[str, Sizes]]:
+    """The dimensions of each entry point with some sizes fixed, and these sizes."""
+    sizes = given_by_entry(open_dims, fixed)
+    dims = {name: each.given(sizes[name]) for name, each in open_dims.items()}
+    return dims, {name: open_dims[name].fixed(own) for name, own in sizes.items() if own}
+
+
+def _new_dumps(folder: str | Path | None) -> Dumps | None:
+    """The dumps of `dump_ir=`, without the files of an earlier conversion."""
+    folder = folder if folder is not None else os.environ.get("PATCOMP_DUMP")
+    if not folder:
+        return None
+    from patcomp.emit.files.replacement import check_writable
+
+    dumps = Dumps(Path(folder))
+    check_writable(dumps.path("import"))
+    dumps.clear()
+    return dumps

@@ -15,7 +15,6 @@ from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface import value_checks
-from patcomp.frontend_torch.interface.aliases import same_examples
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.names import listed
 from patcomp.frontend_torch.interface.signature import Signature
@@ -24,7 +23,7 @@ from patcomp.frontend_torch.interface.signature import Signature
 def diagnostics(staged: Staged, marking: Marking | None) -> tuple[Problem, ...]:
     """The warnings about a program, in a fixed order; those that it has already are about dynamic dimensions."""
     program, signature = staged.program, staged.signature
-    texts = [*(marking.complaints(program) if marking else ()), *same_examples(program, signature)]
+    texts = [*(marking.complaints(program) if marking else ()), *_same_examples(program, signature)]
     return (
         *map(Problem, texts),
         *staged.diagnostics,
@@ -34,6 +33,30 @@ def diagnostics(staged: Staged, marking: Marking | None) -> tuple[Problem, ...]:
         *_described_wrongly(signature, staged.compressed),
         *_unread_compression(program, signature),
     )
+
+
+def _same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:
+    """Complaints about inputs whose example is the tensor of another input or of a buffer, if one of the two is unused.
+
+    Export merges two such tensors, so the program would compute with the wrong one.
+    """
+    used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
+    groups: dict[int, list[str]] = {}
+    for name, example in signature.examples(program).items():
+        if isinstance(example, torch.Tensor):
+            groups.setdefault(id(example), []).append(name)
+    held = [(name, tensor) for name, (_, tensor) in signature.constants.items()]
+    held += [(state.placeholder, state.initial) for state in signature.states if state.initial is not None]
+    for name, tensor in held:
+        if id(tensor) in groups:
+            groups[id(tensor)].append(name)
+    for names in groups.values():
+        if used.intersection(names) and not used.issuperset(names):
+            lost = ", ".join(repr(name) for name in names if name not in used)
+            yield (
+                f"inputs {', '.join(map(repr, names))} were exported with the same tensor as the example, so PyTorch "
+                f"replaced {lost} by another of them; pass a separate tensor for each, example.clone()"
+            )
 
 
 def _without_values(program: ExportedProgram, signature: Signature) -> Iterator[Problem]:

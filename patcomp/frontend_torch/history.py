@@ -20,7 +20,7 @@ from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.importing.staged import Staged
-from patcomp.frontend_torch.interface.calls import in_types_of
+from patcomp.frontend_torch.interface.names import in_types_of
 from patcomp.frontend_torch.way_in import headline
 from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule

@@ -13,11 +13,11 @@ from typing import Literal
 from torch.export import ExportedProgram
 
 from patcomp.errors import PatcompError, Problem, UnsupportedError
-from patcomp.frontend_torch import diagnostics
 from patcomp.frontend_torch.completeness import check_complete, preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import is_of_custom_op
 from patcomp.frontend_torch.decomposition.decompose import DRAWS, Decomposer
+from patcomp.frontend_torch.diagnostics import diagnostics
 from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.functional.programs import functional
 from patcomp.frontend_torch.functional.random_inputs import with_random_inputs
@@ -163,7 +163,7 @@ def _checks(staged: Staged, request: Request, choices: Choices) -> Staged:
 
 def _warnings(staged: Staged, request: Request, choices: Choices) -> Staged:
     """Find what the user may not expect of the program."""
-    return replace(staged, diagnostics=diagnostics.diagnostics(staged, request.marking))
+    return replace(staged, diagnostics=diagnostics(staged, request.marking))
 
 
 STEPS: tuple[Callable[[Staged, Request, Choices], Staged], ...] = (

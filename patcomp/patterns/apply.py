@@ -173,13 +173,13 @@ def _instantiate(rule: Rule, op: Operation, builder: Builder, matcher: Matcher) 
         return _NO_MATCH
     replaced = match.replaced
     types = [value.type for value in replaced]
-    builder.location = lambda: fused(rule.name, match.ops)
+    builder.location = lambda: fused(rule.name, match.covered)
     with builder:
         values = _Instantiation(match).root(rule.to, types)
     if len(values) != len(types):
         raise RuleError(f"the target gives {len(values)} values, but {op.name} has {len(types)} results")
     _check_types(values, types, op, exact=True)
-    return Replacement(values, replaced, list(match.ops))
+    return Replacement(values, replaced, match.covered)
 
 
 def _check_types(values: Sequence[Value], types: Sequence[Attribute], op: Operation, *, exact: bool) -> None:

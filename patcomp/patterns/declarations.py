@@ -285,6 +285,7 @@ def formula(
     ignored: Mapping[str, str] | None = None,
     parameters: Sequence[str] | None = None,
     written: Iterable[Callable[..., Any]] | None = None,
+    doc: str | None = None,
     **parts: Any,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Declare a rule that replaces one op by a formula of its arguments. The decorated name becomes a `Rule`.
@@ -301,6 +302,7 @@ def formula(
         ignored: the arguments that cannot change the result, each with the reason.
         parameters: the arguments that the function takes, if its signature does not name them.
         written: the functions that the rule's author wrote, if `function` only chooses among them.
+        doc: what the rule does, if the function is a lambda or serves several rules.
         parts: `examples`, `name`, `targets`, `priority`, `unspecified` and `approximation`, as for `op_rule`.
 
     Raises:
@@ -311,6 +313,7 @@ def formula(
         with _declaring(parts.get("name") or function.__name__, place_of(function)):
             specs = [_spec_of(op, stage) for op in ops]
             made = Formula(function, specs, where, ignored, parameters=parameters, written=written)
+            made.__doc__ = doc or function.__doc__
         return op_rule(stage, *ops, **parts)(made)
 
     return declare
@@ -327,9 +330,8 @@ def _spec_of(op: str | Composite, stage: str) -> OpSpec:
     dialect = coreai_namespace if stage in (Stage.TARGET, Stage.OPTIMIZE) else aten_namespace
     found = dialect.spec(op)
     if found is None or found.name != op:
-        raise RuleError(
-            f"{dialect.name} has no op {op!r}{did_you_mean(op.removeprefix(f'{dialect.name}.'), dialect.names())}"
-        )
+        near = did_you_mean(op.removeprefix(f"{dialect.name}."), dialect.names())
+        raise RuleError(f"{dialect.name} has no op {op!r}{near or '; declare the rule of an op of yours with op_rule'}")
     return found
 
 

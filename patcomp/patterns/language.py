@@ -163,7 +163,7 @@ class OpNode(PatternNode):
 
     def __init__(self, source: SourceNamespace, spec: OpSpec, arguments: Mapping[str, Any]):
         self.source, self.spec, self.arguments = source, spec, dict(arguments)
-        self.escapes = False
+        self.escapes = self.is_seen = False
 
     def __getitem__(self, index: int) -> ResultNode:
         if self.spec.results is not None and not 0 <= index < self.spec.results:
@@ -343,6 +343,12 @@ class SourceNamespace:
         """The node, and allow uses of its value outside the match. Its op stays if there are such uses."""
         for op in op_nodes(node):
             op.escapes = True
+        return node
+
+    def seen(self, node: Any) -> Any:
+        """The node, whose op the rule only looks at: it may be used elsewhere, and new ops do not take its location."""
+        for op in op_nodes(self.escaping(node)):
+            op.is_seen = True
         return node
 
     def apply_operator(self, operator: str, arguments: Sequence[Any]) -> OpNode:

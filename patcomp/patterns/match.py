@@ -113,6 +113,11 @@ class Match:
         return self.attributes[id(attribute)]
 
     @property
+    def covered(self) -> list[Operation]:
+        """The matched ops that the rewrite stands for, the root first."""
+        return [op for op, node in self.ops.items() if op is self.root or not node.is_seen]
+
+    @property
     def replaced(self) -> list[SSAValue]:
         """The results that the rule replaces: one result of the root, or all of them."""
         index = _root_index(self.pattern.root, self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +79,12 @@ def verify_program(
         )
 
     if any(error.half_loss for error in result.errors):
-        with suppress(LookupError):  # without the model's graph, nobody knows where half precision loses
-            result = replace(result, half_loss=search().half_loss())
+        try:
+            of_halves = search()
+        except LookupError:  # without the model's graph, nobody knows where half precision loses
+            of_halves = None
+        if of_halves is not None:
+            result = replace(result, half_loss=of_halves.half_loss())
     if by == "output":
         return result
     found = search()

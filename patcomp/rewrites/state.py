@@ -42,7 +42,7 @@ from patcomp.ir.xdsl import (
     replace_uses,
     set_name,
 )
-from patcomp.patterns.statistics import RuleStatistics, Statistics
+from patcomp.patterns.statistics import Statistics
 
 MUTATION = "MutableBuffers.buffer_mutation"
 """The argument attribute that names the result which holds a mutated argument's new value."""
@@ -70,9 +70,10 @@ def state(module: IRModule) -> Statistics:
     return statistics
 
 
-def drop_repeated_accesses(module: IRModule, statistics: Statistics) -> None:
-    """Drop each write that restores the value just read from the state, and each read directly after another read."""
-    started, count = time.perf_counter(), 0
+def drop_repeated_accesses(module: IRModule) -> int:
+    """Drop each write that restores the value just read from the state, and each read directly after another read.
+    Return how many there were."""
+    count = 0
     for op in ops_inside(module.op):
         if op.name not in ("coreai.write_handle", "coreai.read_handle"):
             continue
@@ -92,10 +93,7 @@ def drop_repeated_accesses(module: IRModule, statistics: Statistics) -> None:
         op.detach()
         op.erase()
         count += 1
-    if count:
-        statistics.add(
-            Statistics({"repeated accesses of states": RuleStatistics(count, count, time.perf_counter() - started)})
-        )
+    return count
 
 
 def _marked(graph: Operation) -> dict[int, int]:

@@ -139,7 +139,10 @@ _BY_NAME: list[Parameter] = [("name", "str", False), ("*arguments", "Any", False
 
 def _source(ops: Mapping[str, list[OpSpec]]) -> list[str]:
     """The ops as patterns. A pattern mentions every argument; attributes of composites are keywords."""
-    members = [_function("op", _BY_NAME, "OpNode"), _function("escaping", [("node", "Any", False)], "Any")]
+    members = [
+        _function("op", _BY_NAME, "OpNode"),
+        *(_function(name, [("node", "Any", False)], "Any") for name in ("escaping", "seen")),
+    ]
     for name, specs in ops.items():
         forms = [([(a.name, _form(a), False) for a in spec.arguments], spec.composite) for spec in specs]
         inputs = [(given, len(given) if made is None else len(made.inputs)) for given, made in forms]

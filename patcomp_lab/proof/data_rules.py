@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from patcomp.patterns import Rule
@@ -34,16 +34,17 @@ def _functions(rule: Rule) -> Iterator[Callable[..., Any]]:
 
 @cache
 def _branches(function: Callable[..., Any]) -> bool:
-    """Whether the text of a function has a branch. Of several lambdas on one line, whether one of them has."""
+    """Whether the text of a function has a branch, or is not known. Of several lambdas on one line, whether one has."""
     code = inspect.unwrap(function).__code__
-    return any(map(_has_branch, _defined(code.co_filename).get(code.co_firstlineno, ())))
+    known = _defined(code.co_filename).get(code.co_firstlineno, [])
+    return not known or any(map(_has_branch, known))
 
 
 @cache
 def _defined(file: str) -> dict[int, list[_FUNCTIONS]]:
     """The functions of a file by the line on which each begins, a decorator's if there is one."""
     found: dict[int, list[_FUNCTIONS]] = {}
-    for node in ast.walk(ast.parse(Path(file).read_text())):
+    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
         if isinstance(node, _FUNCTIONS):
             lines = [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
             found.setdefault(min(lines), []).append(node)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_values, weight_key
+from patcomp.ir.constants import weight_key
 from patcomp.ir.types import BIT_WIDTHS, element_name, integer_range, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns import OpView, Rejected, call, example, formula, lowering
+from patterns_catalog.numbers import known_numbers
 
 _OP, _OWN = "torch_coreai.", "torch_patcomp."
 _INDEX_BITS = (1, 2, 3, 4, 6, 8)
@@ -26,10 +26,6 @@ _SCALES = ("f32", "f16", "bf16")
 _FLOATS = ("f8E4M3FN", "f8E5M2")
 _SCALED = ("si2", "ui2", "si4", "ui4", "si8", "ui8", "si16", "ui16", *_FLOATS, *_SCALES)
 _QUANTIZED = ("si4", "ui4", "si8", "ui8", *_FLOATS)
-
-
-def _values(x: Value) -> np.ndarray | None:
-    return constant_values(x.ssa, Builder.current().blobs)
 
 
 def _name(x: Value) -> str | None:
@@ -50,44 +46,43 @@ def _holds(element: str, numbers: np.ndarray) -> bool:
     return numbers.size == 0 or bool(low <= numbers.min() and numbers.max() <= high)
 
 
-def _narrowed(op: OpView, c: Coreai, x: Value, element: str) -> Value:
+def _narrowed(c: Coreai, x: Value, element: str) -> Value:
     """A constant in the element type that says how many bits each element takes."""
     if x.dtype == element:
         return x
-    values = _values(x)
+    values = known_numbers(x)
     if values is None:
         raise _not_constant(x, f"{element} data")
-    is_known = is_integer(x.dtype) and is_integer(element)
-    op.expect(is_known and _holds(element, values), f"the data has values that {element} cannot hold")
+    if not (is_integer(x.dtype) and is_integer(element) and _holds(element, values)):
+        raise Rejected(f"the data has values that {element} cannot hold")
     return c.constant(values, element, name=_name(x))
 
 
-def _shifts(op: OpView, c: Coreai, element: str, shape: Sequence[int], base: str | Attribute) -> tuple[Value, Value]:
+def _shifts(
+    c: Coreai, zero_point: Value | None, minval: Value | None, element: str, shape: Sequence[int], base: str | Attribute
+) -> tuple[Value, Value]:
     """What is subtracted before the scale, in the element type of the data, and what is added after it.
 
     A zero point is subtracted. With `minval`, the smallest integer stands for that float; of floats, 0.0 does.
     """
-    zero_point, minval = op.zero_point, op.minval
-    op.expect(zero_point is None or minval is None, "zero_point and minval exclude each other")
+    if zero_point is not None and minval is not None:
+        raise Rejected("zero_point and minval exclude each other")
     shift, base_shift = np.zeros(shape), c.constant(np.zeros(shape), base)
     if zero_point is None and minval is None:
         return c.constant(shift, element), base_shift
-    op.expect(zero_point is None or is_integer(element), "data of floats takes no zero_point")
+    if zero_point is not None and not is_integer(element):
+        raise Rejected("data of floats takes no zero_point")
     if minval is not None:
         least = integer_range(element)[0] if is_integer(element) else 0
         return c.constant(shift + least, element), c.reshape(c.cast(minval, base), shape)
-    known = _values(zero_point)
+    assert zero_point is not None
+    known = known_numbers(zero_point)
     if known is None:
         raise _not_constant(zero_point, "the zero point")
-    op.expect(_holds(element, known), f"the zero point has values that {element} cannot hold")
+    if not _holds(element, known):
+        raise Rejected(f"the zero point has values that {element} cannot hold")
     shift = np.broadcast_to(known if known.size == 1 else known.reshape(shape), shape) if shape else known.reshape(())
     return c.constant(shift, element), base_shift
-
-
-def _data(op: OpView, c: Coreai) -> Value:
-    """The input in the element type that `input_dtype` says."""
-    stated = op.input_dtype
-    return _narrowed(op, c, op.input, op.input.dtype if stated is None else element_name(stated))
 
 
 @lowering(f"{_OP}constexpr_blockwise_shift_scale", f"{_OWN}blockwise_shift_scale", examples=[
@@ -104,22 +99,23 @@ def constexpr_blockwise_shift_scale(op: OpView, c: Coreai) -> Value:
     if scale.dtype in _SCALES and element_name(element) == "f32":
         scale = c.cast(scale, element)  # Core AI computes in the type of the scale
     base = scale.element_type if scale.dtype in _SCALES else element
-    data = _data(op, c)
+    data = _narrowed(c, op.input, op.input.dtype if op.input_dtype is None else element_name(op.input_dtype))
     op.expect(data.dtype in _SCALED, f"the data must be one of {', '.join(_SCALED)}")
-    return c.cast(c.blockwise_shift_scale(data, scale, *_shifts(op, c, data.dtype, scale.static_shape, base)), element)
+    shifts = _shifts(c, op.zero_point, op.minval, data.dtype, scale.static_shape, base)
+    return c.cast(c.blockwise_shift_scale(data, scale, *shifts), element)
 
 
-@lowering(f"{_OP}lut_to_dense", f"{_OWN}lut_to_dense", examples=[
+@formula("lower", f"{_OP}lut_to_dense", f"{_OWN}lut_to_dense", where=lambda indices, lut: [
+    (lut.rank == indices.rank + 2).says("the table must have two more dimensions than the indices"),
+    lut.shape[-2].is_in(*(1 << bits for bits in _INDEX_BITS)).says("a table has 2, 4, 8, 16, 64 or 256 entries"),
+], examples=[
     example("4x8xui8[0,255]", "1x1x256x1xf32", 0), example("4x8xui8[0,255]", "2x1x256x1xf16", 1),
     example("4x8xui8[0,255]", "1x1x256x2xf32", 0), example("4x8xui8[0,255]", "1x1x256x1xsi8[-128,127]", -1),
 ])  # fmt: skip
-def lut_to_dense(op: OpView, c: Coreai) -> Value:
+def lut_to_dense(c: Coreai, indices: Value, lut: Value, axis: int) -> Value:
     "the entries of a table, or of one for each block, at indices; entries that are vectors lie along an axis"
-    indices, table = op.indices, op.lut
-    op.expect(table.rank == indices.rank + 2, "the table must have two more dimensions than the indices")
-    bits = (table.static_shape[-2] - 1).bit_length()
-    op.expect(table.static_shape[-2] == 1 << bits and bits in _INDEX_BITS, "a table has 2, 4, 8, 16, 64 or 256 entries")
-    return c.lut_to_dense(_narrowed(op, c, indices, f"ui{bits}"), table, op.axis % indices.rank)
+    bits = (lut.static_shape[-2] - 1).bit_length()
+    return c.lut_to_dense(_narrowed(c, indices, f"ui{bits}"), lut, axis % indices.rank)
 
 
 @lowering(f"{_OP}sparse_to_dense", examples=[
@@ -128,7 +124,7 @@ def lut_to_dense(op: OpView, c: Coreai) -> Value:
 ])  # fmt: skip
 def sparse_to_dense(op: OpView, c: Coreai) -> Value:
     "the values in the places of a mask, in order, and zeros elsewhere"
-    values, mask = op.nonzero_data, _values(op.mask)
+    values, mask = op.nonzero_data, known_numbers(op.mask)
     if mask is None:
         raise _not_constant(op.mask, "the mask")
     op.expect(values.shape == (np.count_nonzero(mask),), "there must be one value for each place of the mask")
@@ -136,28 +132,34 @@ def sparse_to_dense(op: OpView, c: Coreai) -> Value:
     return c.sparse_with_bitmask_to_dense(c.build_sparse_with_bitmask(values, bits))
 
 
-def _along(op: OpView, c: Coreai, x: Value) -> tuple[Value, tuple[int, ...], list[int]]:
+def _along(c: Coreai, x: Value, scale: Value, axis: int) -> tuple[Value, tuple[int, ...], list[int]]:
     """The scale of the whole tensor as 0-d, of the slices of an axis as 1-d; its shape, and the axes."""
-    scale, axis = op.scale, op.axis % x.rank
-    op.expect(x.rank > 0, "the input must have dimensions")
+    if x.rank == 0:
+        raise Rejected("the input must have dimensions")
+    axis %= x.rank
     if math.prod(scale.static_shape) == 1:
         return c.reshape(scale, []), (), list(range(x.rank))
-    op.expect(scale.static_shape[axis if scale.rank == x.rank else 0] == math.prod(scale.static_shape) == x.shape[axis],
-              "there must be one scale, or one for each slice of the axis")  # fmt: skip
+    if not scale.static_shape[axis if scale.rank == x.rank else 0] == math.prod(scale.static_shape) == x.shape[axis]:
+        raise Rejected("there must be one scale, or one for each slice of the axis")
     return c.reshape(scale, [-1]), (x.static_shape[axis],), [axis]
 
 
-@lowering(f"{_OP}quantize", examples=[
+@formula("lower", f"{_OP}quantize", where=lambda input, scale, output_dtype: [
+    (input.dtype.is_in(*_SCALES) & scale.dtype.is_in(*_SCALES)).says(
+        "the input and the scale must be f32, f16 or bf16"),
+    call(element_name, output_dtype).is_in(*_QUANTIZED).says(f"the result must be one of {', '.join(_QUANTIZED)}"),
+], examples=[
     example("2x3xf32", "f32[0.03,0.04]", "si8"), example("2x3xf32", "3xf32[0.03,0.04]", "ui8", axis=1),
     example("2x3xf32", "3xf32[0.03,0.04]", "si8", minval="3xf32", axis=-1),
 ])  # fmt: skip
-def quantize(op: OpView, c: Coreai) -> Value:
+def quantize(
+    c: Coreai, input: Value, scale: Value, zero_point: Value | None, minval: Value | None, axis: int,
+    output_dtype: Attribute, result: ValueType,
+) -> Value:  # fmt: skip
     "round(x / scale) + zero point, or round((x - minval) / scale) + smallest integer, between the limits"
-    x, element = op.input, element_name(op.output_dtype)
-    op.expect(x.dtype in _SCALES and op.scale.dtype in _SCALES, "the input and the scale must be f32, f16 or bf16")
-    op.expect(element in _QUANTIZED, f"the result must be one of {', '.join(_QUANTIZED)}")
-    scale, shape, axes = _along(op, c, x)
-    return c.cast(c.quantize(x, scale, *_shifts(op, c, element, shape, x.element_type), axes), op.result.element_type)
+    scale, shape, axes = _along(c, input, scale, axis)
+    shifts = _shifts(c, zero_point, minval, element_name(output_dtype), shape, input.element_type)
+    return c.cast(c.quantize(input, scale, *shifts, axes), result.element_type)
 
 
 @lowering(f"{_OP}dequantize", examples=[
@@ -172,9 +174,10 @@ def dequantize(op: OpView, c: Coreai) -> Value:
     data = x if op.input_dtype is None else c.cast(x, op.input_dtype)
     op.expect(data.dtype in _QUANTIZED, f"the input must be one of {', '.join(_QUANTIZED)}")
     op.expect(element_name(element) in _SCALES, "the result must be f32, f16 or bf16")
-    scale, shape, axes = _along(op, c, x)
+    scale, shape, axes = _along(c, x, op.scale, op.axis)
     base = scale.element_type if scale.dtype in _SCALES else element
-    return c.cast(c.dequantize(data, scale, *_shifts(op, c, data.dtype, shape, base), axes), element)
+    shifts = _shifts(c, op.zero_point, op.minval, data.dtype, shape, base)
+    return c.cast(c.dequantize(data, scale, *shifts, axes), element)
 
 
 def _integers(c: Coreai, x: Value, values: np.ndarray, least: float, most: float, floats: Attribute) -> Value | None:
@@ -214,7 +217,7 @@ def dequantize_affine(op: OpView, c: Coreai) -> Value:
     if BIT_WIDTHS[element_name(element)] > BIT_WIDTHS[scale.dtype]:  # the product is one of the result's type
         scale = c.cast(scale, element)
     base_shift = c.constant(np.zeros(blocks), scale.element_type)
-    values, shift = _values(x), np.zeros(1) if zero_point is None else _values(zero_point)
+    values, shift = known_numbers(x), np.zeros(1) if zero_point is None else known_numbers(zero_point)
     data: Value | None = x
     if values is not None and values.size and shift is not None and is_integer(x.dtype):
         least, most = (integer_range(x.dtype)[i] if limits[i] is None else limits[i] for i in (0, 1))

@@ -33,10 +33,10 @@ def full(c: Coreai, size: list[Any], fill_value: Any, result: ValueType) -> Valu
     return _filled(c, result, fill_value, size)
 
 
-@formula("lower", "aten.scalar_tensor", ignored=BY_RESULT)
-def scalar_tensor(c: Coreai, s: Any, result: ValueType) -> Value:
-    "a number without dimensions that normalize has not made a constant, because it does not fit or is a size"
-    return _filled(c, result, s, ())
+scalar_tensor = formula(
+    "lower", "aten.scalar_tensor", ignored=BY_RESULT, name="scalar_tensor",
+    doc="a number that normalize has not made a constant, because it does not fit or is a size",
+)(lambda c, s, result: _filled(c, result, s, ()))  # fmt: skip
 
 
 def _overwritten(torch: Any, x: Any) -> Any:

@@ -64,7 +64,8 @@ def _is_vector(repeats: Capture) -> Expression:
 
 @condition("no number of {x} is negative")
 def _is_never_negative(x: Value) -> bool:
-    return bool((known_numbers(x) >= 0).all())
+    numbers = known_numbers(x)
+    return numbers is not None and bool(np.all(numbers >= 0))
 
 
 @formula("lower", "aten.repeat_interleave.Tensor", name="repeat_interleave by known numbers",
@@ -75,6 +76,7 @@ def _is_never_negative(x: Value) -> bool:
 def repeat_interleave_by_known_numbers(c: Coreai, repeats: Value, result: ValueType) -> Value:
     "the index of each element, as often as it is repeated"
     numbers = known_numbers(repeats)
+    assert numbers is not None
     return typed(c, c.constant(np.repeat(np.arange(len(numbers)), numbers), result.element_type), result.shape)
 
 
@@ -106,18 +108,21 @@ def _is_countable(self: Capture) -> Expression:
     return (is_integral(self) & (self.rank == 1)).says("bincount needs integers in one dimension")
 
 
-@formula("lower", "aten.bincount", where=lambda self, weights: [is_given(weights), _is_countable(self)],
-         name="bincount of weights", examples=[example("9xsi64[0,5]", "9xf32", 8)])  # fmt: skip
-def weighted_bincount(c: Coreai, self: Value, weights: Value, minlength: Size, result: ValueType) -> Value:
-    "the sum of the weights of each number; negative numbers are an error in eager PyTorch"
-    return _summed(c, self, minlength, c.cast(weights, result.element_type))
-
-
-@formula("lower", "aten.bincount", where=lambda self, weights: [~is_given(weights), _is_countable(self)],
-         examples=[example("9xsi32[0,5]"), example("9xui8[0,5]", minlength=2)])  # fmt: skip
-def bincount(c: Coreai, self: Value, minlength: Size, result: ValueType) -> Value:
-    "how often each number occurs; negative numbers are an error in eager PyTorch"
-    return _summed(c, self, minlength, filled(c, 1, sizes_of(c, self), result.element_type))
+_NOT_NEGATIVE = "negative numbers are an error in eager PyTorch"
+bincount = formula(
+    "lower", "aten.bincount", name="bincount", where=lambda self, weights: [~is_given(weights), _is_countable(self)],
+    examples=[example("9xsi32[0,5]"), example("9xui8[0,5]", minlength=2)],
+    doc=f"how often each number occurs; {_NOT_NEGATIVE}",
+)(lambda c, self, minlength, result: _summed(
+    c, self, minlength, filled(c, 1, sizes_of(c, self), result.element_type)
+))  # fmt: skip
+weighted_bincount = formula(
+    "lower", "aten.bincount", name="bincount of weights", examples=[example("9xsi64[0,5]", "9xf32", 8)],
+    where=lambda self, weights: [is_given(weights), _is_countable(self)],
+    doc=f"the sum of the weights of each number; {_NOT_NEGATIVE}",
+)(lambda c, self, weights, minlength, result: _summed(
+    c, self, minlength, c.cast(weights, result.element_type)
+))  # fmt: skip
 
 
 def _summed(c: Coreai, x: Value, least: Size, amounts: Value) -> Value:

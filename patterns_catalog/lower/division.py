@@ -13,7 +13,7 @@ from dataclasses import replace
 from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
-from patcomp.patterns import Capture, Rule, example, formula
+from patcomp.patterns import Capture, Example, Rule, example, formula
 from patcomp.patterns.conditions import condition, is_floating
 from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.rounding import rounded_down, without_fraction
@@ -80,35 +80,16 @@ def remainder(c: Coreai, self: Value, other: Value) -> Value:
     return c.broadcasting_where(differs, c.broadcasting_add(rest, y), rest)
 
 
-def _rounded_divisions(mode: str, of_floats: _Quotient, of_integers: _Quotient) -> list[Rule]:
-    """The rules for a rounding mode."""
-    given = {"rounding_mode": mode}
-
-    @formula(
-        "lower", "aten.div.Tensor_mode", name=f"div.{mode} of floats", examples=[replace(_FLOATS, kwargs=given)],
-        where=lambda self, other, rounding_mode: [rounding_mode == mode, is_floating(self), *_divides(self, other)],
-    )  # fmt: skip
-    def floats(c: Coreai, self: Value, other: Value) -> Value:
-        "the rounded quotient; in half precision, it could be the next integer"
-        x, y = (c.cast(operand, compute_type(operand)) for operand in (self, other))
-        return c.cast(of_floats(c, x, y), self.element_type)
-
-    @formula(
-        "lower", "aten.div.Tensor_mode", name=f"div.{mode} of integers", examples=[replace(_INTEGERS, kwargs=given)],
-        where=lambda self, other, rounding_mode: [rounding_mode == mode, ~is_floating(self), *_divides(self, other)],
-    )  # fmt: skip
-    def integers(c: Coreai, self: Value, other: Value) -> Value:
-        "the rounded quotient; a divisor of -1 changes the sign instead"
-        return _integer_quotient(c, self, _divisor(c, other), of_integers)
-
-    return [floats, integers]
+def _truncated(c: Coreai, x: Value, y: Value) -> Value:
+    return without_fraction(c, c.broadcasting_divide(x, y))
 
 
-def _integer_quotient(c: Coreai, x: Value, y: Value, divide: _Quotient) -> Value:
+def _of_integers(c: Coreai, x: Value, y: Value, divide: Callable[..., Value]) -> Value:
+    y = _divisor(c, y)
     minus_one = _minus_one(c, y)
     if minus_one is None:
-        return divide(c, x, y)
-    quotient = divide(c, x, c.broadcasting_where(minus_one, 1, y))
+        return divide(x, y)
+    quotient = divide(x, c.broadcasting_where(minus_one, 1, y))
     return c.broadcasting_where(minus_one, c.broadcasting_mul(quotient, -1), quotient)
 
 
@@ -126,9 +107,26 @@ def _floor_divided(c: Coreai, x: Value, y: Value) -> Value:
     return c.broadcasting_where(c.broadcasting_equal(y, 0.0), plain, down)
 
 
-floored = _rounded_divisions("floor", _floor_divided, lambda c, x, y: c.broadcasting_floor_divide(x, y))
-truncated = _rounded_divisions(
-    "trunc",
-    lambda c, x, y: without_fraction(c, c.broadcasting_divide(x, y)),
-    lambda c, x, y: c.broadcasting_divide(x, y),
-)
+def _rounded_division(mode: str, kind: str, given: Example, divide: _Quotient) -> Rule:
+    return formula(
+        "lower", "aten.div.Tensor_mode", name=f"div.{mode} of {kind}", doc="the rounded quotient",
+        where=lambda self, other, rounding_mode: [
+            rounding_mode == mode, is_floating(self) == (kind == "floats"), *_divides(self, other),
+        ], examples=[replace(given, kwargs={"rounding_mode": mode})],
+    )(lambda c, self, other: divide(c, self, other))  # fmt: skip
+
+
+def _in_float32(c: Coreai, x: Value, y: Value, divide: _Quotient) -> Value:
+    """In half precision, a rounded quotient can be the next integer."""
+    wide = compute_type(x)
+    return c.cast(divide(c, c.cast(x, wide), c.cast(y, wide)), x.element_type)
+
+
+rounded = [
+    _rounded_division("floor", "floats", _FLOATS, lambda c, x, y: _in_float32(c, x, y, _floor_divided)),
+    _rounded_division("trunc", "floats", _FLOATS, lambda c, x, y: _in_float32(c, x, y, _truncated)),
+    _rounded_division(
+        "floor", "integers", _INTEGERS, lambda c, x, y: _of_integers(c, x, y, c.broadcasting_floor_divide)
+    ),
+    _rounded_division("trunc", "integers", _INTEGERS, lambda c, x, y: _of_integers(c, x, y, c.broadcasting_divide)),
+]

@@ -31,8 +31,8 @@ def _without(c: Coreai, x: Value, *axes: int) -> Value:
 
 
 matmul = row(
-    "matmul", _product, example("2x2x3x4xf32", "2x2x4x5xf32"), example("2x3x3x4xf32", "2x1x4x5xf32"),
-    where=lambda self, other: [
+    "matmul", lambda c, x, y: _product(c, x, y), example("2x2x3x4xf32", "2x2x4x5xf32"),
+    example("2x3x3x4xf32", "2x1x4x5xf32"), where=lambda self, other: [
         ((self.rank > 0) & (other.rank > 0)).says("matmul of a 0-d tensor is not supported, as in PyTorch"),
         self.rank > 1, other.rank > 1,
     ], doc="batch dimensions broadcast",

@@ -21,31 +21,28 @@ _TIES = FurtherResults("which of equal values has the index")
 
 
 def _positions_of_extremes(name: str, *, largest: bool) -> list[Rule]:
-    """The rules for `argmax` or `argmin`."""
+    """The rules for `argmax` or `argmin`: the first of equals, and the first NaN where there is one."""
 
-    def position(c: Coreai, x: Value, axis: int, result: ValueType) -> Value:
-        return c.cast(first_extreme(c, x, axis, largest=largest), result.element_type)
-
-    @formula("lower", f"aten.{name}", name=name, ignored={"keepdim": "the result type has the shape"},
-             where=lambda self, dim, result: [self.rank > 0, ~dim.is_in(None), result.is_static],
+    @formula("lower", f"aten.{name}", name=name, where=lambda self, dim: [self.rank > 0, ~dim.is_in(None)],
              examples=[example("2x5xf32", 1), example("2x5xf32", -2, True), example("2x9xsi32[0,3]", 1)])  # fmt: skip
-    def along(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
-        "the first of equals, and the first NaN where there is one"
-        return c.reshape(position(c, self, dim % self.rank, result), list(result.static_shape))
-
-    @formula("lower", f"aten.{name}", name=f"{name} of dynamic sizes",
-             where=lambda self, dim, result: [self.rank > 0, ~dim.is_in(None), ~result.is_static])  # fmt: skip
-    def along_dynamic(c: Coreai, self: Value, dim: int, keepdim: bool, result: ValueType) -> Value:
-        "the first of equals, and the first NaN where there is one; another size is known only at run time"
-        return kept(c, position(c, self, dim % self.rank, result), [dim % self.rank], keepdim)
+    def along(c: Coreai, self: Value, dim: int, keepdim: bool, result: ValueType) -> Value:
+        "the position in a dimension"
+        position = c.cast(first_extreme(c, self, dim % self.rank, largest=largest), result.element_type)
+        return _reduced(c, position, dim % self.rank, keepdim, result)
 
     @formula("lower", f"aten.{name}", name=f"{name} of all", ignored={"keepdim": "the result type has the shape"},
              where=lambda self, dim: [(self.rank == 0) | dim.is_in(None)], examples=[example("2x5xf32")])  # fmt: skip
     def of_all(c: Coreai, self: Value, result: ValueType) -> Value:
-        "the first of equals, and the first NaN where there is one, over the flat tensor"
-        return c.reshape(position(c, c.reshape(self, [-1]), 0, result), list(result.static_shape))
+        "the position in the flat tensor"
+        position = first_extreme(c, c.reshape(self, [-1]), 0, largest=largest)
+        return c.reshape(c.cast(position, result.element_type), list(result.static_shape))
 
-    return [along, along_dynamic, of_all]
+    return [along, of_all]
+
+
+def _reduced(c: Coreai, position: Value, axis: int, keepdim: bool, result: ValueType) -> Value:
+    """A position for each slice of an axis, in the shape of the result."""
+    return c.reshape(position, list(result.static_shape)) if result.is_static else kept(c, position, [axis], keepdim)
 
 
 argmax = _positions_of_extremes("argmax", largest=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
-from patcomp.patterns import Capture, call, example, formula
+from patcomp.patterns import Capture, Rejected, call, example, formula
 from patcomp.patterns.conditions import is_integral
 from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.combining import filled
@@ -50,26 +50,22 @@ def power(c: Coreai, self: Value, exponent: Value) -> Value:
 
 
 # the runtime computes integer powers as floats, and aborts where they do not fit
-@formula("lower", "aten.pow.Tensor_Tensor", name="power of integers", where=lambda self, exponent: [
-    is_integral(self), ~call(_number, self, exponent).is_in(None), _same(self, exponent),
-    ((call(_number, self, exponent) >= 0) & (call(_number, self, exponent) < 64)).says(
-        "a power of integers needs an exponent from 0 to 63, got {}", call(_number, self, exponent)),
-], examples=[example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")])  # fmt: skip
-def integer_power(c: Coreai, self: Value, exponent: Value) -> Value:
-    "products of squares, which wrap as PyTorch's powers do"
-    return _integer_power(c, self, exponent.constant.item())
-
-
-@formula("lower", "aten.pow.Tensor_Tensor", name="power of integers by integers", where=lambda self, exponent: [
-    is_integral(self), call(_number, self, exponent).is_in(None), _same(self, exponent),
-], examples=[example("2x9xsi32[-9,9]", "9xsi32[-3,9]")])  # fmt: skip
-def power_by_squaring(c: Coreai, self: Value, exponent: Value) -> Value:
-    "exponents known only at run time"
-    return _power_by_squaring(c, self, exponent)
+integer_power = formula(
+    "lower", "aten.pow.Tensor_Tensor", name="power of integers", doc="products of squares, which wrap as in PyTorch",
+    where=lambda self, exponent: [is_integral(self), _same(self, exponent), ~call(_number, self, exponent).is_in(None)],
+    examples=[example("2x3xsi32[-3,3]", 5, op="aten.pow.Tensor_Scalar")],
+)(lambda c, self, exponent: _integer_power(c, self, exponent.constant.item()))  # fmt: skip
+power_by_squaring = formula(
+    "lower", "aten.pow.Tensor_Tensor", name="power of integers by integers", doc="exponents known only at run time",
+    where=lambda self, exponent: [is_integral(self), _same(self, exponent), call(_number, self, exponent).is_in(None)],
+    examples=[example("2x9xsi32[-9,9]", "9xsi32[-3,9]")],
+)(lambda c, self, exponent: _power_by_squaring(c, self, exponent))  # fmt: skip
 
 
 def _integer_power(c: Coreai, x: Value, exponent: int) -> Value:
     """Products of squares."""
+    if not 0 <= exponent < 64:
+        raise Rejected(f"a power of integers needs an exponent from 0 to 63, got {exponent}")
     if exponent == 0:
         return filled(c, 1, sizes_of(c, x), x.element_type)
     power, square = None, x

@@ -7,18 +7,21 @@ A weight stays the integers that it is, because constant folding leaves large co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_values
-from patcomp.ir.types import element_name, is_float, is_integer
-from patcomp.ir.value import Value
+from patcomp.ir.types import element_name, is_float
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.xdsl import Attribute
-from patcomp.patterns import OpView, Rejected, example, lowering
+from patcomp.patterns import Capture, OpView, Rejected, example, formula, lowering
+from patcomp.patterns.conditions import is_integral
+from patcomp.patterns.expressions import Expression
+from patterns_catalog.lower.casts import BY_RESULT
 from patterns_catalog.lower.reductions import reduce
+from patterns_catalog.numbers import known_numbers
 
 _OP = "quantized_decomposed."
 
@@ -29,7 +32,7 @@ _RANGES = {"si8": (-128, 127), "ui8": (0, 255)}
 def _known(zero_point: Value | int | None) -> np.ndarray | None:
     """The values of zero points; None if they are computed."""
     if isinstance(zero_point, Value):
-        return constant_values(zero_point.ssa, Builder.current().blobs)
+        return known_numbers(zero_point)
     return np.array(zero_point or 0)
 
 
@@ -82,10 +85,11 @@ class _Parameters:
         return self.scale, offset, self.c.constant(np.zeros(self.scale.static_shape), base), axes
 
 
-def _quantized(op: OpView, c: Coreai, x: Value, parameters: _Parameters) -> Value:
-    op.ignore("dtype", because="the result type has it")
-    element, limits = op.result.element_type, (op.quant_min, op.quant_max)
-    op.expect(is_integer(element), "quantization to float elements is not supported; quantize to integers")
+def _to_integers(result: Capture) -> list[Expression]:
+    return [is_integral(result).says("quantization to float elements is not supported; quantize to integers")]
+
+
+def _quantized(c: Coreai, x: Value, parameters: _Parameters, element: Attribute, *limits: Any) -> Value:
     native = parameters.operands(element, "f32")
     if native is not None and not any(isinstance(limit, Value) for limit in limits):
         made, bounds = c.quantize(x, *native), _RANGES[element_name(element)]
@@ -103,11 +107,12 @@ def _quantized(op: OpView, c: Coreai, x: Value, parameters: _Parameters) -> Valu
     return c.cast(c.broadcasting_minimum(c.broadcasting_maximum(moved, low), high), element)
 
 
-def _dequantized(op: OpView, c: Coreai, parameters: _Parameters, computed_in: str | Attribute) -> Value:
+_LIMITS = dict.fromkeys(("quant_min", "quant_max"), "it only says what the values are between")
+_TYPES = dict.fromkeys(("dtype", "out_dtype"), "the type of the input or the result has it")
+
+
+def _dequantized(c: Coreai, parameters: _Parameters, element: Attribute, computed_in: str) -> Value:
     """`(x - zero point) * scale`; the difference is computed in another type with an axis than without."""
-    op.ignore("quant_min", "quant_max", because="they only say what the values are between")
-    op.ignore("dtype", "out_dtype", because="the types of the input and the result have them")
-    element = op.result.element_type
     native = parameters.operands(parameters.x.element_type, element)
     if native is not None:
         return c.dequantize(parameters.x, *native)
@@ -116,9 +121,9 @@ def _dequantized(op: OpView, c: Coreai, parameters: _Parameters, computed_in: st
     return c.cast(product, element)
 
 
-@lowering(
-    f"{_OP}quantize_per_tensor", f"{_OP}quantize_per_tensor.tensor", f"{_OP}quantize_per_tensor.tensor2",
-    examples=[
+@formula(
+    "lower", f"{_OP}quantize_per_tensor", f"{_OP}quantize_per_tensor.tensor", f"{_OP}quantize_per_tensor.tensor2",
+    ignored=BY_RESULT, where=_to_integers, examples=[
         example("2x3xf32", 0.03125, 3, -128, 127, "si8"), example("2x3xf32", 0.0625, 128, 0, 255, "ui8"),
         example("2x9xf32", 0.25, 0, -8, 7, "si8"), example("2x3xf32", 2.0**-9, 5, -32768, 32767, "si16"),
         example("f32", 0.03125, 3, -128, 127, "si8"), example("2x3xf32", 0.03125, 300, -128, 127, "si8"),
@@ -129,25 +134,30 @@ def _dequantized(op: OpView, c: Coreai, parameters: _Parameters, computed_in: st
         ),
     ],
 )  # fmt: skip
-def quantize_per_tensor(op: OpView, c: Coreai) -> Value:
+def quantize_per_tensor(
+    c: Coreai, input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, result: ValueType
+) -> Value:
     "round(x / scale) + zero point, between the limits"
-    x = c.cast(op.input, "f32")
-    return _quantized(op, c, x, _Parameters(c, x, op.scale, op.zero_point))
+    x = c.cast(input, "f32")
+    return _quantized(c, x, _Parameters(c, x, scale, zero_point), result.element_type, quant_min, quant_max)
 
 
-@lowering(f"{_OP}quantize_per_channel", examples=[
+@formula("lower", f"{_OP}quantize_per_channel", ignored=BY_RESULT, where=_to_integers, examples=[
     example("2x3x4xf32", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 1, -128, 127, "si8"),
     example("2x3xf32", "3xf32[0.03,0.04]", "3xsi32[-3,3]", -1, -32768, 32767, "si16"),
 ])  # fmt: skip
-def quantize_per_channel(op: OpView, c: Coreai) -> Value:
+def quantize_per_channel(
+    c: Coreai, input: Value, scales: Value, zero_points: Value, axis: int, quant_min: int, quant_max: int,
+    result: ValueType,
+) -> Value:  # fmt: skip
     "round(x / scale) + zero point with the parameters of each slice of an axis, between the limits"
-    x = c.cast(op.input, "f32")
-    return _quantized(op, c, x, _Parameters(c, x, op.scales, op.zero_points, op.axis))
+    x = c.cast(input, "f32")
+    return _quantized(c, x, _Parameters(c, x, scales, zero_points, axis), result.element_type, quant_min, quant_max)
 
 
-@lowering(
-    f"{_OP}dequantize_per_tensor", f"{_OP}dequantize_per_tensor.tensor", f"{_OP}dequantize_per_tensor.tensor2",
-    examples=[
+@formula(
+    "lower", f"{_OP}dequantize_per_tensor", f"{_OP}dequantize_per_tensor.tensor", f"{_OP}dequantize_per_tensor.tensor2",
+    ignored=_LIMITS | _TYPES, examples=[
         example("2x3xsi8[-128,127]", 0.03125, 3, -128, 127, "si8"), example("2x3xui8[0,255]", 0.1, 128, 0, 255, "ui8"),
         example("2x3xsi32[-999,999]", 0.03125, 3, -(2**31), 2**31 - 1, "si32"),
         example("si8[-128,127]", 0.1, -4, -128, 127, "si8"),
@@ -157,19 +167,21 @@ def quantize_per_channel(op: OpView, c: Coreai) -> Value:
         ),
     ],
 )  # fmt: skip
-def dequantize_per_tensor(op: OpView, c: Coreai) -> Value:
+def dequantize_per_tensor(c: Coreai, input: Value, scale: Any, zero_point: Any, result: ValueType) -> Value:
     "(x - zero point) * scale"
-    return _dequantized(op, c, _Parameters(c, op.input, op.scale, op.zero_point), "f32")
+    return _dequantized(c, _Parameters(c, input, scale, zero_point), result.element_type, "f32")
 
 
-@lowering(f"{_OP}dequantize_per_channel", examples=[
+@formula("lower", f"{_OP}dequantize_per_channel", ignored=_LIMITS | _TYPES, examples=[
     example("2x3x4xsi8[-128,127]", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 1, -128, 127, "si8"),
     example("2x3xui8", "3xf32[0.03,0.04]", None, -1, 0, 255, "ui8"),
     example("3x2xsi32", "3xf32[0.03,0.04]", "3xsi64[-3,3]", 0, -(2**31), 2**31 - 1, "si32"),
 ])  # fmt: skip
-def dequantize_per_channel(op: OpView, c: Coreai) -> Value:
+def dequantize_per_channel(
+    c: Coreai, input: Value, scales: Value, zero_points: Value | None, axis: int, result: ValueType
+) -> Value:
     "(x - zero point) * scale with the parameters of each slice of an axis"
-    return _dequantized(op, c, _Parameters(c, op.input, op.scales, op.zero_points, op.axis), "si32")
+    return _dequantized(c, _Parameters(c, input, scales, zero_points, axis), result.element_type, "si32")
 
 
 @lowering(f"{_OP}dequantize_per_channel_group", examples=[
@@ -200,31 +212,50 @@ def dequantize_per_channel_group(op: OpView, c: Coreai) -> Value:
     return c.cast(made, element)
 
 
-@lowering(f"{_OP}choose_qparams.tensor", f"{_OP}choose_qparams_symmetric.tensor", name="choose_qparams", unspecified={
-    "element types": "PyTorch computes the range of half precision in half precision",
-}, examples=[
-    example("2x3xf32", -128, 127, 2.0**-12, "si8"), example("2x3xf32[-0.00001,0.00001]", 0, 255, 2.0**-12, "ui8"),
-    example("2x3xf32[2,3]", -128, 127, 2.0**-12, "si8"),
-    example("2x3xf32", -127, 127, 2.0**-12, "si8", op=f"{_OP}choose_qparams_symmetric.tensor"),
-    example("2x3xf32", 0, 255, 2.0**-12, "ui8", op=f"{_OP}choose_qparams_symmetric.tensor"),
-])  # fmt: skip
-def choose_parameters(op: OpView, c: Coreai) -> list[Value]:
-    "the scale and zero point that map the range of the values, extended to include 0, onto the limits"
-    x, low, high = c.cast(op.input, "f32"), op.quant_min, op.quant_max
+_RANGE = {"element types": "PyTorch computes the range of half precision in half precision"}
+
+
+def _bounds(c: Coreai, x: Value) -> tuple[Value, Value]:
+    """The range of the values, extended to include 0."""
+    x = c.cast(x, "f32")
     least = c.broadcasting_minimum(reduce(c, c.reduce_min, x, None, False), 0.0)
-    most = c.broadcasting_maximum(reduce(c, c.reduce_max, x, None, False), 0.0)
-    if op.op_name.endswith("symmetric.tensor"):
-        width = c.broadcasting_mul(c.broadcasting_maximum(c.broadcasting_mul(least, -1.0), most), 2.0)
-        unsigned = op.dtype == c.constant(0, "ui8").element_type
-        zero_point = c.constant(128 if unsigned else 0, "si32")
-    else:
-        width = c.broadcasting_sub(most, least)
-    scale = c.broadcasting_maximum(c.broadcasting_divide(width, float(high - low)), op.eps)
-    if not op.op_name.endswith("symmetric.tensor"):
-        op.ignore("dtype", because="the limits say which values there are")
-        moved = c.broadcasting_sub(float(low), c.round_(c.broadcasting_divide(least, scale)))
-        zero_point = c.broadcasting_minimum(c.broadcasting_maximum(moved, float(low)), float(high))
-    return [
-        c.reshape(c.cast(value, result.element_type), [1])
-        for value, result in zip((scale, zero_point), op.results, strict=True)
-    ]
+    return least, c.broadcasting_maximum(reduce(c, c.reduce_max, x, None, False), 0.0)
+
+
+def _as_vectors(c: Coreai, values: Sequence[Value], results: Sequence[ValueType]) -> list[Value]:
+    return [c.reshape(c.cast(value, to.element_type), [1]) for value, to in zip(values, results, strict=True)]
+
+
+@formula(
+    "lower", f"{_OP}choose_qparams.tensor", name="choose_qparams", unspecified=_RANGE,
+    ignored={"dtype": "the limits say which values there are"}, examples=[
+        example("2x3xf32", -128, 127, 2.0**-12, "si8"), example("2x3xf32[-0.00001,0.00001]", 0, 255, 2.0**-12, "ui8"),
+        example("2x3xf32[2,3]", -128, 127, 2.0**-12, "si8"),
+    ],
+)  # fmt: skip
+def choose_parameters(
+    c: Coreai, input: Value, quant_min: int, quant_max: int, eps: float, results: Sequence[ValueType]
+) -> list[Value]:
+    "the scale and zero point that map the range of the values, extended to include 0, onto the limits"
+    (least, most), low, high = _bounds(c, input), float(quant_min), float(quant_max)
+    scale = c.broadcasting_maximum(c.broadcasting_divide(c.broadcasting_sub(most, least), high - low), eps)
+    moved = c.broadcasting_sub(low, c.round_(c.broadcasting_divide(least, scale)))
+    zero_point = c.broadcasting_minimum(c.broadcasting_maximum(moved, low), high)
+    return _as_vectors(c, [scale, zero_point], results)
+
+
+_ZERO_POINTS = {"ui8": 128}
+
+
+@formula(
+    "lower", f"{_OP}choose_qparams_symmetric.tensor", name="choose_qparams_symmetric", unspecified=_RANGE,
+    examples=[example("2x3xf32", -127, 127, 2.0**-12, "si8"), example("2x3xf32", 0, 255, 2.0**-12, "ui8")],
+)  # fmt: skip
+def choose_symmetric_parameters(
+    c: Coreai, input: Value, quant_min: int, quant_max: int, eps: float, dtype: Attribute, results: Sequence[ValueType]
+) -> list[Value]:
+    "the same of the range that reaches as far below 0 as above; of unsigned integers, 0 lies in the middle"
+    least, most = _bounds(c, input)
+    width = c.broadcasting_mul(c.broadcasting_maximum(c.broadcasting_mul(least, -1.0), most), 2.0)
+    scale = c.broadcasting_maximum(c.broadcasting_divide(width, float(quant_max - quant_min)), eps)
+    return _as_vectors(c, [scale, c.constant(_ZERO_POINTS.get(element_name(dtype), 0), "si32")], results)

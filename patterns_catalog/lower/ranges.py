@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from patcomp.authoring import Coreai
-from patcomp.ir.builder import Builder
-from patcomp.ir.constants import constant_integers, constant_values
+from patcomp.ir.constants import constant_integers
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
 from patterns_catalog.lower.indexing import as_index
+from patterns_catalog.numbers import known_numbers
 from patterns_catalog.sizes import Size, size_of
 from patterns_catalog.slices import update_axis
 
@@ -35,7 +35,7 @@ def put_range(c: Coreai, x: Value, axis: int, index: Value, values: Value) -> Va
         return None
     if index.rank == 0:
         values = c.expand_dims(values, [axis])
-    numbers = constant_values(index.ssa, Builder.current().blobs)
+    numbers = known_numbers(index)
     bounds = (
         _checked_bounds(c, index, size_of(c, x, axis)) if numbers is None else _known_bounds(numbers, x.shape[axis])
     )
@@ -71,7 +71,7 @@ def _is_range(index: Value) -> bool:
         return True
     if sum(size != 1 for size in index.shape) > 1 or not is_integer(index.element_type):
         return False
-    if (numbers := constant_values(index.ssa, Builder.current().blobs)) is not None:
+    if (numbers := known_numbers(index)) is not None:
         return numbers.size > 0 and bool(np.all(np.diff(numbers.reshape(-1)) == 1))
     op = index.maker
     if op is None:

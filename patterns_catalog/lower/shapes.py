@@ -14,7 +14,6 @@ from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import OpView, call, example, formula, lowering
-from patcomp.patterns.conditions import condition
 from patterns_catalog.lower.rows import row
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import (
@@ -22,7 +21,6 @@ from patterns_catalog.sizes import (
     Size,
     broadcast_sizes,
     from_front,
-    known_size,
     plus,
     product,
     size_of,
@@ -50,10 +48,10 @@ def sym_size(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
     return c.cast(size_of(c, self, dim), result.element_type)
 
 
-@formula("lower", "aten.sym_size.int", name="sym_size of complex numbers", where=lambda self: [self.dtype == _COMPLEX])
-def sym_size_of_complex(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
-    "the size of one axis, which the real part has as well"
-    return c.cast(size_of(c, c.real_part(self), dim), result.element_type)
+sym_size_of_complex = formula(
+    "lower", "aten.sym_size.int", name="sym_size of complex numbers", where=lambda self: [self.dtype == _COMPLEX],
+    doc="the size of one axis, which the real part has as well",
+)(lambda c, self, dim, result: c.cast(size_of(c, c.real_part(self), dim), result.element_type))  # fmt: skip
 
 
 @formula("lower", "aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
@@ -150,13 +148,11 @@ def repeat_interleave(c: Coreai, self: Value, repeats: Size, dim: int, result: V
     return _interleaved(c, self, repeats, dim % self.rank, result)
 
 
-@formula(
+repeat_interleave_of_all = formula(
     "lower", "aten.repeat_interleave.self_int", name="repeat_interleave of all", ignored=_INTERLEAVED,
     where=lambda dim: [dim.is_in(None)], examples=[example("2x3xf32", 2)],
-)  # fmt: skip
-def repeat_interleave_of_all(c: Coreai, self: Value, repeats: Size, result: ValueType) -> Value:
-    "each element of the flat tensor several times in a row"
-    return _interleaved(c, c.reshape(self, [-1]), repeats, 0, result)
+    doc="each element of the flat tensor several times in a row",
+)(lambda c, self, repeats, result: _interleaved(c, c.reshape(self, [-1]), repeats, 0, result))  # fmt: skip
 
 
 def _interleaved(c: Coreai, x: Value, repeats: Size, axis: int, result: ValueType) -> Value:
@@ -166,37 +162,25 @@ def _interleaved(c: Coreai, x: Value, repeats: Size, axis: int, result: ValueTyp
     return c.reshape(wide, view_sizes(result.shape, sizes))
 
 
-@condition("the bounds of the slice are known")
-def has_known_bounds(x: Value, dim: int, start: Any, end: Any, step: Any) -> bool:
-    return x.shape[dim] is not None and not any(isinstance(bound, Value) for bound in (start, end, step))
-
-
-@formula("lower", "aten.slice.Tensor", where=lambda self, dim, start, end, step: [
-    has_known_bounds(self, dim, start, end, step),
-], examples=[
+@formula("lower", "aten.slice.Tensor", examples=[
     example("8x3xf32", 0, 1, 6, 2), example("8x3xf32", -1, -2, 9223372036854775807), example("8xf32", 0, None, -1),
 ])  # fmt: skip
-def slice_(c: Coreai, self: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
+def slice_(c: Coreai, self: Value, dim: int, start: Any, end: Any, step: Size, result: ValueType) -> Value:
     "every step-th position of one axis between two bounds"
-    dim %= self.rank
-    first, last, step = slice(start, end, step).indices(known_size(self, dim))
-    return slice_axis(c, self, dim, first, max(first, last), step)
+    return slice_axis(c, self, dim % self.rank, *slice_bounds(self, dim, start, end, step), result_type=result)
 
 
-@formula("lower", "aten.slice.Tensor", name="slice of dynamic sizes", where=lambda self, dim, start, end, step: [
-    ~has_known_bounds(self, dim, start, end, step),
-])  # fmt: skip
-def slice_of_dynamic_sizes(
-    c: Coreai, self: Value, dim: int, start: Size | None, end: Size | None, step: Size, result: ValueType
-) -> Value:
-    "every step-th position of one axis between two bounds, of which one or the size is known only at run time"
-    return slice_axis(c, self, dim % self.rank, *clamped(start, end, step), result_type=result)
-
-
-def clamped(*bounds: Size | None) -> list[Size]:
-    """The bounds of a slice in the 32 bits that the runtime has; far ones stay outside."""
-    given = (missing if bound is None else bound for bound, missing in zip(bounds, (0, END, 1), strict=True))
-    return [bound if isinstance(bound, Value) else max(-END, min(bound, END)) for bound in given]
+def slice_bounds(x: Value, dim: int, *given: Size | None) -> tuple[Size, Size, Size]:
+    """Start, end and step of a slice, from the front where they and the size are known. Otherwise far bounds stay
+    outside, in the 32 bits that the runtime has."""
+    size = x.shape[dim]
+    bounds = [default if bound is None else bound for bound, default in zip(given, (0, END, 1), strict=True)]
+    numbers = [bound for bound in bounds if isinstance(bound, int)]
+    if size is not None and len(numbers) == 3:
+        start, end, step = slice(*numbers).indices(size)
+        return start, max(start, end), step
+    first, last, by = (bound if isinstance(bound, Value) else max(-END, min(bound, END)) for bound in bounds)
+    return first, last, by
 
 
 @formula("lower", "aten.select.int", examples=[example("2x3x4xf32", 1, -1), example("3xf32", 0, 2)])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value, ValueType
-from patcomp.patterns import OpView, example, formula, lowering
+from patcomp.patterns import example, formula
 from patcomp.patterns.conditions import contains, is_tensor
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.combining import filled
-from patterns_catalog.lower.shapes import broadcast_like, clamped, of_rank, position_bounds
+from patterns_catalog.lower.shapes import broadcast_like, of_rank, position_bounds, slice_bounds
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import Size, sizes_of
 from patterns_catalog.slices import update_axis
@@ -25,31 +26,24 @@ def copy(c: Coreai, self: Value, src: Value, result: ValueType) -> Value:
     return broadcast_like(c, convert(c, src, result.element_type), self)
 
 
-@formula("lower", "aten.copy", name="copy of a number", where=lambda src: [~is_tensor(src)])
-def copy_of_number(c: Coreai, self: Value, src: float, result: ValueType) -> Value:
-    "export leaves a number as it is: `x.copy_(0.5)`"
-    return filled(c, exact_fill(src, result.element_type), sizes_of(c, self), result.element_type)
+copy_of_number = formula(
+    "lower", "aten.copy", name="copy of a number", where=lambda src: [~is_tensor(src)],
+    doc="export leaves a number as it is: `x.copy_(0.5)`",
+)(lambda c, self, src, result: filled(
+    c, exact_fill(src, result.element_type), sizes_of(c, self), result.element_type
+))  # fmt: skip
 
 
-@lowering("aten.slice_scatter", examples=[
+@formula("lower", "aten.slice_scatter", where=lambda self: [
+    (self.rank > 0).says("a tensor without dimensions has no slices"),
+], examples=[
     example("8x3xf32", "3x3xf32[0,9]", 0, 1, 6, 2), example("2x8xf32", "2x3xf32[0,9]", -1, -3),
     example("4xf32", "0xf32", 0, 2, 1),
 ])  # fmt: skip
-def slice_scatter(op: OpView, c: Coreai) -> Value:
+def slice_scatter(c: Coreai, self: Value, src: Value, dim: int, start: Any, end: Any, step: Size) -> Value:
     "x with `x[start:end:step]` of one dimension replaced"
-    x = op["self"]
-    op.expect(x.rank > 0, "a tensor without dimensions has no slices")
-    dim = op.dim % x.rank
-    size = x.shape[dim]
-    bounds = (op.start, op.end, op.step)
-    source = convert(c, op.src, x.element_type)
-    if size is not None and not any(isinstance(bound, Value) for bound in bounds):
-        start, end, step = slice(*bounds).indices(size)
-        if end <= start:
-            return x
-    else:
-        start, end, step = clamped(*bounds)
-    return update_axis(c, x, dim, start, end, source, step)
+    first, last, step = slice_bounds(self, dim, start, end, step)
+    return update_axis(c, self, dim % self.rank, first, last, convert(c, src, self.element_type), step)
 
 
 @formula("lower", "aten.select_scatter", where=lambda self: [

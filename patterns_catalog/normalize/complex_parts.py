@@ -52,7 +52,7 @@ def _selected(z: Value, index: int, part: Value) -> Value:
 )  # fmt: skip
 def selected_part(a: AtenSource, c: AtenTarget, z: Capture, dim: Attr, index: Attr) -> Rewrite:
     "select(view_as_real(z), -1, 0 or 1) is a part of z"
-    part = a.op("select.int", a.escaping(a.view_as_real(z)), dim=dim, index=index)
+    part = a.op("select.int", a.seen(a.view_as_real(z)), dim=dim, index=index)
     return Rewrite(part, to=build(_selected, z, index, part), where=[dim % (z.rank + 1) == z.rank])
 
 

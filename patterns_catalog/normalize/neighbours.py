@@ -27,7 +27,7 @@ def _chooses_of_pairs(x: Value, pairs: Value, dim: int) -> bool:
 )  # fmt: skip
 def select_of_pairs(a: AtenSource, c: AtenTarget, x: Capture, size: Attr, dim: Attr, index: Attr) -> Rewrite:
     "select(view(x, [..., n, 2]), -1, i) is x[..., i::2]"
-    pairs = a.escaping(a.view(x, size=size))
+    pairs = a.seen(a.view(x, size=size))
     return Rewrite(
         a.op("select.int", pairs, dim=dim, index=index),
         to=c.op("slice.Tensor", x, dim=x.rank - 1, start=index % 2, end=_END, step=2),

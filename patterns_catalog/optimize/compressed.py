@@ -16,10 +16,10 @@ from patcomp.ir.constants import constant_values, is_constant
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import integer_range
-from patcomp.ir.value import Value
+from patcomp.ir.value import Value, ValueType
 from patcomp.ir.weights import is_compressed_type
 from patcomp.ir.xdsl import DenseResourceAttr
-from patcomp.patterns import ANY, OpView, any_of, example, op_rule, pattern
+from patcomp.patterns import ANY, OpView, any_of, call, example, formula, op_rule, pattern
 
 _MUL, _SUB, _CAST = "coreai.decomposable.broadcasting_mul", "coreai.decomposable.broadcasting_sub", "coreai.cast"
 _FLOATS = ("f16", "f32")
@@ -27,7 +27,7 @@ _FLOATS = ("f16", "f32")
 _TABLE = [[(7 * i + 11 * j) % 255 - 127 for j in range(32)] for i in range(32)]
 
 
-def _is_weight(data: Value, floats: Value) -> bool:
+def _is_weight(data: Value, floats: Value | ValueType) -> bool:
     """Whether a value is a weight of integers, and another its floats."""
     maker = data.ssa.owner
     if not is_compressed_type(data.ssa.type) or floats.dtype not in _FLOATS or data.shape != floats.shape:
@@ -98,19 +98,11 @@ def scaled_weight(op: OpView, c: Coreai) -> Value | None:
     return None
 
 
-@pattern(source=coreai_namespace)
-def _floats(a: CoreaiSource) -> Any:
-    return a.cast(ANY, ANY), []
-
-
-@op_rule("optimize", _CAST, pattern=_floats, examples=[
+@formula("optimize", _CAST, examples=[
     example("2x32xf32", program=lambda torch, x: x @ torch.tensor(_TABLE, dtype=torch.int8).float()),
     example("32x32xf16", program=lambda torch, x: x + torch.tensor(_TABLE, dtype=torch.int8).half()),
-])  # fmt: skip
-def weight_as_floats(op: OpView, c: Coreai) -> Value | None:
+], where=lambda input, result: [call(_is_weight, input, result)])  # fmt: skip
+def weight_as_floats(c: Coreai, input: Value, result: ValueType) -> Value:
     "cast(weight) -> blockwise_shift_scale by 1, for weights of at most 8 bits"
-    data, floats = op.input, op.result
-    if not _is_weight(data, Value(op.operation.results[0])):
-        return None
-    shape = [1] * data.rank
-    return _dequantized(c, data, c.constant(np.ones(shape), floats.element_type), np.zeros(shape))
+    shape = [1] * input.rank
+    return _dequantized(c, input, c.constant(np.ones(shape), result.element_type), np.zeros(shape))

@@ -5,225 +5,328 @@ PyTorch makes a write in place, `cache[1].narrow(2, i, n).copy_(new)`, functiona
 the rows in the layer, then the layer in the cache. Each update copies its whole base. One update of the cache only
 touches the new rows.
 
-These rules are procedural because a pattern cannot compare bounds: equal ones may be spelled differently (-2 or 4 of 6,
-the end as the size or a larger number, a vector or scalars joined by `concat`), and there may be any number of views
-between two of them. `bounds.py` computes with them.
+A pattern finds the ops, and conditions compare their bounds, because equal ones may be spelled differently (-2 or 4 of
+6, the end as the size or a larger number, a vector or scalars joined by `concat`). `bounds.py` computes with them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from patcomp.authoring import Coreai, CoreaiSource
+from patcomp.authoring import CoreaiSource, CoreaiTarget, coreai
 from patcomp.ir.constants import constant_integers
-from patcomp.ir.dialect import ops_with
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Operation
-from patcomp.patterns import ANY, OpView, any_of, example, op_rule, pattern
-from patterns_catalog.optimize.bounds import (
-    ALL,
-    bounds_of,
-    columns,
-    combined,
-    reshaped,
-    taken_from,
+from patcomp.patterns import (
+    ANY,
+    Attr,
+    Capture,
+    Const,
+    Example,
+    Rewrite,
+    Rule,
+    any_of,
+    build,
+    call,
+    condition,
+    example,
+    rule,
 )
-
-_BOUNDS = ("start_indices", "end_indices", "strides")
-
-_around = pattern(source=coreai_namespace)
+from patterns_catalog.bounds import ALL, Bounds, bounds_of, columns, combined, reshaped, taken_from
 
 
-def _update(a: CoreaiSource) -> Any:
-    return a.slice_update(ANY, ANY, ANY, ANY, ANY)
+def _optimization(*examples: Example) -> Callable[[Callable[..., Rewrite]], Rule]:
+    return rule(stage="optimize", source=coreai_namespace, into=coreai_namespace, examples=examples)
 
 
-@_around
-def _update_of_update(a: CoreaiSource) -> Any:
-    return a.slice_update(_update(a), ANY, ANY, ANY, ANY), []
+def _bounds(value: Value) -> list[Bounds] | None:
+    """The bounds of the slice or update that computes a value."""
+    assert value.maker is not None
+    return bounds_of(value.maker)
 
 
-@_around
-def _slice_of_update(a: CoreaiSource) -> Any:
-    return a.slice(_update(a), ANY, ANY, ANY), []
+@condition("{found} is known")
+def _is_known(found: Any) -> bool:
+    return found is not None
 
 
-@_around
-def _slice_of_slice(a: CoreaiSource) -> Any:
-    x = a.slice(ANY, ANY, ANY, ANY)
-    view = any_of(x, a.reshape(x, ANY), a.expand_dims(x, ANY), a.shrink_dims(x, ANY))
-    return a.slice(view, ANY, ANY, ANY), []
+@condition("{one} and {other} have the same bounds")
+def _have_same_bounds(one: Value, other: Value) -> bool:
+    return _bounds(one) is not None and _bounds(one) == _bounds(other)
 
 
-@_around
-def _reshape_of_update(a: CoreaiSource) -> Any:
-    x = _update(a)
-    return any_of(a.reshape(x, ANY), a.expand_dims(x, ANY), a.shrink_dims(x, ANY)), []
+def _update(a: CoreaiSource, x: Any, value: Any) -> Any:
+    return a.seen(a.slice_update(x, ANY, ANY, ANY, value))
 
 
-@_around
-def _transpose_of_update(a: CoreaiSource) -> Any:
-    return a.transpose(_update(a), ANY), []
+def _slice(a: CoreaiSource, x: Any) -> Any:
+    return a.seen(a.slice(x, ANY, ANY, ANY))
 
 
-@op_rule("optimize", "coreai.slice_update", size=2, examples=[
+# ---- updates ---------------------------------------------------------------------------------------
+
+
+@condition("{y} updates all of its tensor")
+def _updates_everything(y: Value) -> bool:
+    bounds = _bounds(y)
+    return bounds is not None and all(bound == ALL for bound in bounds)
+
+
+@_optimization(
+    example("1x5xf32", "1x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 0, 1, 3)),
+)
+def update_of_everything(a: CoreaiSource, c: CoreaiTarget, x: Capture, value: Capture) -> Rewrite:
+    "update(x, v, all) -> v"
+    y = _update(a, x, value)
+    return Rewrite(y, to=value, where=[_updates_everything(y), value.type == x.type])
+
+
+def _merged(outer: Value, inner: Value, x: Value, base: Value) -> list[Bounds] | None:
+    """The bounds in `x` of an update of a part of x, which is `base`; None if they are not known."""
+    of_x, of_part = _bounds(outer), _bounds(inner)
+    if of_x is None or of_part is None or taken_from(base, x) != of_x:
+        return None
+    return combined(of_x, of_part, base.shape)
+
+
+def _updated(x: Value, bounds: Sequence[Bounds], value: Value) -> Value:
+    return coreai.slice_update(x, *columns(coreai, bounds), value)
+
+
+@_optimization(
     example("4x6x5xf32", "2x5xf32", program=lambda _, x, v: x.select_scatter(x[1].slice_scatter(v, 0, 2, 4), 0, 1)),
-])  # fmt: skip
-def merge_updates(op: OpView, c: Coreai) -> Value | None:
-    "update(x, update(x[a], v, b), a) -> update(x, v, a[b]); an update of all of x -> the new value"
-    op.ignore(*_BOUNDS, because="bounds_of reads them")
-    x, update = op.input, op.update
-    outer = bounds_of(op.operation)
-    if outer is not None and all(bounds == ALL for bounds in outer) and update.type == x.type:
-        return update
-    inside = update.made_by("coreai.slice_update")
-    if inside is None or outer is None or (inner := bounds_of(inside)) is None:
-        return None
-    base, value = Value(inside.operands[0]), Value(inside.operands[4])
-    if taken_from(c, base, x) != outer or (both := combined(c, outer, inner, base.shape)) is None:
-        return None
-    return c.slice_update(x, *columns(both), value)
+)
+def merge_updates(a: CoreaiSource, c: CoreaiTarget, x: Capture, base: Capture, value: Capture) -> Rewrite:
+    "update(x, update(x[a], v, b), a) -> update(x, v, a[b])"
+    inner = _update(a, base, value)
+    outer = _update(a, x, inner)
+    bounds = call(_merged, outer, inner, x, base)
+    return Rewrite(outer, to=build(_updated, x, bounds, value), where=[_is_known(bounds)])
 
 
-@op_rule("optimize", "coreai.slice_update", size=2, pattern=_update_of_update, examples=[
+@_optimization(
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(-v, 0, 2, 4).slice_scatter(v, 0, 2, 4)),
-])  # fmt: skip
-def drop_overwritten_update(op: OpView, c: Coreai) -> Value | None:
+)
+def drop_overwritten_update(
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, starts: Capture, ends: Capture, steps: Capture, value: Capture
+) -> Rewrite:
     "update(update(x, v, a), w, a) -> update(x, w, a)"
-    before, outer = op.input.made_by("coreai.slice_update"), bounds_of(op.operation)
-    if before is None or outer is None or bounds_of(before) != outer:
-        return None
-    return c.slice_update(Value(before.operands[0]), op.start_indices, op.end_indices, op.strides, op.update)
+    before = _update(a, x, ANY)
+    y = a.slice_update(before, starts, ends, steps, value)
+    return Rewrite(y, to=c.slice_update(x, starts, ends, steps, value), where=[_have_same_bounds(y, before)])
 
 
-@op_rule("optimize", "coreai.slice", size=2, pattern=_slice_of_update, examples=[
+# ---- slices ----------------------------------------------------------------------------------------
+
+
+@_optimization(
     example("6x5xf32", "2x5xf32", program=lambda _, x, v: x.slice_scatter(v, 0, 2, 4)[2:4]),
-])  # fmt: skip
-def slice_of_update(op: OpView, c: Coreai) -> Value | None:
+)
+def slice_of_update(a: CoreaiSource, c: CoreaiTarget, value: Capture) -> Rewrite:
     "update(x, v, a)[a] -> v"
-    op.ignore(*_BOUNDS, because="they equal those of the update")
-    before, taken = op.input.made_by("coreai.slice_update"), bounds_of(op.operation)
-    if before is None or taken is None or bounds_of(before) != taken:
-        return None
-    value = Value(before.operands[4])
-    return value if value.type == op.result else None
+    before = _update(a, ANY, value)
+    y = _slice(a, before)
+    return Rewrite(y, to=value, where=[_have_same_bounds(y, before), value.type == y.type])
 
 
-@op_rule("optimize", "coreai.slice", size=2, examples=[
-    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, 3:].sin()),
-    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, :3].sin()),
-])  # fmt: skip
-def slice_of_concat(op: OpView, c: Coreai) -> Value | None:
-    "concat([x, y, ...])[part] -> y, if the part is all of y"
-    op.ignore("start_indices", "end_indices", "strides", because="bounds_of reads them")
-    joined, bounds = op.input.made_by("coreai.concat"), bounds_of(op.operation)
-    if joined is None or bounds is None:
+def _taken(y: Value, axis: Value, parts: Sequence[Value]) -> Value | None:
+    """The one of joined values that a slice takes; None if it takes another part."""
+    bounds, along = _bounds(y), constant_integers(axis.ssa)
+    if bounds is None or along is None:
         return None
-    along = constant_integers(joined.operands[0])
-    if along is None:
+    at = along[0] % y.rank
+    if any(bound != ALL for place, bound in enumerate(bounds) if place != at):
         return None
-    axis = along[0] % op.input.rank
-    if any(one != ALL for place, one in enumerate(bounds) if place != axis):
-        return None
-    taken, start = bounds[axis], 0
-    for part in map(Value, joined.operands[1:]):
-        size = part.shape[axis]
+    start = 0
+    for part in parts:
+        size = part.shape[at]
         if size is None:
             return None
-        if (taken.start, taken.end, taken.step) == (start, start + size, 1) and part.type == op.result:
+        if bounds[at] == (start, start + size, 1) and part.type == y.type:
             return part
         start += size
     return None
 
 
-@op_rule("optimize", "coreai.slice", size=2, pattern=_slice_of_slice, examples=[
-    example("4x6x5xf32", program=lambda _, x: x[1][2:4]), example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
-])  # fmt: skip
-def merge_slices(op: OpView, c: Coreai) -> Value | None:
-    "x[a][b] -> x[a[b]], also through a reshape between them that only adds or drops dimensions of size 1"
-    op.ignore(*_BOUNDS, because="bounds_of reads them")
-    part, inner, shape = op.input, bounds_of(op.operation), op.result.shape
-    view = part.made_by(Reshape)
-    source = part if view is None else Value(view.operands[0])
-    before = source.made_by("coreai.slice")
-    if before is None or inner is None or (outer := bounds_of(before)) is None:
+@_optimization(
+    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, 3:].sin()),
+    example("4x3xf32", "4x2xf32", program=lambda torch, x, y: torch.cat([x, y], 1)[:, :3].sin()),
+)
+def slice_of_concat(a: CoreaiSource, c: CoreaiTarget, axis: Capture, parts: Attr) -> Rewrite:
+    "concat([x, y, ...])[part] -> y, if the part is all of y"
+    y = _slice(a, a.seen(a.concat(axis, parts)))
+    part = call(_taken, y, axis, parts)
+    return Rewrite(y, to=part, where=[_is_known(part)])
+
+
+class _Part(NamedTuple):
+    """A part of a tensor: its bounds, and its shape."""
+
+    bounds: Sequence[Bounds]
+    shape: Shape
+
+    def of(self, x: Value) -> Value:
+        return coreai.slice_(x, *columns(coreai, self.bounds), result_type=tensor(self.shape, x.element_type))
+
+
+def _slice_of_slice(y: Value, part: Value, before: Value) -> _Part | None:
+    """What `y`, a slice of a slice or of a view of it, takes of the tensor; None if that is not known.
+
+    Args:
+        y: the second slice.
+        part: the value that it cuts.
+        before: the first slice.
+    """
+    inner, outer, shape = _bounds(y), _bounds(before), y.shape
+    if inner is None or outer is None:
         return None
-    if view is not None:
-        moved = reshaped(inner, shape, part.shape, source.shape) if _certain(view) else None
+    if part != before:
+        moved = reshaped(inner, shape, part.shape, before.shape) if _is_certain(part) else None
         if moved is None:
             return None
         inner, shape = moved[0], tuple(moved[1])
-    if (both := combined(c, outer, inner, source.shape)) is None:
-        return None
-    x = Value(before.operands[0])
-    cut = c.slice_(x, *columns(both), result_type=tensor(shape, x.element_type))
-    return cut if view is None else _viewed(c, view, cut, op.result.shape)
+    both = combined(outer, inner, before.shape)
+    return None if both is None else _Part(both, shape)
 
 
-@op_rule("optimize", *ops_with(Reshape), size=2, pattern=_reshape_of_update, examples=[
-    example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
-])  # fmt: skip
-def reshape_of_update(op: OpView, c: Coreai) -> Value | None:
-    "reshape(update(y, v, b)) -> update(x, reshape(v), b) where y is a reshape of x"
-    op.ignore(*op.arguments[1:], because="the result type has the shape")
-    update = op.input.made_by("coreai.slice_update")
-    if update is None or (bounds := bounds_of(update)) is None:
-        return None
-    y, value = Value(update.operands[0]), Value(update.operands[4])
-    if _is_nested(value):
-        return None
-    x, back = y, op.operation
-    while _certain(back) and (view := x.made_by(Reshape)) is not None:
-        x, back = Value(view.operands[0]), view
-        if x.type == op.result and _certain(back):
-            if (moved := reshaped(bounds, value.shape, y.shape, x.shape)) is None:
-                return None
-            part = _viewed(c, op.operation, value, tuple(moved[1]))
-            return None if part is None else c.slice_update(x, *columns(moved[0]), part)
-    return None
+@_optimization(
+    example("9x5xf32", program=lambda _, x: x[1:8:2][1:]),
+)
+def merge_slices(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
+    "x[a][b] -> x[a[b]]"
+    before = _slice(a, x)
+    y = _slice(a, before)
+    part = call(_slice_of_slice, y, before, before)
+    return Rewrite(y, to=build(_Part.of, part, x), where=[_is_known(part)])
 
 
+# ---- through views -----------------------------------------------------------------------------------
+
+
+def _views(a: CoreaiSource, x: Any) -> Any:
+    return a.seen(any_of(a.reshape(x, ANY), a.expand_dims(x, ANY), a.shrink_dims(x, ANY)))
+
+
+def _is_certain(view: Value) -> bool:
+    """Whether the types of a view determine which dimensions it maps: at most one is dynamic, or its axes tell."""
+    return view.made_by("coreai.reshape") is None or view.shape.count(None) <= 1
+
+
+def _viewed(x: Value, view: Value, shape: Shape) -> Value:
+    """A part of the tensor that a view reshapes, reshaped in the same way."""
+    op = view.maker
+    assert op is not None
+    if op.name != "coreai.reshape":
+        made: Value = getattr(coreai, op.name.removeprefix("coreai."))(x, Value(op.operands[1]))
+        return made
+    return coreai.reshape(
+        x, [-1 if size is None else size for size in shape], result_type=tensor(shape, x.element_type)
+    )
+
+
+@condition("a part of shape {shape} can be viewed as {view} is")
+def _can_be_viewed(view: Value, shape: Shape) -> bool:
+    return view.made_by("coreai.reshape") is None or shape.count(None) <= 1
+
+
+def _view_of_part(x: Value, part: _Part, view: Value, shape: Shape) -> Value:
+    return _viewed(part.of(x), view, shape)
+
+
+@_optimization(
+    example("4x6x5xf32", program=lambda _, x: x[1][2:4]),
+)
+def merge_slices_around_view(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
+    "view(x[a])[b] -> view(x[a[b]]), where the view only adds or drops dimensions of size 1"
+    before = _slice(a, x)
+    view = _views(a, before)
+    y = _slice(a, view)
+    part = call(_slice_of_slice, y, view, before)
+    return Rewrite(
+        y, to=build(_view_of_part, x, part, view, y.shape), where=[_is_known(part), _can_be_viewed(view, y.shape)]
+    )
+
+
+@condition("{value} is itself an update")
 def _is_nested(value: Value) -> bool:
-    """Whether a new value is itself an update. Other rules merge it with the outer update first, while both still write
-    to the same view."""
     while (view := value.made_by(Reshape, "coreai.transpose")) is not None:
         value = Value(view.operands[0])
     return value.made_by("coreai.slice_update") is not None
 
 
-def _certain(view: Operation) -> bool:
-    """Whether the types of a reshape determine which dimensions it maps: at most one is dynamic, or its axes tell."""
-    return view.name != "coreai.reshape" or Value(view.results[0]).shape.count(None) <= 1
+class _Write(NamedTuple):
+    """A tensor that is written, and the part of it."""
+
+    x: Value
+    part: _Part
 
 
-def _viewed(c: Coreai, view: Operation, x: Value, shape: Shape) -> Value | None:
-    """A part of the tensor that a view reshapes, reshaped in the same way; None if several sizes are dynamic."""
-    if view.name != "coreai.reshape":
-        made: Value = getattr(c, view.name.removeprefix("coreai."))(x, Value(view.operands[1]))
-        return made
-    if shape.count(None) > 1:
-        return None
-    return c.reshape(x, [-1 if size is None else size for size in shape], result_type=tensor(shape, x.element_type))
+def _before_views(result: Value, update: Value, y: Value, value: Value) -> _Write | None:
+    """The write into a tensor of the type of a result, which a view makes of an update of views of the tensor; None if
+    that is not known.
+
+    Args:
+        result: a view of the updated tensor.
+        update: the update of `y`.
+        y: a view of a view ... of the tensor.
+        value: what is written.
+    """
+    bounds, x, back = _bounds(update), y, result
+    while bounds is not None and _is_certain(back) and (view := x.made_by(Reshape)) is not None:
+        back, x = x, Value(view.operands[0])
+        if x.type == result.type and _is_certain(back):
+            moved = reshaped(bounds, value.shape, y.shape, x.shape)
+            known = moved is not None and (result.made_by("coreai.reshape") is None or moved[1].count(None) <= 1)
+            return _Write(x, _Part(moved[0], tuple(moved[1]))) if known else None
+    return None
 
 
-@op_rule("optimize", "coreai.transpose", size=2, pattern=_transpose_of_update, examples=[
+def _update_before_views(write: _Write, result: Value, value: Value) -> Value:
+    return _updated(write.x, write.part.bounds, _viewed(value, result, write.part.shape))
+
+
+@_optimization(
+    example("4x6x5xf32", "6x5xf32", program=lambda _, x, v: x.view(24, 5).slice_scatter(v, 0, 6, 12).view(4, 6, 5)),
+)
+def reshape_of_update(a: CoreaiSource, c: CoreaiTarget, y: Capture, value: Capture) -> Rewrite:
+    """reshape(update(y, v, b)) -> update(x, reshape(v), b) where y is a reshape of x
+
+    An update of an update is merged first, while both still write to the same view.
+    """
+    update = _update(a, y, value)
+    result = _views(a, update)
+    write = call(_before_views, result, update, y, value)
+    return Rewrite(
+        result,
+        to=build(_update_before_views, write, result, value),
+        where=[~_is_nested(value), _is_known(write)],
+    )
+
+
+def _transposed_update(x: Value, update: Value, value: Value, order: np.ndarray) -> Value:
+    bounds = _bounds(update)
+    assert bounds is not None
+    moved = coreai.transpose(value, order.tolist())
+    return _updated(x, [bounds[axis] for axis in order], moved)
+
+
+@_optimization(
     example("6x5xf32", "6x2xf32", program=lambda _, x, v: x.t().slice_scatter(v.t(), 0, 1, 3).t()),
-])  # fmt: skip
-def transpose_of_update(op: OpView, c: Coreai) -> Value | None:
+)
+def transpose_of_update(
+    a: CoreaiSource, c: CoreaiTarget, x: Capture, value: Capture, before: Const, order: Const
+) -> Rewrite:
     "transpose(update(y, v, b)) -> update(x, transpose(v), b) where y is transpose(x)"
-    permutation, update = constant_integers(op.permutation.ssa), op.input.made_by("coreai.slice_update")
-    if update is None or permutation is None or (bounds := bounds_of(update)) is None:
-        return None
-    if _is_nested(Value(update.operands[4])):
-        return None
-    transposed = Value(update.operands[0]).made_by("coreai.transpose")
-    if transposed is None or constant_integers(transposed.operands[1]) != tuple(np.argsort(permutation).tolist()):
-        return None
-    moved = [bounds[axis] for axis in permutation]
-    value = c.transpose(Value(update.operands[4]), list(permutation))
-    return c.slice_update(Value(transposed.operands[0]), *columns(moved), value)
+    update = _update(a, a.seen(a.transpose(x, before)), value)
+    return Rewrite(
+        a.transpose(update, order),
+        to=build(_transposed_update, x, update, value, order.values),
+        where=[
+            ~_is_nested(value), before.values == call(np.argsort, order.values), _is_known(call(_bounds, update)),
+        ],
+    )  # fmt: skip

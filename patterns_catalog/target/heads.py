@@ -8,6 +8,7 @@ An op on each row alone, such as a norm over the width of a head, can run before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from patcomp.ir.composite import Composite
 from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
-from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, build, example, op_rule, rule
+from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, build, example, rule
 from patterns_catalog.recover.normalization import rms_norm
 from patterns_catalog.recover.rope import rope
 from patterns_catalog.slices import Part, part_of, parts_of
-from patterns_catalog.target.parts_together import Use, apart, cutters
+from patterns_catalog.target.parts_together import Group, Use, together
 
 
 def _norm(torch: Any, x: Any, last: float = 2.0) -> Any:
@@ -58,39 +59,37 @@ def transpose_before_norm(
     )
 
 
-def _calls(op: OpView, c: Coreai, composite: Composite, alike: Sequence[str]) -> tuple[Value, list[Use]]:
-    """The consecutive heads that calls of a composite take, and the calls; `op` is the last of them.
+def _calls(composite: Composite, alike: Sequence[str]) -> Group:
+    """Calls of a composite on consecutive heads, that are equal in the arguments that are named.
 
-    The axis before the last two has the heads. The calls are equal in the arguments that are named.
-
-    Raises:
-        Rejected: there is one call only, or there are other heads between those of the calls.
+    The axis before the last two has the heads.
     """
-    whole, own = part_of(op.input) or op.reject("the input is not a slice")
-    op.expect(own.axis == whole.rank - 3, "the input is not a slice along the axis of heads")
-    mine, block = {name: op[name] for name in alike}, op.operation.parent
-    uses = [
-        Use(use.operation, value, part)
-        for value, part in parts_of(whole, own.axis)
-        for use in value.ssa.uses
-        if use.operation.parent is block and use.index == 0 and composite.made(use.operation)
-    ]
-    given = [_arguments(composite, use.operation) for use in uses]
-    calls = [use for use, arguments in zip(uses, given, strict=True) if _have(arguments, mine)]
-    parts = [call.part for call in calls]
-    consecutive = [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
-    op.expect(len(calls) > 1 and consecutive, "no equal call reads the heads next to these")
-    last = in_order(call.operation for call in calls)[-1]
-    op.expect(last is op.operation, "the rule starts from the last of the calls, which comes after all inputs")
-    op.cover(*(call.operation for call in calls), *cutters(calls))
-    return Part(own.axis, parts[0].start, parts[-1].end).of(c, whole), calls
+
+    def group(op: OpView) -> tuple[Value, Sequence[Use]]:
+        whole, own = part_of(op.input) or op.reject("the input is not a slice")
+        op.expect(own.axis == whole.rank - 3, "the input is not a slice along the axis of heads")
+        mine, block = {name: op[name] for name in alike}, op.operation.parent
+        calls = [
+            Use(use.operation, value, part)
+            for value, part in parts_of(whole, own.axis)
+            for use in value.ssa.uses
+            if use.operation.parent is block and use.index == 0 and composite.made(use.operation)
+            if _have(_arguments(composite, use.operation), mine)
+        ]
+        consecutive = all(one.part.end == other.part.start for one, other in pairwise(calls))
+        op.expect(len(calls) > 1 and consecutive, "no equal call reads the heads next to these")
+        last = in_order(call.operation for call in calls)[-1]
+        op.expect(last is op.operation, "the rule starts from the last of the calls, which comes after all inputs")
+        return whole, calls
+
+    return group
 
 
-def _of_calls(op: OpView, c: Coreai, calls: Sequence[Use], made: Any) -> Value:
-    """Replace each call by its slice of the joined call; return this op's slice."""
-    first = calls[0].part.start
-    moved = ((call.operation, call.part.moved(call.part.axis, call.part.start - first)) for call in calls)
-    return apart(op, c, made, moved)
+def _heads(c: Coreai, whole: Value, calls: Sequence[Use]) -> tuple[Value, list[Part]]:
+    """All heads that calls take, and the part of them that each call takes."""
+    axis, first = calls[0].part.axis, calls[0].part.start
+    heads = Part(axis, first, calls[-1].part.end).of(c, whole)
+    return heads, [call.part.moved(axis, call.part.start - first) for call in calls]
 
 
 def _arguments(composite: Composite, call: Operation) -> dict[str, Any]:
@@ -118,30 +117,31 @@ def _are_same(left: Any, right: Any, depth: int = 3) -> bool:
     )  # fmt: skip
 
 
-@op_rule("target", rms_norm, name="rms_norm of query and key together", targets=("gpu",), examples=[
+@together(rms_norm, "rms_norm of query and key together", _calls(rms_norm, ["axes", "eps"]), [
     example("2x6x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, :4]), _norm(torch, x[:, 4:], 3.0))),
     example("1x8x3x8xf32", program=lambda torch, x: (_norm(torch, x[:, 1:3]), _norm(torch, x[:, 3:6]), x[:, 6:])),
     example("1x8x3x8xf32", program=lambda torch, x: (
         lambda q, k, v: (_norm(torch, q), _norm(torch, k, 3.0), v))(*x.split([4, 2, 2], 1))),
 ])  # fmt: skip
-def norm_together(op: OpView, c: Coreai) -> Value:
+def norm_together(op: OpView, c: Coreai, whole: Value, calls: Sequence[Use]) -> tuple[Value, Sequence[Part]]:
     "rms_norm(y[:, :4], a), rms_norm(y[:, 4:6], b) -> z = rms_norm(y[:, :6], [a, a, a, a, b, b]); z[:, :4], z[:, 4:]"
     op.expect(op.axes % op.input.rank == op.input.rank - 1, "the norm is not over the last axis")
-    x, calls = _calls(op, c, rms_norm, ["axes", "eps"])
+    x, parts = _heads(c, whole, calls)
     scales = [_arguments(rms_norm, call.operation)["scale"] for call in calls]
-    op.expect(
-        all(scale.rank == 1 and scale.type == op.scale.type for scale in scales),
-        "the scales are not vectors of one type",
-    )
-    scale, heads = scales[0], [call.part.end - call.part.start for call in calls]
+    vectors = all(scale.rank == 1 and scale.type == op.scale.type for scale in scales)
+    op.expect(vectors, "the scales are not vectors of one type")
+    scale, heads = scales[0], [part.end - part.start for part in parts]
     if any(each != scale for each in scales):
         rows = [c.reshape(each, [1, 1, *scale.static_shape]) for each in scales]
         wide = [c.broadcast_to(row, [count, *row.static_shape[1:]]) for row, count in zip(rows, heads, strict=True)]
         scale = c.concat(0, wide)
-    return _of_calls(op, c, calls, rms_norm(x, scale, axes=op.axes, eps=op.eps))
+    return rms_norm(x, scale, axes=op.axes, eps=op.eps), parts
 
 
-@op_rule("target", rope, name="rope of query and key together", targets=("gpu",), examples=[
+_TABLES, _OPTIONS = ("cos", "sin", "position_ids", "freqs"), ("scale", "base", "dims", "interleaved")
+
+
+@together(rope, "rope of query and key together", _calls(rope, _TABLES + _OPTIONS), [
     example("1x6x5x8xf32", "1x1x5x4xf32", "1x1x5x4xf32", program=lambda torch, x, cos, sin: (
         _turned(torch, x[:, :4], cos, sin), _turned(torch, x[:, 4:], cos, sin))),
     example("2x8x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (
@@ -149,20 +149,18 @@ def norm_together(op: OpView, c: Coreai) -> Value:
     example("2x6x5x8xf32", "5x4xf32", "5x4xf32", program=lambda torch, x, cos, sin: (
         lambda q, k, v: (_turned(torch, q, cos, sin), _turned(torch, k, cos, sin), v))(*x.chunk(3, 1))),
 ])  # fmt: skip
-def rope_together(op: OpView, c: Coreai) -> Value:
+def rope_together(op: OpView, c: Coreai, whole: Value, calls: Sequence[Use]) -> tuple[Value, Sequence[Part]]:
     """rope(y[:, :4]), rope(y[:, 4:6]) -> z = rope(y[:, :6]); z[:, :4], z[:, 4:]
 
     As with the product of query, key and value, calls that turn a part of each head stay apart if there are fewer
     keys.
     """
-    options = {name: op[name] for name in ("scale", "base", "dims", "interleaved")}
-    tables = [op[name] for name in ("cos", "sin", "position_ids", "freqs")]
-    x, calls = _calls(op, c, rope, ["cos", "sin", "position_ids", "freqs", *options])
-    one = all(x is None or x.rank < 3 or x.shape[-3] == 1 for x in tables)
+    tables = [op[name] for name in _TABLES]
+    one = all(table is None or table.rank < 3 or table.shape[-3] == 1 for table in tables)
     op.expect(one, "the tables differ between heads")
-    heads = {call.part.end - call.part.start for call in calls}
+    x, parts = _heads(c, whole, calls)
     op.expect(
-        options["dims"] is None or len(heads) == 1,
+        op.dims is None or len({part.end - part.start for part in parts}) == 1,
         "rope rotates a part of each head, and keys have fewer heads than queries",
     )
-    return _of_calls(op, c, calls, rope(x, *tables, **options))
+    return rope(x, *tables, **{name: op[name] for name in _OPTIONS}), parts

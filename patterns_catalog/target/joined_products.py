@@ -8,7 +8,7 @@ transposes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -17,10 +17,11 @@ from patcomp.ir.constants import constant_integers
 from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
-from patcomp.patterns import OpView, example, op_rule
+from patcomp.patterns import OpView, example
 from patterns_catalog.recover.attention import scaled_dot_product_attention
 from patterns_catalog.recover.rope import rope
 from patterns_catalog.slices import Part
+from patterns_catalog.target.parts_together import Use, together
 from patterns_catalog.target.stored_forms import form, is_stored, joined
 
 _PRODUCT = "coreai.decomposable.broadcasting_batch_matmul"
@@ -37,83 +38,6 @@ def _attention(torch: Any, x: Any, heads: Sequence[int], *, bias: bool = False, 
         parts.append(part.transpose(1, 2))
         start += 0.5
     return torch.nn.functional.scaled_dot_product_attention(*parts, enable_gqa=heads[0] != heads[1])
-
-
-@op_rule("target", _PRODUCT, name="query, key and value in one product", targets=("gpu",), examples=[
-    example("1x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2])),
-    example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [2, 2, 2], bias=True)),
-    example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2], norm=True)),
-    example("1x2x5x4xf32", "1x3x8xf32", program=lambda torch, q, x: (
-        torch.nn.functional.scaled_dot_product_attention(q, *(
-            (x @ torch.linspace(-1, start, 64).reshape(8, 8)).view(1, 3, 2, 4).transpose(1, 2) for start in (1, 2))))),
-])  # fmt: skip
-def one_product(op: OpView, c: Coreai) -> Value:
-    """x Wq, x Wk, x Wv -> x [Wq, Wk, Wv], then slices; so for any of these that are products of one x
-
-    Apple's models keep three products if keys have fewer heads than queries and a part of each head is turned: the
-    GPU's compiler has computed wrong slices then.
-    """
-    x, own = op.x, op.operation
-    op.expect(op.y.rank == 2 and x.rank >= 2, "the right operand is not one matrix")
-    attention = _reached(own)
-    op.expect(attention is not None, "the product is not the query, key or value of an attention")
-    assert attention is not None
-    products = [each for each in _products_of(x, own) if _weight(each) is not None and _reached(each) is attention]
-    op.expect(own in products, "the matrix is not a weight")
-    products = [each for each in products if _form(each) == _form(own)]
-    op.expect(len(products) > 1, "query, key and value are products of different inputs")
-    op.expect(
-        not _is_turned_in_part(products, attention),
-        "rope rotates a part of each head, and keys have fewer heads than queries",
-    )
-    return _joined(op, c, products)
-
-
-def _gate(torch: Any, x: Any, *, bias: bool = False) -> Any:
-    """silu(x Wg) * (x Wu), for the examples."""
-    parts = []
-    for start in (-1.0, 1.0):
-        weight = torch.linspace(start, 0.5, 12 * x.shape[-1]).reshape(12, x.shape[-1])
-        parts.append(torch.nn.functional.linear(x, weight, torch.linspace(0, start, 12) if bias else None))
-    return torch.nn.functional.silu(parts[0]) * parts[1]
-
-
-@op_rule("target", _PRODUCT, name="gate and up in one product", examples=[
-    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x)),
-    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x, bias=True)),
-])  # fmt: skip
-def gate_and_up(op: OpView, c: Coreai) -> Value:
-    "x Wg, x Wu -> x [Wg, Wu], then slices, for products of one x whose results are multiplied"
-    x, own = op.x, op.operation
-    op.expect(op.y.rank == 2 and x.rank >= 2, "the right operand is not one matrix")
-    op.expect(_weight(own) is not None, "the matrix is not a weight")
-    op.expect(_reached(own) is None, "the product is a query, key or value of an attention")
-    product = _multiplied(own)
-    op.expect(product is not None, "the product is not a factor of a multiplication")
-    alike = [each for each in _products_of(x, own) if _form(each) == _form(own)]
-    products = [each for each in alike if _multiplied(each) is product]
-    op.expect(len(products) == 2, "the other factor is not a product of the same input")
-    return _joined(op, c, products)
-
-
-def _multiplied(product: Operation) -> Operation | None:
-    """The first multiplication that takes the result of a product or a value computed from it."""
-    return next((each for each in _after(product) if each.name == "coreai.decomposable.broadcasting_mul"), None)
-
-
-def _joined(op: OpView, c: Coreai, products: Sequence[Operation]) -> Value:
-    """Replace products of one input by one product with the joined weight; return this op's slice."""
-    x, own = op.x, op.operation
-    op.cover(*products)
-    axis = 0 if _is_transposed(own) else 1
-    weight = joined(c, axis, [weight for each in products if (weight := _weight(each)) is not None])
-    product = c.broadcasting_batch_matmul(x, c.transpose(weight, [1, 0]) if axis == 0 else weight)
-    ends = list(accumulate(Value(each.operands[1]).static_shape[1] for each in products))
-    parts = [Part(product.rank - 1, start, end) for start, end in pairwise([0, *ends])]
-    for each, part in zip(products, parts, strict=True):
-        if each is not own:
-            op.replace(Value(each.results[0]), part.of(c, product))
-    return parts[products.index(own)].of(c, product)
 
 
 # ---- which products ---------------------------------------------------------------------------------
@@ -171,8 +95,10 @@ _MOST = 50
 """The most ops between a product and its attention."""
 
 
-def _is_turned_in_part(products: Sequence[Operation], attention: Operation) -> bool:
+def _is_turned_in_part(products: Sequence[Operation]) -> bool:
     """Whether only a part of each head is turned, and keys have another number of heads than queries."""
+    attention = _reached(products[0])
+    assert attention is not None
     query, key = (Value(each) for each in attention.operands[:2])
     if query.shape[-3] == key.shape[-3]:
         return False
@@ -181,3 +107,87 @@ def _is_turned_in_part(products: Sequence[Operation], attention: Operation) -> b
         rope.arguments(each)["dims"] is not None or Value(each.operands[0]).shape[-1] != query.shape[-1]
         for each in calls
     )
+
+
+def _multiplied(product: Operation) -> Operation | None:
+    """The first multiplication that takes the result of a product or a value computed from it."""
+    return next((each for each in _after(product) if each.name == "coreai.decomposable.broadcasting_mul"), None)
+
+
+def _leading_to(op: OpView, find: Callable[[Operation], Operation | None], where: str) -> list[Operation]:
+    """The products of one input with weights of one form that lead to the same op as this one."""
+    own = op.operation
+    op.expect(op.y.rank == 2 and op.x.rank >= 2, "the right operand is not one matrix")
+    op.expect(_weight(own) is not None, "the matrix is not a weight")
+    end = find(own)
+    op.expect(end is not None, f"the product is not {where}")
+    products = [each for each in _products_of(op.x, own) if _form(each) == _form(own) and find(each) is end]
+    op.expect(len(products) > 1, f"no other product of the same input is {where}")
+    return products
+
+
+def _side_by_side(x: Value, products: Sequence[Operation]) -> list[Use]:
+    """Products of x whose results are side by side, in this order."""
+    ends = list(accumulate(Value(each.operands[1]).static_shape[1] for each in products))
+    bounds = pairwise([0, *ends])
+    return [Use(each, x, Part(x.rank - 1, *bound)) for each, bound in zip(products, bounds, strict=True)]
+
+
+def _of_attention(op: OpView) -> tuple[Value, Sequence[Use]]:
+    products = _leading_to(op, _reached, "the query, key or value of an attention")
+    turned = _is_turned_in_part(products)
+    op.expect(not turned, "rope rotates a part of each head, and keys have fewer heads than queries")
+    return op.x, _side_by_side(op.x, products)
+
+
+def _of_gate(op: OpView) -> tuple[Value, Sequence[Use]]:
+    op.expect(_reached(op.operation) is None, "the product is a query, key or value of an attention")
+    products = _leading_to(op, _multiplied, "a factor of a multiplication")
+    op.expect(len(products) == 2, "the multiplication has other factors")
+    return op.x, _side_by_side(op.x, products)
+
+
+# ---- the rules ---------------------------------------------------------------------------------------
+
+
+def _joined(op: OpView, c: Coreai, x: Value, uses: Sequence[Use]) -> tuple[Value, Sequence[Part]]:
+    """One product with the joined weights, or with the transpose of weights that are stored as (outputs, inputs)."""
+    axis = 0 if _is_transposed(op.operation) else 1
+    weight = joined(c, axis, [weight for use in uses if (weight := _weight(use.operation)) is not None])
+    product = c.broadcasting_batch_matmul(x, c.transpose(weight, [1, 0]) if axis == 0 else weight)
+    return product, [use.part for use in uses]
+
+
+def _gate(torch: Any, x: Any, *, bias: bool = False) -> Any:
+    """silu(x Wg) * (x Wu), for the examples."""
+    parts = []
+    for start in (-1.0, 1.0):
+        weight = torch.linspace(start, 0.5, 12 * x.shape[-1]).reshape(12, x.shape[-1])
+        parts.append(torch.nn.functional.linear(x, weight, torch.linspace(0, start, 12) if bias else None))
+    return torch.nn.functional.silu(parts[0]) * parts[1]
+
+
+@together(_PRODUCT, "gate and up in one product", _of_gate, [
+    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x)),
+    example("2x5x8xf32", program=lambda torch, x: _gate(torch, x, bias=True)),
+], targets=())  # fmt: skip
+def gate_and_up(op: OpView, c: Coreai, x: Value, uses: Sequence[Use]) -> tuple[Value, Sequence[Part]]:
+    "x Wg, x Wu -> x [Wg, Wu], then slices, for products of one x whose results are multiplied"
+    return _joined(op, c, x, uses)
+
+
+@together(_PRODUCT, "query, key and value in one product", _of_attention, [
+    example("1x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2])),
+    example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [2, 2, 2], bias=True)),
+    example("2x5x8xf32", program=lambda torch, x: _attention(torch, x, [4, 2, 2], norm=True)),
+    example("1x2x5x4xf32", "1x3x8xf32", program=lambda torch, q, x: (
+        torch.nn.functional.scaled_dot_product_attention(q, *(
+            (x @ torch.linspace(-1, start, 64).reshape(8, 8)).view(1, 3, 2, 4).transpose(1, 2) for start in (1, 2))))),
+])  # fmt: skip
+def one_product(op: OpView, c: Coreai, x: Value, uses: Sequence[Use]) -> tuple[Value, Sequence[Part]]:
+    """x Wq, x Wk, x Wv -> x [Wq, Wk, Wv], then slices; so for any of these that are products of one x
+
+    Apple's models keep three products if keys have fewer heads than queries and a part of each head is turned: the
+    GPU's compiler has computed wrong slices then.
+    """
+    return _joined(op, c, x, uses)

@@ -92,7 +92,7 @@ def softmax_of_chosen(
     a: CoreaiSource, c: CoreaiTarget, x: Capture, positions: Capture, along: Capture, axis: Capture, axes: Capture
 ) -> Rewrite:
     "v = softmax(x) at i, v / sum(v) -> softmax(x at i), if the i are chosen by the order of the softmax"
-    softmax = a.escaping(a.softmax(x, along))
+    softmax = a.seen(a.softmax(x, along))
     chosen = a.gather_along_axis(softmax, positions, axis)
     return Rewrite(
         chosen / a.reduce_sum(chosen, axes),

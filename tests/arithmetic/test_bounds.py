@@ -14,8 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from patcomp.ir import coreai
-from patterns_catalog.optimize.bounds import ALL, Bounds, _combined, _groups, _resolved, combined, reshaped
+from patterns_catalog.bounds import ALL, Bounds, _combined, _groups, _resolved, combined, reshaped
 from patterns_catalog.sizes import END
 
 
@@ -53,7 +52,7 @@ def compositions(sizes: tuple[int, ...], is_open: bool) -> Iterator[tuple[int, B
             first = _resolved(outer, None if is_open else size)
             for inner in slices(len(part)):
                 if selected(len(part), inner):
-                    yield size, outer, inner, _combined(coreai, first, _resolved(inner, len(part)), len(part))
+                    yield size, outer, inner, _combined(first, _resolved(inner, len(part)), len(part))
 
 
 SMALL, LARGE = (1, 2, 3), (4, 5)
@@ -87,8 +86,8 @@ def test_each_slice_of_each_slice_of_more_elements(is_open: bool) -> None:
 
 def test_bounds_of_several_dimensions_are_combined_one_by_one() -> None:
     outer, inner = [Bounds(1, 4, 1), ALL, Bounds(0, 9, 2)], [Bounds(1, 3, 1), Bounds(0, 2, 1), Bounds(1, 3, 1)]
-    assert combined(coreai, outer, inner, (3, 5, 5)) == [Bounds(2, 4, 1), Bounds(0, 2, 1), Bounds(2, 5, 2)]
-    assert combined(coreai, outer, [ALL, ALL, Bounds(4, 0, -1)], (3, 5, 5)) is None
+    assert combined(outer, inner, (3, 5, 5)) == [Bounds(2, 4, 1), Bounds(0, 2, 1), Bounds(2, 5, 2)]
+    assert combined(outer, [ALL, ALL, Bounds(4, 0, -1)], (3, 5, 5)) is None
 
 
 # ---- reshapes ------------------------------------------------------------------------------------

@@ -101,8 +101,8 @@ FIRES: dict[str, tuple[str, Body, list[str]]] = {
         ), (), (1, 6), ()), (0, 3), (), ()),
         ["slice_update"],
     ),
-    "every third of one": ("merge_updates", lambda x, v, o: put(v, coreai.abs_(v), (0, 1, 3), (), ()), ["abs"]),
-    "everything": ("merge_updates", lambda x, v, o: put(x, coreai.abs_(x), (), (0, 6), (0, END)), ["abs"]),
+    "every third of one": ("update_of_everything", lambda x, v, o: put(v, coreai.abs_(v), (0, 1, 3), (), ()), ["abs"]),
+    "everything": ("update_of_everything", lambda x, v, o: put(x, coreai.abs_(x), (), (0, 6), (0, END)), ["abs"]),
     "the same rows again": (
         "drop_overwritten_update",
         lambda x, v, o: put(put(x, coreai.abs_(v), (1, 2), (2, 4), ()), v, (-3, -2), (-4, 4), (0, 5)), ["slice_update"],
@@ -114,7 +114,7 @@ FIRES: dict[str, tuple[str, Body, list[str]]] = {
         "merge_slices", lambda x, v, o: cut(cut(x, (1, 4), (1, 6, 2), ()), (1, 2), (-2, END), ()), ["slice"],
     ),
     "a slice of one layer": (
-        "merge_slices", lambda x, v, o: cut(coreai.shrink_dims(cut(x, (1, 2), (), ()), [0]), (2, 4), ()),
+        "merge_slices_around_view", lambda x, v, o: cut(coreai.shrink_dims(cut(x, (1, 2), (), ()), [0]), (2, 4), ()),
         ["slice", "reshape"],
     ),
     "through a select": ("reshape_of_update", through_select, ["slice_update"]),
@@ -148,6 +148,10 @@ def turned(x: Value, v: Value, o: Value) -> Value:
 
 
 STAYS: dict[str, tuple[str, Body, list[str]]] = {
+    "all but a layer": (
+        "update_of_everything", lambda x, v, o: put(x, coreai.abs_(cut(x, (0, 3), (), ())), (0, 3), (), ()),
+        ["slice", "abs", "slice_update"],
+    ),
     "read of one layer, written to another": ("merge_updates", another_layer, [
         "slice", "slice_update", "slice_update",
     ]),
@@ -179,7 +183,7 @@ STAYS: dict[str, tuple[str, Body, list[str]]] = {
         "merge_slices", lambda x, v, o: cut(cut(x, (1, 4), (), ()), (2, 0, -1), (), ()), ["slice", "slice"],
     ),
     "a slice across rows": (
-        "merge_slices",
+        "merge_slices_around_view",
         lambda x, v, o: cut(coreai.reshape(cut(x, (1, 4), (), ()), [3, 30]), (), (7, 17)),
         ["slice", "reshape", "slice"],
     ),

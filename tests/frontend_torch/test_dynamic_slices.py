@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F  # noqa: N812  (as everyone calls it)
 
+from patcomp import TorchConverter
+from patcomp.frontend_torch.decomposition.decompose import Decomposer
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.sizes import SYMBOLIC
 from patcomp.frontend_torch.sizes.slices import Lengths, with_dynamic_slices, with_lengths
@@ -127,6 +129,9 @@ def test_what_follows_a_short_slice(start: int) -> None:
     assert changed is not None, f"one of {names} is not followed"
     for size in range(1, 10):
         assert shapes(*changed, size) == [list(result.shape) for result in model(torch.ones(size, 4, 4))]
+    converter = TorchConverter()
+    _, problems, conditions = Decomposer(converter.rules, converter.lowerings).expansions(changed[0])
+    assert (problems, conditions) == ([], []), "what follows must be decomposed for every length"
 
 
 def test_every_op_has_a_case() -> None:

@@ -222,6 +222,19 @@ def test_a_target_is_built_by_a_function() -> None:
     assert [call.function for call in built.target_calls()] == [None, _scaled]
 
 
+def test_an_op_that_is_only_seen_stays_and_gives_no_location() -> None:
+    seen = declare(lambda a, c, x: Rewrite(a.exp(a.seen(a.relu(x))), to=c.made(x)), name="seen")
+    g = Graph()
+    y = g.relu(g.inputs[0])
+    g.use(g.exp(y), y)
+    found = match(seen, g.block.last_op.operands[0].owner)
+    assert found is not None
+    assert [op.name for op in found.covered] == ["aten.exp"]
+    assert [op.name for op in found.ops] == ["aten.exp", "aten.relu"]
+    run(g.block, RuleSet([seen]))
+    assert g.names == ["aten.relu", "builtin.unrealized_conversion_cast", "builtin.unrealized_conversion_cast"]
+
+
 def test_what_build_takes() -> None:
     with pytest.raises(RuleError, match="build takes a Python function and its arguments, got 3"):
         build(3)

@@ -343,12 +343,13 @@ def merged_in_either_order(patch: Patch) -> None:
 
 
 def writes_of_what_was_read(patch: Patch) -> None:
-    def drop(module: Any, statistics: Any) -> None:
+    def drop(module: Any) -> int:
         for op in ops_inside(module.op):
             if op.name == "coreai.write_handle":
                 replace_uses(op.results[0], op.operands[2])
                 op.detach()
                 op.erase()
+        return 0
 
     patch.setattr(optimize, "drop_repeated_accesses", drop)
 

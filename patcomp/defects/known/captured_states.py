@@ -57,8 +57,8 @@ DEFECT = Defect(
     name="captured_states",
     says="The runtime aborts if a state is written that a branch or a loop has read.",
     mend=own_captured_states,
-    ops=NESTING,
-    after=("repeated_in_loops",),
+    ops=("coreai.read_handle",),
+    after=("repeated_in_loops",),  # a loop no longer reads the states of what moves in front of it
     probes=(
         Probe(
             program="""

@@ -96,7 +96,7 @@ DEFECT = Defect(
     detect={"coreai.while": _detect},
     mend=own_carried_values,
     ops=("coreai.while",),
-    after=("captured_states",),
+    after=("captured_states",),  # free; after the mends before, which change what loops carry and read
     probes=(
         Probe(
             program="""

@@ -62,7 +62,7 @@ DEFECT = Defect(
     says="The runtime cannot choose between two values that the branches of an `if` only pass on.",
     mend=own_branch_results,
     ops=("coreai.if",),
-    after=("nested_results",),
+    after=("nested_results",),  # free; after `moved_copies`, which leaves fewer choices
     probes=(
         Probe(
             program="""

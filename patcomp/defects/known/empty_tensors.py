@@ -54,13 +54,14 @@ def ops_that_need_elements(module: IRModule) -> list[str]:
 def _rewritten(module: IRModule, unsure: set[SSAValue]) -> Iterator[str]:
     """Rewrite the ops that the runtime cannot run with these values empty; yield the name of each."""
     for op in ops_inside(module.op):
+        if op.parent is None:
+            continue  # it was in a branch or loop that is a constant now
         name = op.name
         change = _CHANGES.get("broadcasting" if name.startswith(_BROADCASTING) else name)
         if _is_empty_constant(op):
             change = _constant
         elif change is None or name.endswith("_matmul") or not _may_be_empty(op, unsure):
             continue
-        assert op.parent is not None
         with Builder(op.parent, before=op, blobs=module.blobs, location=op.location):
             changed = change(op)
         if changed:
@@ -187,7 +188,7 @@ DEFECT = Defect(
     name="empty_tensors",
     says="The runtime aborts, or computes arbitrary numbers, in many ops if a dynamic size is 0.",
     mend=allow_empty,
-    after=("moved_copies",),
+    after=("moved_copies",),  # free
     probes=(
         Probe(
             program="""

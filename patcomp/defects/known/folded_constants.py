@@ -145,8 +145,8 @@ DEFECT = Defect(
     name="folded_constants",
     says="The toolchain folds comparisons, maxima and `gelu` of floating-point constants to wrong numbers, or dies.",
     mend=expand_constant_expressions,
-    ops=_FORMULAS,
-    after=("scatters_in_branches",),
+    ops=tuple(_FORMULAS),
+    after=("scatters_in_branches",),  # free
     probes=(
         Probe(
             program="""

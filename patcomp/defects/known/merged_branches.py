@@ -74,7 +74,7 @@ DEFECT = Defect(
     detect={"coreai.if": _detect},
     mend=tell_branches_apart,
     ops=("coreai.if",),
-    after=("choices_of_outside_values",),
+    after=("choices_of_outside_values",),  # free
     probes=(
         Probe(
             program="""

@@ -88,6 +88,6 @@ DEFECT = Defect(
     says="The toolchain moves a copy of a value from outside out of its branch, and then does not load the program.",
     mend=choose_outside_values,
     ops=("coreai.if",),
-    after=("conditions_in_place",),
+    after=("conditions_in_place",),  # free
     probes="only a long program shows it: nested choices between a value and itself in a loop",
 )

@@ -30,6 +30,6 @@ DEFECT = Defect(
     says="The runtime may end the process if a branch yields the result of a nested branch or loop.",
     mend=own_nested_results,
     ops=("coreai.if",),
-    after=("carried_values_in_place",),
+    after=("carried_values_in_place",),  # free
     probes="no small program shows it: programs of nested blocks over sizes that are not known died",
 )

@@ -57,7 +57,7 @@ DEFECT = Defect(
     says="The runtime aborts if a loop in a branch, and an op behind it, compute the same from a dynamic size.",
     mend=compute_before_loops,
     ops=("coreai.while",),
-    after=("empty_tensors",),
+    after=("empty_tensors",),  # free
     probes=(
         Probe(
             program="""

@@ -91,7 +91,7 @@ DEFECT = Defect(
     detect={"coreai.if": _detect},
     mend=scatter_last,
     ops=("coreai.if",),
-    after=("merged_branches",),
+    after=("merged_branches",),  # free
     probes=(
         Probe(
             program="""

@@ -25,10 +25,9 @@ from torch.fx.node import map_arg
 from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import ASSIGNS_DATA, advice_for, is_of_custom_op
-from patcomp.frontend_torch.decomposition.formulas import Formulas, any_complex, formulas, is_known
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
-from patcomp.frontend_torch.decomposition.table import Table, current_table
+from patcomp.frontend_torch.decomposition.table import Formulas, Table, any_complex, current_table, formulas, is_known
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
     arguments_text,
@@ -183,7 +182,7 @@ class Decomposer:
         return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> tuple[GraphModule | None, list[Any]]:
-        """The graph of a node by a table, None if its op stays; and the conditions on sizes that PyTorch asked about."""
+        """The graph of a node by a table, None if its op stays; and the conditions that PyTorch asked about."""
         inputs = node.all_input_nodes
         target = node.target
         assert isinstance(target, OpOverload)

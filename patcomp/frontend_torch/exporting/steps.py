@@ -9,14 +9,14 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Any, TextIO
 
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from patcomp.errors import ConversionWarning, PatcompError, Problem
+from patcomp.errors import ConversionWarning, ExportError, PatcompError, Problem
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions, branches
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
@@ -125,12 +125,17 @@ def export(
                 warnings.warn(str(problem), ConversionWarning, stacklevel=2)
             _drop_dead_reads(program)
             return program
-        for each in failures:
-            _LOGGER.debug("torch.export fails with %s: %s", type(each).__name__, each)
-        with kept(model), _silently():
-            own = failure_of(model, call)
-        failure = explained(failures, model) if own is None else unfit(own, model, call)
+        failure = _failure(failures, model, call)
     raise failure from None
+
+
+def _failure(failures: list[BaseException], model: nn.Module, call: _Call) -> ExportError:
+    """The error that says why every step failed."""
+    for each in failures:
+        _LOGGER.debug("torch.export fails with %s: %s", type(each).__name__, each)
+    with kept(model), _silently():
+        own = failure_of(model, call)
+    return explained(failures, model) if own is None else unfit(own, model, call)
 
 
 def _exported(model: nn.Module, call: _Call, *, strict: bool = False) -> ExportedProgram:
@@ -147,8 +152,11 @@ def _plainly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Probl
             raise
         # perhaps PyTorch forbids sizes only to know how tensors lie in memory, which no program depends on
         for without_questions in (open_layouts, open_views):
-            with suppress(Exception), without_questions():
-                return _exported(model, call), []
+            try:
+                with without_questions():
+                    return _exported(model, call), []
+            except Exception as other:  # of the same classes; the first one is the user's
+                _LOGGER.debug("torch.export fails with %s: %s", type(other).__name__, other)
         raise
 
 

@@ -16,8 +16,7 @@ from torch.fx import Graph, Node
 
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.decomposition.formulas import without
-from patcomp.frontend_torch.decomposition.table import get_decomp_table
+from patcomp.frontend_torch.decomposition.table import get_decomp_table, without
 from patcomp.frontend_torch.functional.literals import has_literals, replace_literals
 from patcomp.frontend_torch.functional.nested import flattened, is_inlined, with_inlined
 from patcomp.frontend_torch.functional.views import is_dropout_off, is_new

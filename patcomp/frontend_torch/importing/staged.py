@@ -13,10 +13,9 @@ from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.dtypes import has_values
-from patcomp.frontend_torch.interface.calls import model_call
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
 from patcomp.frontend_torch.interface.dims import Sizes
-from patcomp.frontend_torch.interface.names import Names
+from patcomp.frontend_torch.interface.names import Names, model_call
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.interface.checks import ValueChecks
 from patcomp.interface.dims import Dims
@@ -36,14 +35,14 @@ class Staged:
     """The lowerings that were registered then."""
     left_to_pytorch: tuple[Problem, ...] = ()
     """Why PyTorch had to decompose all of the program; empty if it did not."""
-    signature: Signature = Signature(inputs=(), outputs=(), constants={})
+    signature: Signature = field(default_factory=Signature)
     sizes: Sizes = field(default_factory=Sizes)
     """What is known of dynamic sizes."""
     expansions: Mapping[Node, GraphModule] = field(default_factory=dict)
     """Graphs to import in place of some nodes, with a placeholder for each of their input nodes."""
     conditions: tuple[Any, ...] = ()
     """Conditions on sizes, as SymPy expressions, under which ops were decomposed."""
-    names: Names = Names((), (), ())
+    names: Names = field(default_factory=Names)
     dims: Dims = field(default_factory=Dims)
     """The dynamic dimensions."""
     compressed: Mapping[str, CompressedWeight | str] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import torch
 from torch.export import ExportedProgram
@@ -11,7 +10,6 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from patcomp.errors import Problem
-from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.pytorch import FakeTensor, is_traceable_wrapper_subclass
 
 
@@ -71,27 +69,3 @@ def _tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     held = {**program.state_dict, **program.constants}
     tensors = {path: v for path, v in held.items() if isinstance(v, torch.Tensor) and not isinstance(v, FakeTensor)}
     return {path: v for path, v in tensors.items() if not is_traceable_wrapper_subclass(v)}
-
-
-def same_examples(program: ExportedProgram, signature: Signature) -> Iterator[str]:
-    """Complaints about inputs whose example is the tensor of another input or of a buffer, if one of the two is unused.
-
-    Export merges two such tensors, so the program would compute with the wrong one.
-    """
-    used = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
-    groups: dict[int, list[str]] = {}
-    for name, example in signature.examples(program).items():
-        if isinstance(example, torch.Tensor):
-            groups.setdefault(id(example), []).append(name)
-    held = [(name, tensor) for name, (_, tensor) in signature.constants.items()]
-    held += [(state.placeholder, state.initial) for state in signature.states if state.initial is not None]
-    for name, tensor in held:
-        if id(tensor) in groups:
-            groups[id(tensor)].append(name)
-    for names in groups.values():
-        if used.intersection(names) and not used.issuperset(names):
-            lost = ", ".join(repr(name) for name in names if name not in used)
-            yield (
-                f"inputs {', '.join(map(repr, names))} were exported with the same tensor as the example, so PyTorch "
-                f"replaced {lost} by another of them; pass a separate tensor for each, example.clone()"
-            )

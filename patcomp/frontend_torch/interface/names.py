@@ -1,21 +1,33 @@
-"""The names at run time of an entry point and of its inputs, outputs and states."""
+"""The names at run time of an entry point and of its inputs, outputs and states, and what is kept by these names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch.export import ExportedProgram
+
+from patcomp.errors import EvaluationError, Problem, UnsupportedError
+from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.evaluate.inputs import prepare_input
+from patcomp.frontend_torch.fx.dtypes import type_of
 from patcomp.frontend_torch.interface.signature import Signature
+from patcomp.interface.graphs import entry_signature
+from patcomp.interface.signature import Fixed, ModelCall
+from patcomp.ir.types import TensorType
+from patcomp.ir.xdsl import Operation
+from patcomp.narrowing.widths import Widths
 
 
 @dataclass(frozen=True)
 class Names:
     """The names of an entry point's inputs, outputs and states, each in the order of its signature."""
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    states: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
 
     def of_arguments(self, signature: Signature) -> dict[str, str]:
         """The names of the graph's arguments, by FX name: of the inputs, then of the states."""
@@ -126,3 +138,66 @@ def listed(names: list[str], shown: int = 10) -> str:
     """Names in quotes, the first ones if there are many."""
     rest = len(names) - shown
     return ", ".join(map(repr, names[:shown])) + (f" and {rest} more" if rest > 0 else "")
+
+
+# ---- by these names: the model's call, the contents of its buffers -------------------------------------
+
+
+def model_call(program: ExportedProgram, signature: Signature, names: Names) -> ModelCall:
+    """The call of an exported model, in terms of the names that its program has at run time."""
+    tree, own = program.call_spec, names.of_arguments(signature)
+    outputs = iter(names.outputs)
+    results = tuple(
+        Fixed(signature.fixed_outputs[index]) if leaf is None else next(outputs)
+        for index, leaf in enumerate(signature.user_results)
+    )
+    return ModelCall(
+        arguments=tuple(own.get(leaf) or Fixed(signature.fixed_inputs[leaf]) for leaf in signature.user_inputs),
+        results=results,
+        argument_tree=tree.in_spec,
+        result_tree=tree.out_spec,
+        numbers=frozenset(leaf for index in signature.numbers if isinstance(leaf := results[index], str)),
+        buffers={n: state.target for state, n in zip(signature.states, names.states, strict=True) if state.is_buffer},
+    )
+
+
+def initial_state(signature: Signature, names: Names, widths: Widths) -> dict[str, torch.Tensor]:
+    """Copies of the current contents of the buffers, by the names of their states, in the program's types.
+
+    Raises:
+        UnsupportedError: a 64-bit value does not fit 32 bits, or a buffer does not fit into memory; all such buffers
+            are listed.
+    """
+    contents: dict[str, torch.Tensor] = {}
+    problems: list[Problem] = []
+    for state, name in zip(signature.states, names.states, strict=True):
+        if state.initial is None:
+            continue
+        try:
+            held = state.initial.detach().cpu().clone(memory_format=torch.contiguous_format)
+        except RuntimeError:  # of PyTorch's allocator
+            sizes = " x ".join(map(str, state.initial.shape))
+            problems.append(
+                Problem(
+                    f"the buffer {state.target!r} of {sizes} elements does not fit into memory",
+                    node=state.placeholder,
+                    advice="an expanded buffer is written as a whole; register it in its own size",
+                )
+            )
+            continue
+        type_ = widths.of(type_of(held))
+        assert isinstance(type_, TensorType)
+        try:
+            contents[name] = prepare_input(held, type_, state.target, "buffer")
+        except EvaluationError as error:
+            choice = "float64" if held.is_floating_point() else "int64"
+            problems.append(Problem(str(error), node=state.placeholder, advice=f"convert with {choice}='keep'"))
+    if problems:
+        raise UnsupportedError("the buffers that the model writes to cannot be converted:", problems)
+    return contents
+
+
+def in_types_of(graph: Operation, contents: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The contents of buffers in the types of the states of a converted graph, which a target may have changed."""
+    types = {state.name: state.element_type for state in entry_signature(graph).states}
+    return {name: held.to(TORCH_DTYPES[types[name]]) for name, held in contents.items()}

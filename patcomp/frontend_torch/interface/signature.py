@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -49,11 +49,11 @@ class State:
 class Signature:
     """The interface of one entry point. Its graph takes `arguments` and returns `results`."""
 
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
     """FX names of the inputs that are not states."""
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
     """FX names of the returned nodes, then of the new values of mutated inputs that are not states."""
-    constants: Mapping[str, tuple[str, torch.Tensor]]
+    constants: Mapping[str, tuple[str, torch.Tensor]] = field(default_factory=dict)
     """Path and tensor of each parameter, buffer and lifted constant, by FX name of its placeholder."""
     states: tuple[State, ...] = ()
     """Mutated buffers in the order of their placeholders, then mutated inputs in `forward`'s order."""
@@ -114,17 +114,49 @@ def program_signature(
         The signature, and the inputs and outputs that cannot be converted: custom objects, sparse tensors, buffers
         into which PyTorch lost a copy, states without values.
     """
+    given, new_values, problems = _inputs(program, mutated_inputs, draws)
+    results: list[str | None] = []
+    fixed: dict[int, Any] = {}
+    numbers: list[int] = []
+    for spec in program.graph_signature.output_specs:
+        if spec.kind == OutputKind.TOKEN or spec.kind.name.endswith("_MUTATION"):
+            continue
+        if spec.kind != OutputKind.USER_OUTPUT:
+            problems.append(Problem(f"an output that is a {spec.kind.name.lower()} cannot be converted"))
+        elif isinstance(spec.arg, ConstantArgument):
+            fixed[len(results)] = spec.arg.value
+            results.append(None)
+        else:
+            results.append(spec.arg.name)
+            if isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
+                numbers.append(len(results) - 1)
+            elif not isinstance(spec.arg, TensorArgument):
+                problems.append(Problem(f"output {spec.arg.name!r} is of a kind that cannot be converted"))
+    found = replace(
+        given,
+        outputs=(*(name for name in results if name is not None), *new_values),
+        user_results=tuple(results),
+        result_keys=_result_keys(program, len(results)),
+        fixed_outputs=fixed,
+        numbers=tuple(numbers),
+    )
+    return found, problems
+
+
+def _inputs(
+    program: ExportedProgram, mutated_inputs: str, draws: Mapping[str, str]
+) -> tuple[Signature, list[str], list[Problem]]:
+    """The part of the signature about inputs, the nodes with the new values of `updated_inputs`, and problems."""
     problems: list[Problem] = []
-    signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
-    mutated = _mutations(signature)
+    mutated = _mutations(program.graph_signature)
     states: list[State] = []
-    updated: list[tuple[str, str]] = []
+    updated: dict[str, str] = {}
     inputs: list[str] = []
     user_inputs: list[str] = []
     constants: dict[str, tuple[str, torch.Tensor]] = {}
     fixed: dict[str, Any] = {}
-    for spec in signature.input_specs:
+    for spec in program.graph_signature.input_specs:
         if spec.kind == InputKind.TOKEN:
             continue  # a token only orders ops with effects; such ops are checks, or reported as unsupported
         name = getattr(spec.arg, "name", "")
@@ -146,13 +178,12 @@ def program_signature(
             fixed[name] = spec.arg.value
         elif isinstance(spec.arg, TensorArgument):
             problems += _layout(nodes[name])
-            if name not in mutated:
-                inputs.append(name)
-            elif mutated_inputs == "state":
+            if name in mutated and mutated_inputs == "state":
                 states.append(State(name, name, False, mutated[name]))
             else:
                 inputs.append(name)
-                updated.append((name, mutated[name]))
+                if name in mutated:
+                    updated[name] = mutated[name]
         elif isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
             value = known(nodes[name].meta["val"])
             if isinstance(value, SYMBOLIC):
@@ -163,38 +194,16 @@ def program_signature(
             problems.append(
                 Problem(f"input {name!r} is {spec.kind.name.lower()}, which cannot be converted", node=name)
             )
-    results: list[str | None] = []
-    fixed_outputs: dict[int, Any] = {}
-    numbers: list[int] = []
-    for spec in signature.output_specs:
-        if spec.kind == OutputKind.TOKEN or spec.kind.name.endswith("_MUTATION"):
-            continue
-        if spec.kind != OutputKind.USER_OUTPUT:
-            problems.append(Problem(f"an output that is a {spec.kind.name.lower()} cannot be converted"))
-        elif isinstance(spec.arg, ConstantArgument):
-            fixed_outputs[len(results)] = spec.arg.value
-            results.append(None)
-        else:
-            results.append(spec.arg.name)
-            if isinstance(spec.arg, SYMBOLIC_ARGUMENTS):
-                numbers.append(len(results) - 1)
-            elif not isinstance(spec.arg, TensorArgument):
-                problems.append(Problem(f"output {spec.arg.name!r} is of a kind that cannot be converted"))
     found = Signature(
         inputs=tuple(inputs),
-        outputs=tuple(name for name in results if name is not None) + tuple(result for _, result in updated),
         constants=constants,
         states=tuple(states),
-        updated_inputs=tuple(name for name, _ in updated),
+        updated_inputs=tuple(updated),
         user_inputs=tuple(user_inputs),
-        user_results=tuple(results),
-        result_keys=_result_keys(program, len(results)),
         fixed_inputs=fixed,
-        fixed_outputs=fixed_outputs,
-        numbers=tuple(numbers),
         draws=draws,
     )
-    return found, problems
+    return found, list(updated.values()), problems
 
 
 def _result_keys(program: ExportedProgram, count: int) -> tuple[str, ...]:

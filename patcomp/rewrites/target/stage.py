@@ -64,7 +64,8 @@ def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
         UnknownNameError: no op comes from a module or FX node that is to stay in float32.
         VerifyError: an op does not support the fixed sizes.
     """
-    fix_sizes(module, options.fixed)
+    if options.fixed:
+        fix_sizes(module, options.fixed)
     statistics, called = Statistics(), called_graphs(module)
     if options.target is not None:
         _rewrite_for(options.target, module, rules, options, statistics)

@@ -16,12 +16,19 @@ from patcomp.ir.xdsl import Operation
 from patterns_catalog.sizes import END, Size
 
 
+class Moved(NamedTuple):
+    """A position behind one that only the run knows."""
+
+    position: Value
+    distance: int
+
+
 class Bounds(NamedTuple):
     """The positions `start:end:step` of one dimension. Equal bounds are the same positions on every run."""
 
-    start: Size
-    end: Size
-    step: Size
+    start: Size | Moved
+    end: Size | Moved
+    step: Size | Moved
 
     @property
     def known(self) -> bool:
@@ -64,17 +71,17 @@ def _resolved(bounds: Bounds, size: int | None) -> Bounds:
     return ALL if is_all else Bounds(start, max(start, end), step)
 
 
-def combined(c: Coreai, outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
+def combined(outer: Sequence[Bounds], inner: Sequence[Bounds], shape: Shape) -> list[Bounds] | None:
     """The bounds of `x[outer][inner]` in `x`; None if they are not known. `shape` is the shape of `x[outer]`."""
     found = []
     for of_x, of_part, size in zip(outer, inner, shape, strict=True):
-        if (bounds := _combined(c, of_x, of_part, size)) is None:
+        if (bounds := _combined(of_x, of_part, size)) is None:
             return None
         found.append(bounds)
     return found
 
 
-def _combined(c: Coreai, outer: Bounds, inner: Bounds, size: int | None) -> Bounds | None:
+def _combined(outer: Bounds, inner: Bounds, size: int | None) -> Bounds | None:
     if outer == ALL:
         return inner
     if inner == ALL:
@@ -84,9 +91,9 @@ def _combined(c: Coreai, outer: Bounds, inner: Bounds, size: int | None) -> Boun
     taken = range(size)[slice(*inner)]  # type: ignore[arg-type]
     if not taken or taken.step < 0 or _may_be_clamped(outer, size):
         return None
-    start = _plus(c, outer.start, outer.step * taken[0])
+    start = _moved(outer.start, outer.step * taken[0])
     # the outer end is right also for bounds that count from the end of `x`, where the last position is -1
-    end = outer.end if taken[-1] == size - 1 else _plus(c, outer.start, outer.step * taken[-1] + 1)
+    end = outer.end if taken[-1] == size - 1 else _moved(outer.start, outer.step * taken[-1] + 1)
     return Bounds(start, end, outer.step * taken.step)
 
 
@@ -100,10 +107,12 @@ def _may_be_clamped(outer: Bounds, size: int) -> bool:
     return any(len(range(length)[slice(*outer)]) == size for length in range(-outer.start))  # type: ignore[arg-type]
 
 
-def _plus(c: Coreai, position: Size, distance: int) -> Size:
+def _moved(position: Size | Moved, distance: int) -> Size | Moved:
     if isinstance(position, int):
         return position + distance
-    return c.broadcasting_add(position, distance) if distance else position
+    if isinstance(position, Moved):
+        return Moved(position.position, position.distance + distance)
+    return Moved(position, distance) if distance else position
 
 
 def bounds_of_part(cut: Operation, part: Value) -> list[Bounds] | None:
@@ -121,7 +130,7 @@ def bounds_of_part(cut: Operation, part: Value) -> list[Bounds] | None:
     return bounds
 
 
-def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
+def taken_from(part: Value, x: Value) -> list[Bounds] | None:
     """The bounds in `x` of a part that a chain of slices and splits takes of `x`; None for other values."""
     if part == x:
         return [ALL] * x.rank
@@ -129,13 +138,19 @@ def taken_from(c: Coreai, part: Value, x: Value) -> list[Bounds] | None:
     if cut is None or (inner := bounds_of_part(cut, part)) is None:
         return None
     before = Value(cut.operands[0])
-    outer = taken_from(c, before, x)
-    return None if outer is None else combined(c, outer, inner, before.shape)
+    outer = taken_from(before, x)
+    return None if outer is None else combined(outer, inner, before.shape)
 
 
-def columns(bounds: Sequence[Bounds]) -> tuple[list[Size], list[Size], list[Size]]:
+def columns(c: Coreai, bounds: Sequence[Bounds]) -> tuple[list[Size], list[Size], list[Size]]:
     """Bounds as the operands of a slice."""
-    return [bound.start for bound in bounds], [bound.end for bound in bounds], [bound.step for bound in bounds]
+    rows = [[_known(c, position) for position in bound] for bound in bounds]
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+
+
+def _known(c: Coreai, position: Size | Moved) -> Size:
+    """A position as an operand."""
+    return c.broadcasting_add(*position) if isinstance(position, Moved) else position
 
 
 # ---- reshapes ------------------------------------------------------------------------------------
