@@ -428,7 +428,7 @@ def _traits(name: str, pointwise: bool, views: bool) -> Iterator[type[OpTrait]]:
 
 
 @cache
-def ops_with(trait: type[OpTrait]) -> frozenset[str]:
+def aten_ops_with(trait: type[OpTrait]) -> frozenset[str]:
     """The names of the bundled ops that have a trait."""
     found: set[str] = set()
     for name, line in _bundled().items():

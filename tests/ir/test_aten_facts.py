@@ -70,8 +70,8 @@ def test_ops_of_rules_lack_no_fact_by_oversight() -> None:
     taken = {op for stage in stages for rule in default_rules().stage(stage) for op in rule.ops if "aten." in op}
     assert len(taken) > 200
     implied = {
-        "sizes": aten.ops_with(Elementwise) | aten.ops_with(SameShape),
-        "range": aten.ops_with(Selection),
+        "sizes": aten.aten_ops_with(Elementwise) | aten.aten_ops_with(SameShape),
+        "range": aten.aten_ops_with(Selection),
         "float": ops_where("elements") | ops_where("complex") | {"aten._to_copy"},
     }
     for fact, without in implied.items():
@@ -89,5 +89,5 @@ def test_an_op_without_a_row_has_no_facts_and_a_name_is_of_one_overload() -> Non
 
 def test_views_follow_from_pytorchs_schemas() -> None:
     """The row says which elements an op selects; whether the result may share memory, the schema says."""
-    assert {"aten.slice.Tensor", "aten.reshape", "aten.contiguous"} <= aten.ops_with(View)
-    assert not {"aten.clone", "aten.flip", "aten.gather", "aten.view.dtype"} & aten.ops_with(View)
+    assert {"aten.slice.Tensor", "aten.reshape", "aten.contiguous"} <= aten.aten_ops_with(View)
+    assert not {"aten.clone", "aten.flip", "aten.gather", "aten.view.dtype"} & aten.aten_ops_with(View)
