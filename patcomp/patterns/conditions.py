@@ -103,7 +103,7 @@ def divides(number: int, size: int) -> bool:
 
 
 @condition("{x} has no elements")
-def is_empty(x: Value) -> bool:
+def has_no_elements(x: Value) -> bool:
     return 0 in x.shape
 
 

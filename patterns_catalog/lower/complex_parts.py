@@ -17,7 +17,7 @@ def complex_(c: Coreai, real: Value, imag: Value) -> Value:
     return c.create_complex(*broadcast_together(c, [real, imag]))
 
 
-real = row(
+real_part = row(
     "real", "real_part", f"2x3x{_COMPLEX}", where=lambda self: [self.dtype == _COMPLEX], doc="the real part",
 )  # fmt: skip
 real_of_real = row(

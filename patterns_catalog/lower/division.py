@@ -122,7 +122,7 @@ def _in_float32(c: Coreai, x: Value, y: Value, divide: _Quotient) -> Value:
     return c.cast(divide(c, c.cast(x, wide), c.cast(y, wide)), x.element_type)
 
 
-rounded = [
+rounded_quotients = [
     _rounded_division("floor", "floats", _FLOATS, lambda c, x, y: _in_float32(c, x, y, _floor_divided)),
     _rounded_division("trunc", "floats", _FLOATS, lambda c, x, y: _in_float32(c, x, y, _truncated)),
     _rounded_division(

@@ -80,7 +80,7 @@ def _unscaled(alpha: Attr) -> list[Expression]:
     return [(alpha == 1).says("alpha must be 1, as the normalize stage spells this op")]
 
 
-arithmetic = [
+broadcasting_ops = [
     row(
         op, f"broadcasting_{op.removesuffix('.Tensor')}", *([] if "bitwise" in op else [PAIR]), _INTEGERS,
         where=_unscaled if op == "add.Tensor" else None, of={"bools": f"broadcasting_{of_bools}"},
@@ -88,7 +88,7 @@ arithmetic = [
     )
     for op, of_bools in _OF_BOOLS.items()
 ]  # fmt: skip
-sub = row(
+subtraction = row(
     "sub.Tensor", "broadcasting_sub", PAIR, _INTEGERS, where=_unscaled, doc="x - y, broadcasting",
     of={"bools": Rejected("this op is not supported for bool tensors; cast them to integers")},
 )  # fmt: skip

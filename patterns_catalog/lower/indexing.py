@@ -8,7 +8,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, formula, lowering
-from patterns_catalog.lower.shapes import as_vector, permuted
+from patterns_catalog.lower.shapes import as_vector, axes_in_order
 from patterns_catalog.sizes import END, broadcast_sizes, size_of
 
 
@@ -92,10 +92,10 @@ def index(op: OpView, c: Coreai) -> Value:
     joined = columns[0] if len(columns) == 1 else c.concat(len(shape), columns)
     rest = [axis for axis in range(x.rank) if axis not in axes]
     order = [*axes, *rest]
-    result = c.gather_nd(permuted(c, x, order), joined)
+    result = c.gather_nd(axes_in_order(c, x, order), joined)
     if axes != list(range(axes[0], axes[-1] + 1)):
         return result
     # adjacent: the broadcast dimensions belong where the first index stood
     count, first = len(shape), axes[0]
     back = [*range(count, count + first), *range(count), *range(count + first, result.rank)]
-    return permuted(c, result, back)
+    return axes_in_order(c, result, back)

@@ -13,7 +13,7 @@ from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import FurtherResults, Rule, example, formula
 from patcomp.patterns.aspects import SPECIAL
 from patterns_catalog.lower.elementwise import complement
-from patterns_catalog.lower.reductions import extreme, kept, reduce
+from patterns_catalog.lower.reductions import extreme, reduce, with_or_without
 from patterns_catalog.sizes import Size
 from patterns_catalog.slices import slice_axis
 
@@ -42,7 +42,8 @@ def _positions_of_extremes(name: str, *, largest: bool) -> list[Rule]:
 
 def _reduced(c: Coreai, position: Value, axis: int, keepdim: bool, result: ValueType) -> Value:
     """A position for each slice of an axis, in the shape of the result."""
-    return c.reshape(position, list(result.static_shape)) if result.is_static else kept(c, position, [axis], keepdim)
+    static = list(result.static_shape) if result.is_static else None
+    return with_or_without(c, position, [axis], keepdim) if static is None else c.reshape(position, static)
 
 
 argmax = _positions_of_extremes("argmax", largest=True)
@@ -58,7 +59,7 @@ def _extreme_with_position(name: str) -> Rule:
         dim, largest = dim % self.rank, name == "max"
         position = c.cast(first_extreme(c, self, dim, largest=largest), results[1].element_type)
         value = reduce(c, extreme(c, self, largest=largest), self, [dim], keepdim)
-        return [value, kept(c, position, [dim], keepdim)]
+        return [value, with_or_without(c, position, [dim], keepdim)]
 
     return rule
 

@@ -20,7 +20,7 @@ def axes_of(dims: Sequence[int] | int | None, rank: int) -> list[int]:
     return sorted(dim % rank for dim in listed) if listed else list(range(rank))
 
 
-def kept(c: Coreai, reduced: Value, axes: Sequence[int], keepdim: bool) -> Value:
+def with_or_without(c: Coreai, reduced: Value, axes: Sequence[int], keepdim: bool) -> Value:
     """What is reduced over axes, with them or without."""
     return reduced if keepdim else c.shrink_dims(reduced, axes)
 
@@ -47,7 +47,7 @@ def reduce(
         reduced = c.broadcast_to(c.constant(of_nothing, x.element_type), sizes)
     else:
         reduced = function(x, axes)
-    return kept(c, reduced, axes, keepdim)
+    return with_or_without(c, reduced, axes, keepdim)
 
 
 _ONE_AXIS = example("2x3x4xf32", [1])
@@ -63,11 +63,13 @@ def _reduction(name: str, function: str, of_nothing: float, *ops: str, examples:
     return rule
 
 
-mean = _reduction("mean", "reduce_mean", math.nan, "aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)])
-sum_ = _reduction("sum", "reduce_sum", 0, "aten.sum.dim_IntList", examples=[
+reduced_mean = _reduction(
+    "mean", "reduce_mean", math.nan, "aten.mean.dim", examples=[*_EXAMPLES, example("2x3xf32", None)]
+)
+reduced_sum = _reduction("sum", "reduce_sum", 0, "aten.sum.dim_IntList", examples=[
     *_EXAMPLES, example("2x3xsi32[0,9]", [1]), example("2x3xi1", [0]),
 ])  # fmt: skip
-prod = _reduction("prod", "reduce_product", 1, "aten.prod", "aten.prod.dim_int", examples=[
+reduced_product = _reduction("prod", "reduce_product", 1, "aten.prod", "aten.prod.dim_int", examples=[
     example("2x3x4xf32"), example("2x3x4xf32", 1, op="aten.prod.dim_int"), example("f32"),
     example("2x4xsi32[-9,9]", -1, True, op="aten.prod.dim_int"), example("2x3xi1", 0, op="aten.prod.dim_int"),
 ])  # fmt: skip

@@ -18,8 +18,8 @@ from patterns_catalog.lower.casts import convert
 
 Build = str | Callable[..., Value]
 """The name of a function of Core AI, or a function of `c` and the tensors."""
-Kind = Literal["bools", "unsigned", "integers"]
-Computed = Literal["as given", "as the result", "in 32 bits"]
+_Kind = Literal["bools", "unsigned", "integers"]
+_Computed = Literal["as given", "as the result", "in 32 bits"]
 
 
 def row(
@@ -27,8 +27,8 @@ def row(
     formula: Build,
     *examples: str | Example,
     doc: str,
-    computed: Computed = "as given",
-    of: Mapping[Kind, Build | Rejected] | None = None,
+    computed: _Computed = "as given",
+    of: Mapping[_Kind, Build | Rejected] | None = None,
     where: Conditions | None = None,
     name: str | None = None,
 ) -> Rule:

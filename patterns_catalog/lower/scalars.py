@@ -22,7 +22,7 @@ value_and_position = formula(
     ignored=dict.fromkeys(("dim", "keepdim", "stable", "descending", "k", "largest", "sorted"), _ONE),
     examples=[example("f32", 0), example("f32", op="aten.sort"), example("f32", 1, op="aten.topk")],
 )(lambda c, self, results: [self, c.constant(0, results[1].element_type)])  # fmt: skip
-scan = formula(
+scan_of_0d = formula(
     "lower", "aten.cumsum", "aten.cumprod", name="scan of a 0-d tensor", where=_is_0d, doc="the value",
     ignored=BY_RESULT | {"dim": _ONE}, examples=[example("f32", 0), example("si32", 0, op="aten.cumprod")],
 )(lambda c, self, result: convert(c, self, result.element_type))  # fmt: skip

@@ -10,12 +10,12 @@ from patcomp.authoring import Coreai
 from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, formula, lowering
-from patcomp.patterns.conditions import is_empty
+from patcomp.patterns.conditions import has_no_elements
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.combining import combine, filled
 from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.lower.ranges import put_range
-from patterns_catalog.lower.shapes import broadcast_together, expanded, permuted
+from patterns_catalog.lower.shapes import axes_in_order, broadcast_together, expanded
 from patterns_catalog.numbers import exact_fill
 from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, typed
 
@@ -118,7 +118,7 @@ def _put(op: OpView, c: Coreai, x: Value, axes: list[int], tensors: list[Value],
         values, [*range(first, first + len(shape)), *range(first), *range(first + len(shape), len(target))]
     )
     order = [*axes, *rest]
-    moved = permuted(c, x, order)
+    moved = axes_in_order(c, x, order)
     items = [as_index(c, item) for item in tensors]
     items = [item if item.shape == shape else expanded(c, item, shape, counts) for item in items]
     if op.accumulate:
@@ -127,7 +127,7 @@ def _put(op: OpView, c: Coreai, x: Value, axes: list[int], tensors: list[Value],
         result = c.scatter_nd(
             moved, c.concat(len(shape), [c.expand_dims(item, [len(shape)]) for item in items]), values
         )
-    return permuted(c, result, np.argsort(order).tolist())
+    return axes_in_order(c, result, np.argsort(order).tolist())
 
 
 def _accumulated(c: Coreai, x: Value, items: list[Value], values: Value) -> Value:
@@ -174,7 +174,7 @@ def spread_by_mask(c: Coreai, mask: Value, values: Value) -> Value:
 
 
 @formula(
-    "lower", "aten.masked_scatter", where=lambda source: [~is_empty(source)],
+    "lower", "aten.masked_scatter", where=lambda source: [~has_no_elements(source)],
     examples=[example("2x5xf32", "2x1xi1", "12xf32"), example("5xf32", "2x5xi1", "3x4xf32")],
 )  # fmt: skip
 def masked_scatter(c: Coreai, self: Value, mask: Value, source: Value) -> Value:
@@ -183,7 +183,9 @@ def masked_scatter(c: Coreai, self: Value, mask: Value, source: Value) -> Value:
     return c.broadcasting_where(mask, spread_by_mask(c, mask, c.reshape(source, [-1])), x)
 
 
-@formula("lower", "aten.masked_scatter", name="masked_scatter of nothing", where=lambda source: [is_empty(source)])
+@formula(
+    "lower", "aten.masked_scatter", name="masked_scatter of nothing", where=lambda source: [has_no_elements(source)]
+)
 def masked_scatter_of_nothing(c: Coreai, self: Value, mask: Value) -> Value:
     "the tensor; eager PyTorch takes this only where the mask is false"
     return broadcast_together(c, [self, mask])[0]

@@ -57,10 +57,10 @@ sym_size_of_complex = formula(
 @formula("lower", "aten.permute", examples=[example("2x3x4xf32", [2, 0, -2])])
 def permute(c: Coreai, self: Value, dims: Sequence[int]) -> Value:
     "the axes in another order"
-    return permuted(c, self, [dim % self.rank for dim in dims])
+    return axes_in_order(c, self, [dim % self.rank for dim in dims])
 
 
-def permuted(c: Coreai, x: Value, order: Sequence[int]) -> Value:
+def axes_in_order(c: Coreai, x: Value, order: Sequence[int]) -> Value:
     """The axes in an order that may be theirs already."""
     return c.transpose(x, order) if list(order) != sorted(order) else x
 
@@ -228,10 +228,10 @@ def cat(c: Coreai, tensors: Sequence[Value], dim: int, result: ValueType) -> Val
     dim %= result.rank
     before, after = result.shape[:dim], result.shape[dim + 1 :]
     parts = [c.cast(part, result.element_type) for part in _joined(tensors, dim, result.rank)]
-    return joined(c, dim, [typed(c, part, (*before, part.shape[dim], *after)) for part in parts])
+    return _concatenated(c, dim, [typed(c, part, (*before, part.shape[dim], *after)) for part in parts])
 
 
-def joined(c: Coreai, axis: int, parts: Sequence[Value]) -> Value:
+def _concatenated(c: Coreai, axis: int, parts: Sequence[Value]) -> Value:
     """Tensors one after the other along an axis; a single one itself."""
     return parts[0] if len(parts) == 1 else c.concat(axis, parts)
 
