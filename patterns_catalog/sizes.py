@@ -110,3 +110,8 @@ def from_front(c: Coreai, position: Size, size: Size) -> Size:
     if isinstance(position, int):
         return position + size if isinstance(size, int) else c.broadcasting_add(size, position)
     return c.where(c.broadcasting_greater(0, position), c.broadcasting_add(position, size), position)
+
+
+def as_index(c: Coreai, value: Value) -> Value:
+    """Indices in the element type that the runtime's gathers take."""
+    return value if value.dtype == "si32" else c.cast(value, "si32")

@@ -394,3 +394,18 @@ def test_each_cache_has_an_owner_a_bound_and_a_reason() -> None:
     listed = {f"{file}: {name}" for file, names in rows for name in re.findall(r"`(\w+)`", names)}
     files = [file for folder in PACKAGES for file in (ROOT / folder).rglob("*.py")]
     assert sorted(listed) == sorted({found for file in files for found in _caches(file)})
+
+
+def test_stages_of_the_catalog_import_nothing_from_each_other() -> None:
+    folders = {path.parent for path in (ROOT / "patterns_catalog").glob("*/*.py")}
+    stages = {folder.name for folder in folders} - {"composites"}
+    assert {"normalize", "recover", "lower", "target", "optimize"} <= stages
+    found = [
+        (path.relative_to(ROOT).as_posix(), node.module)
+        for folder in folders
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("patterns_catalog.")
+        if (node.module or "").split(".")[1] in stages - {folder.name}
+    ]
+    assert found == []

@@ -25,7 +25,7 @@ from patcomp.questions.programs import explain, why_not
 from patcomp.questions.reach import check_reach
 from patcomp.questions.regions import Regions
 from patcomp.targets import Target, Wants
-from patterns_catalog.recover.normalization import rms_norm
+from patterns_catalog.composites.norms import rms_norm
 from tests.frontend_torch.models import Function
 from tests.helpers.programs import program
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from patcomp.errors import RuleError
 from patcomp.ir.constants import constant_equals, constant_values
-from patcomp.ir.namespaces import OpSpec
+from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
 from patcomp.patterns.expressions import Binary, Both, Expression, PythonValue, Undefined
@@ -32,8 +32,22 @@ from patcomp.patterns.language import (
     ResultNode,
 )
 
-if TYPE_CHECKING:
-    from patcomp.patterns.pattern import Pattern
+
+class Graph(Protocol):
+    """What the matcher reads of a `Pattern`."""
+
+    @property
+    def dialect(self) -> DialectInterface: ...
+
+    @property
+    def root(self) -> PatternNode: ...
+
+    @property
+    def captures(self) -> Mapping[str, Any]: ...
+
+    @property
+    def conditions(self) -> tuple[Expression, ...]: ...
+
 
 FUEL = 20_000
 """The number of steps that one attempt may take; 15 ambiguous commutative ops have 2**15 orders."""
@@ -70,7 +84,7 @@ class Failure:
 class Match:
     """The values and ops that a pattern matched. `match["x"]` is the value of the capture `x`."""
 
-    def __init__(self, pattern: Pattern, root: Operation, assumed: Collection[str] = ()):
+    def __init__(self, pattern: Graph, root: Operation, assumed: Collection[str] = ()):
         self.pattern, self.root, self.assumed = pattern, root, assumed
         self.values: dict[int, SSAValue] = {}
         """The value of each capture and alternative, by the identity of its node."""
@@ -140,7 +154,7 @@ class Matcher:
 
     def __init__(
         self,
-        pattern: Pattern,
+        pattern: Graph,
         root: Operation,
         *,
         fuel: int = FUEL,

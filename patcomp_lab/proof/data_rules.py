@@ -32,7 +32,6 @@ def _functions(rule: Rule) -> Iterator[Callable[..., Any]]:
     yield from (call.function for call in rule.target_calls() if inspect.isfunction(call.function))
 
 
-@cache
 def _branches(function: Callable[..., Any]) -> bool:
     """Whether the text of a function has a branch, or is not known. Of several lambdas on one line, whether one has."""
     code = inspect.unwrap(function).__code__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
-from patterns_catalog.recover.attention import attend, causal_mask, repeat_heads
+from patterns_catalog.composites.attention import attend, causal_mask, repeat_heads
 
 
 @lowering("aten.scaled_dot_product_attention", name="attention that broadcasts", examples=[

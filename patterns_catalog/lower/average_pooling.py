@@ -10,10 +10,10 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, Rejected, example, formula, lowering
 from patcomp.patterns.conditions import is_floating
+from patterns_catalog.composites.norms import compute_type
+from patterns_catalog.composites.pooling import AveragePool
 from patterns_catalog.computed import Computed, minimum
 from patterns_catalog.lower.windows_of_axes import at_taps, taken_rows
-from patterns_catalog.recover.normalization import compute_type
-from patterns_catalog.recover.pooling import AveragePool
 from patterns_catalog.sizes import Size, as_data, positions, size_of
 from patterns_catalog.slices import slice_axis
 

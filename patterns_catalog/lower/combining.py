@@ -14,10 +14,9 @@ from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns import Rejected
 from patterns_catalog.lower.casts import convert
-from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.lower.integer_sums import digits, from_digits, room
 from patterns_catalog.lower.shapes import as_vector
-from patterns_catalog.sizes import END, Size, size_of, sizes_of
+from patterns_catalog.sizes import END, Size, as_index, size_of, sizes_of
 from patterns_catalog.slices import slice_axis
 
 _Mode = Literal["update", "add", "mul", "max", "min"]

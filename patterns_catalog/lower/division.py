@@ -16,8 +16,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Example, Rule, example, formula
 from patcomp.patterns.conditions import condition, is_floating
 from patcomp.patterns.expressions import Expression
+from patterns_catalog.composites.norms import compute_type
 from patterns_catalog.lower.rounding import rounded_down, without_fraction
-from patterns_catalog.recover.normalization import compute_type
 
 _Quotient = Callable[[Coreai, Value, Value], Value]
 

@@ -8,7 +8,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
 from patterns_catalog.lower.combining import combine, filled
-from patterns_catalog.lower.indexing import as_index
+from patterns_catalog.sizes import as_index
 from patterns_catalog.slices import slice_axis
 
 _MODES = ("sum", "mean", "amax")

@@ -15,10 +15,10 @@ from patcomp.authoring import Coreai
 from patcomp.ir.types import element_name, is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.norms import compute_type
 from patterns_catalog.computed import Computed, floor, maximum, minimum, not_zero, real, row_sums, where, whole
 from patterns_catalog.lower.resizing import ZERO_WEIGHTS, overloads, resized_axes
 from patterns_catalog.lower.windows_of_axes import at_taps, taken_rows
-from patterns_catalog.recover.normalization import compute_type
 from patterns_catalog.sizes import as_data, positions
 
 

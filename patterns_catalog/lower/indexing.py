@@ -9,7 +9,7 @@ from patcomp.ir.infer import broadcast_shapes
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, formula, lowering
 from patterns_catalog.lower.shapes import as_vector, axes_in_order
-from patterns_catalog.sizes import END, broadcast_sizes, size_of
+from patterns_catalog.sizes import END, as_index, broadcast_sizes, size_of
 
 
 def take(c: Coreai, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
@@ -19,11 +19,6 @@ def take(c: Coreai, x: Value, axis: int, indices: Value | np.ndarray) -> Value:
     index = indices if isinstance(indices, Value) else c.constant(indices.astype(np.int32))
     taken = c.gather_nd(moved, c.expand_dims(index, [1]))
     return c.transpose(taken, np.argsort(front).tolist()) if axis else taken
-
-
-def as_index(c: Coreai, value: Value) -> Value:
-    """Indices in the element type that the runtime's gathers take."""
-    return value if value.dtype == "si32" else c.cast(value, "si32")
 
 
 @formula(

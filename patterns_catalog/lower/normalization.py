@@ -6,7 +6,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, formula, lowering
 from patcomp.patterns.conditions import is_given
-from patterns_catalog.recover.normalization import FOLDED, compute_type, eps_of_batch
+from patterns_catalog.composites.norms import FOLDED, compute_type, eps_of_batch
 
 
 @formula(

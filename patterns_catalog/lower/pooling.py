@@ -13,9 +13,9 @@ from patcomp.ir.elements import numpy_dtype
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.pooling import fitted
 from patterns_catalog.lower.average_pooling import adaptive_windows, per_window
 from patterns_catalog.lower.indexing import take
-from patterns_catalog.recover.pooling import fitted
 
 
 @lowering("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices", name="max_pool", examples=[

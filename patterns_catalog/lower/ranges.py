@@ -9,9 +9,8 @@ from patcomp.ir.constants import constant_integers
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import is_integer
 from patcomp.ir.value import Value
-from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.numbers import known_numbers
-from patterns_catalog.sizes import Size, size_of
+from patterns_catalog.sizes import Size, as_index, size_of
 from patterns_catalog.slices import update_axis
 
 

@@ -6,8 +6,8 @@ from patcomp.patterns import Capture, example, formula
 from patcomp.patterns.conditions import is_floating
 from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.casts import BY_RESULT, convert
-from patterns_catalog.lower.indexing import NO_GRADIENT, as_index
-from patterns_catalog.sizes import sizes_of
+from patterns_catalog.lower.indexing import NO_GRADIENT
+from patterns_catalog.sizes import as_index, sizes_of
 
 _ONE = "a 0-d tensor has one value"
 

@@ -13,11 +13,10 @@ from patcomp.patterns import OpView, example, formula, lowering
 from patcomp.patterns.conditions import has_no_elements
 from patterns_catalog.lower.casts import convert
 from patterns_catalog.lower.combining import combine, filled
-from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.lower.ranges import put_range
 from patterns_catalog.lower.shapes import axes_in_order, broadcast_together, expanded
 from patterns_catalog.numbers import exact_fill
-from patterns_catalog.sizes import broadcast_sizes, product, size_of, sizes_of, typed
+from patterns_catalog.sizes import as_index, broadcast_sizes, product, size_of, sizes_of, typed
 
 _HOW = {None: "update", "add": "sum", "multiply": "prod"}
 """What is done at a place, by the argument `reduce`."""

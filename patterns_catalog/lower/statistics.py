@@ -8,8 +8,8 @@ from patcomp.authoring import Coreai
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, lowering
+from patterns_catalog.composites.norms import compute_type
 from patterns_catalog.lower.reductions import axes_of, reduce
-from patterns_catalog.recover.normalization import compute_type
 from patterns_catalog.sizes import product, size_of
 
 

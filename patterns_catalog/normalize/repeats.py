@@ -31,17 +31,7 @@ from patcomp.patterns import (
     tag,
 )
 from patcomp.patterns.match import Match
-
-
-def twice_in_halves(a: AtenSource, x: Any) -> Any:
-    """The pattern of `cat([x, x], -1)`, which may also be used elsewhere."""
-    return a.escaping(a.cat([x, x], dim=LAST))
-
-
-def twice_in_pairs(a: AtenSource, x: Any) -> Any:
-    """The pattern of `repeat_interleave(x, 2, -1)`, which may also be used elsewhere; `pairs_in_one_op` spells
-    `stack([x, x], -1).flatten(-2)` so."""
-    return a.escaping(a.op("repeat_interleave.self_int", x, repeats=2, dim=LAST, output_size=ANY))
+from patterns_catalog.repeats import twice_in_halves, twice_in_pairs
 
 
 def _elementwise(a: AtenSource, x: Any, factor: Any, place: Any) -> Any:

@@ -1,6 +1,6 @@
 """Attention that models write out: softmax(scale * query @ key^T + mask) @ value as the composite.
 
-`attention_masks.py` computes the composite's mask, `attention.py` has the composite.
+`attention_masks.py` computes the composite's mask.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import OpResult
 from patcomp.patterns import OpView
-from patterns_catalog.lower.indexing import as_index
 from patterns_catalog.recover.experts import grouped_product
+from patterns_catalog.sizes import as_index
 from patterns_catalog.views import arguments_of
 
 

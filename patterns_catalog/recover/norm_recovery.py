@@ -18,15 +18,8 @@ from patcomp.ir.value import Value
 from patcomp.patterns import ANY, LAST, Attr, Capture, Const, Rewrite, any_of, build, call, check, rule, tag
 from patcomp.patterns.language import AnyOf
 from patcomp.patterns.match import Match
-from patterns_catalog.recover.normalization import (
-    affine,
-    eps_of_batch,
-    filled,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from patterns_catalog.composites.norms import eps_of_batch, group_norm, instance_norm, layer_norm, rms_norm
+from patterns_catalog.recover.normalization import affine, filled
 from patterns_catalog.sizes import size_of
 
 # ---- parts of the formulas -------------------------------------------------------------------------

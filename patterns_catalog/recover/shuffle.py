@@ -1,29 +1,14 @@
-"""Sub-pixel shuffles as composites."""
+"""Sub-pixel shuffles as the composite."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from patcomp.authoring import AtenSource, Composites, Coreai
-from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
-from patcomp.patterns import Attr, Capture, Rewrite, check, composites, compute, example, formula, rule
-from patterns_catalog.sizes import product, sizes_of
+from patcomp.patterns import Attr, Capture, Rewrite, check, compute, example, formula, rule
+from patterns_catalog.composites.shuffle import pixel_shuffle
 from patterns_catalog.views import known_sizes
-
-
-@composites.define
-@composite("pixel_shuffle", inputs=("input",), attributes=("upscale_factor",))
-def pixel_shuffle(c: Coreai, x: Value, *, upscale_factor: int) -> Value:
-    "[..., C r r, H, W] to [..., C, H r, W r] (Shi et al. 2016, arXiv:1609.05158)"
-    *batch, channels, height, width = sizes_of(c, x)
-    assert isinstance(channels, int)
-    r, lead = upscale_factor, len(batch)
-    split = c.reshape(x, [*batch, channels // r**2, r, r, height, width])
-    order = [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2]
-    return c.reshape(
-        c.transpose(split, order), [*batch, channels // r**2, product(c, [height, r]), product(c, [width, r])]
-    )
 
 
 @formula(

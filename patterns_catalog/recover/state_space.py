@@ -8,7 +8,7 @@ from patcomp.authoring import Coreai
 from patcomp.ir.composite import composite
 from patcomp.ir.value import Value
 from patcomp.patterns import Rejected, composites, example, formula
-from patterns_catalog.recover.attention import repeat_heads
+from patterns_catalog.composites.attention import repeat_heads
 from patterns_catalog.recover.chunks import NOT_FINITE, Decays, at_last, in_chunks
 
 

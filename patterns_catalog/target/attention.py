@@ -18,7 +18,7 @@ import numpy as np
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.recover.attention import scaled_dot_product_attention
+from patterns_catalog.composites.attention import scaled_dot_product_attention
 from patterns_catalog.slices import slice_axis
 
 MASKED = -40000.0

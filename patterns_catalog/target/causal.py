@@ -12,7 +12,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.extents import Extent, Unknown
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.recover.attention import lower_right, scaled_dot_product_attention
+from patterns_catalog.composites.attention import lower_right, scaled_dot_product_attention
 from patterns_catalog.target.positions import band_of
 
 _HIDDEN = {"f16": -65504.0}

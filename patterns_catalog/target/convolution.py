@@ -10,7 +10,7 @@ from patcomp.ir.types import element_name
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.recover.normalization import batch_norm
+from patterns_catalog.composites.norms import batch_norm
 from patterns_catalog.target.linear import is_weight
 
 

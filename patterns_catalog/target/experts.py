@@ -24,7 +24,7 @@ from patcomp.ir.types import Shape, is_integer, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import OpView, Rejected, example, op_rule
-from patterns_catalog.recover.experts import gather_mm
+from patterns_catalog.composites.experts import gather_mm
 from patterns_catalog.slices import Part, part_of
 from patterns_catalog.target.stored_forms import expanded, is_stored, part_of_stored, transposed
 

@@ -20,8 +20,8 @@ from patcomp.ir.namespaces import composite_spec, coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
 from patcomp.patterns import Attr, Capture, Const, OpView, Rewrite, build, example, rule
-from patterns_catalog.recover.normalization import rms_norm
-from patterns_catalog.recover.rope import rope
+from patterns_catalog.composites.norms import rms_norm
+from patterns_catalog.composites.rope import rope
 from patterns_catalog.slices import Part, part_of, parts_of
 from patterns_catalog.target.parts_together import Group, Use, together
 

@@ -18,8 +18,8 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation, in_order
 from patcomp.patterns import OpView, example
-from patterns_catalog.recover.attention import scaled_dot_product_attention
-from patterns_catalog.recover.rope import rope
+from patterns_catalog.composites.attention import scaled_dot_product_attention
+from patterns_catalog.composites.rope import rope
 from patterns_catalog.slices import Part
 from patterns_catalog.target.parts_together import Use, together
 from patterns_catalog.target.stored_forms import form, is_stored, joined

@@ -13,7 +13,7 @@ import math
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import example, formula
-from patterns_catalog.recover.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from patterns_catalog.composites.norms import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 
 _SMALLEST = 2.0**-14
 """The smallest normal number of float16."""

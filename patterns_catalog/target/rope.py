@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import example, formula
-from patterns_catalog.recover.rope import rope
+from patterns_catalog.composites.rope import rope
 
 
 @formula("target", rope, name="rope as plain ops", targets=("neural_engine",), examples=[

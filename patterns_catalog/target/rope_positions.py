@@ -18,7 +18,7 @@ from patcomp.ir.traits import Reshape
 from patcomp.ir.types import is_float
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, op_rule
-from patterns_catalog.recover.rope import powers, rope
+from patterns_catalog.composites.rope import powers, rope
 
 
 def _turned(torch: Any, x: Any, p: Any, frequencies: Any, factor: float | None = None) -> Any:

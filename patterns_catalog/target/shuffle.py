@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value, ValueType
 from patcomp.patterns import example, formula
-from patterns_catalog.recover.shuffle import pixel_shuffle
+from patterns_catalog.composites.shuffle import pixel_shuffle
 
 
 @formula("target", pixel_shuffle, name="pixel_shuffle of five dimensions", targets=("neural_engine",), examples=[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcomp.authoring import Coreai
 from patcomp.ir.value import Value
 from patcomp.patterns import example, formula
-from patterns_catalog.recover.vector_norm import kept, linalg_vector_norm
+from patterns_catalog.composites.vector_norm import kept, linalg_vector_norm
 from patterns_catalog.target.norms import INFINITE
 
 

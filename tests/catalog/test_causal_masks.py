@@ -11,7 +11,7 @@ import torch
 
 from patcomp import TorchConverter
 from patcomp.targets import Target
-from patterns_catalog.recover.attention import lower_right
+from patterns_catalog.composites.attention import lower_right
 
 ONLY = Target("causal", rules=("causal attention",))
 Make = Callable[[Any, Any], torch.Tensor]

@@ -17,8 +17,8 @@ from patcomp.patterns import ANY, LAST, Attr, Rewrite, composites, run
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.index import Index
 from patterns_catalog import default_rules
-from patterns_catalog.recover.attention import scaled_dot_product_attention
-from patterns_catalog.recover.normalization import rms_norm
+from patterns_catalog.composites.attention import scaled_dot_product_attention
+from patterns_catalog.composites.norms import rms_norm
 from tests.patterns.graphs import CALLS, MATRIX, Graph, declare, match
 
 WEIGHTS = tensor((8,), "f32")
