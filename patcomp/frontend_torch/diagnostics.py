@@ -16,7 +16,7 @@ from patcomp.frontend_torch.fx.nodes import operator_name, producer_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface import value_checks
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
-from patcomp.frontend_torch.interface.names import listed
+from patcomp.frontend_torch.interface.names import quoted_names
 from patcomp.frontend_torch.interface.signature import Signature
 
 
@@ -65,8 +65,8 @@ def _without_values(program: ExportedProgram, signature: Signature) -> Iterator[
     read = (weight for name, weight in signature.constants.items() if name in used)
     if unknown := [path for path, value in read if not has_values(value)]:
         yield Problem(
-            f"the weights {listed(unknown)} have no values, because they are fake or on the meta device: the program "
-            "has a text, but cannot be run or saved",
+            f"the weights {quoted_names(unknown)} have no values, because they are fake or on the meta device: the "
+            "program has a text, but cannot be run or saved",
             advice="give the model its weights before it is exported: model.to_empty(device='cpu') and "
             "model.load_state_dict(...)",
         )
@@ -86,7 +86,7 @@ def _training(program: ExportedProgram, signature: Signature) -> Iterator[Proble
     if modules:
         several = len(modules) > 1
         yield Problem(
-            f"the batch norm{'s' * several} {listed(modules)} {'are' if several else 'is'} in training mode: the "
+            f"the batch norm{'s' * several} {quoted_names(modules)} {'are' if several else 'is'} in training mode: the "
             "program normalizes with the statistics of each batch, and its running statistics are states",
             advice="call model.eval() before torch.export.export, unless the program is for training",
         )
@@ -105,7 +105,7 @@ def _described_wrongly(signature: Signature, compressed: Mapping[str, Compressed
             reasons.setdefault(reason, []).append(signature.constants[name][0])
     for reason, paths in reasons.items():
         yield Problem(
-            f"the weights {listed(paths)} become floats of {_bytes(tensors, paths)}, because the buffers "
+            f"the weights {quoted_names(paths)} become floats of {_bytes(tensors, paths)}, because the buffers "
             f"`_COREML_/...` beside them do not say how they are compressed: {reason}",
             advice="the results are right, only the asset is large; export the model as the library finalized it",
         )
@@ -131,8 +131,8 @@ def _unread_compression(program: ExportedProgram, signature: Signature) -> Itera
     if found := sorted(described):
         unread = sorted(path for weight in found for path in described[weight])
         yield Problem(
-            f"the weights {listed(found)} become floats of {_bytes(tensors, found)}: the program does not read "
-            f"{listed(unread)}, which by their names describe how they are compressed",
+            f"the weights {quoted_names(found)} become floats of {_bytes(tensors, found)}: the program does not read "
+            f"{quoted_names(unread)}, which by their names describe how they are compressed",
             advice="check that the exported model computes with them; an asset has only tensors that its program reads",
         )
 

@@ -22,7 +22,7 @@ from patcomp.frontend_torch.externalization.externalize import Marking
 from patcomp.frontend_torch.functional.programs import functional
 from patcomp.frontend_torch.functional.random_inputs import with_random_inputs
 from patcomp.frontend_torch.importing.staged import Staged
-from patcomp.frontend_torch.interface.core_ml import compressed_weights
+from patcomp.frontend_torch.interface.core_ml import described_weights
 from patcomp.frontend_torch.interface.dims import dims_of, with_sizes
 from patcomp.frontend_torch.interface.names import names_for
 from patcomp.frontend_torch.interface.signature import program_signature
@@ -153,7 +153,7 @@ def _dims(staged: Staged, request: Request, choices: Choices) -> Staged:
 
 def _compressed(staged: Staged, request: Request, choices: Choices) -> Staged:
     """Find the weights whose buffers say how they are compressed."""
-    return replace(staged, compressed=compressed_weights(staged.program, staged.signature))
+    return replace(staged, compressed=described_weights(staged.program, staged.signature))
 
 
 def _checks(staged: Staged, request: Request, choices: Choices) -> Staged:

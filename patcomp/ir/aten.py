@@ -23,7 +23,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from patcomp.ir.aten_facts import Facts, facts_of
+from patcomp.ir.aten_facts import OpFacts, facts_of
 from patcomp.ir.builder import Builder
 from patcomp.ir.traits import Broadcasting, Movement, SameShape, Selection, View, Whole
 from patcomp.ir.value import Value, ValueType
@@ -297,7 +297,7 @@ class AtenOp(OwnOperation):
     """Base of the ops of the dialect."""
 
     SCHEMA: ClassVar[Schema]
-    FACTS: ClassVar[Facts]
+    FACTS: ClassVar[OpFacts]
 
     def arguments_by_name(self) -> dict[str, Any]:
         """Every schema argument in order, as `Value`s, Python values, lists of both, or None."""
@@ -428,7 +428,7 @@ def _traits(name: str, pointwise: bool, views: bool) -> Iterator[type[OpTrait]]:
 
 
 @cache
-def ops_with(trait: type[OpTrait]) -> frozenset[str]:
+def overloads_with(trait: type[OpTrait]) -> frozenset[str]:
     """The names of the bundled ops that have a trait."""
     found: set[str] = set()
     for name, line in _bundled().items():

@@ -1,8 +1,8 @@
 """What is known of PyTorch's operators besides their schemas: one row an op, in `aten_facts.txt`.
 
 A row is `add.Tensor: commutes range=add float=sum`: overloads of one operator that share their facts, then the facts.
-The fields of `Facts` say what the words mean. What PyTorch says of an operator is not repeated: `aten_schemas.txt` has
-its tag `pointwise`, and its schema says whether the result shares memory with an argument.
+The fields of `OpFacts` say what the words mean. What PyTorch says of an operator is not repeated: `aten_schemas.txt`
+has its tag `pointwise`, and its schema says whether the result shares memory with an argument.
 
 A value such as `range=add` is the name of a function of the package that asks; a test compares the names with the
 functions. An op without a row, such as a custom one, has no facts.
@@ -18,7 +18,7 @@ ELEMENTS = ("in_order", "whole", "selection", "movement", "filled")
 
 
 @dataclass(frozen=True)
-class Facts:
+class OpFacts:
     """The facts of an op. An empty text stands for: not known, or nothing to say."""
 
     elements: str = ""
@@ -84,23 +84,23 @@ class Facts:
     takes states each of the three, unless a trait implies it, or says that it is unknown."""
 
 
-NOTHING = Facts()
-_FLAGS = frozenset(field.name for field in fields(Facts) if field.default is False)
+NOTHING = OpFacts()
+_FLAGS = frozenset(field.name for field in fields(OpFacts) if field.default is False)
 
 
-def _facts(words: str) -> Facts:
+def _facts(words: str) -> OpFacts:
     given: dict[str, str | bool] = {}
     for word in words.split():
         key, _, value = word.partition("=")
         if word in ELEMENTS:
             key, value = "elements", word
         given[key] = True if key in _FLAGS else value
-    return Facts(**given)  # type: ignore[arg-type]
+    return OpFacts(**given)  # type: ignore[arg-type]
 
 
 @cache
-def _table() -> dict[str, Facts]:
-    table: dict[str, Facts] = {}
+def _table() -> dict[str, OpFacts]:
+    table: dict[str, OpFacts] = {}
     for line in files("patcomp.ir").joinpath("aten_facts.txt").read_text().splitlines():
         if not line.startswith("#"):
             names, _, words = line.partition("  # ")[0].partition(": ")
@@ -112,7 +112,7 @@ def _full_name(name: str) -> str:
     return name.replace("::", ".") if "::" in name else f"aten.{name}"
 
 
-def facts_of(name: str) -> Facts:
+def facts_of(name: str) -> OpFacts:
     """The facts of an op by its name in the dialect, `aten.add.Tensor`; of an op without a row, `NOTHING`."""
     return _table().get(name, NOTHING)
 

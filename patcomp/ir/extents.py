@@ -327,4 +327,4 @@ SOURCES: Mapping[str, _Before] = {
     "looked_up": _looked_up,
     "convolved": _convolved,
 }
-"""How to find the source of a dimension, by `Facts.sizes`; elementwise ops and those that keep a shape need none."""
+"""How to find the source of a dimension, by `OpFacts.sizes`; elementwise ops and those that keep a shape need none."""

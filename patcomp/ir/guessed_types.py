@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from patcomp.ir.aten import op_class
-from patcomp.ir.aten_facts import Facts
+from patcomp.ir.aten_facts import OpFacts
 from patcomp.ir.traits import Elementwise
 from patcomp.ir.types import Shape, tensor
 from patcomp.ir.value import Value
@@ -45,7 +45,7 @@ def guess_types(name: str, arguments: Mapping[str, Any], results: int) -> list[A
     return [tensor(made, element) for made in _cut_or_joined(op.FACTS.sizes, shape, arguments) or [shape] * results]
 
 
-def _shape_made(facts: Facts, arguments: Mapping[str, Any], shape: Shape) -> Shape:
+def _shape_made(facts: OpFacts, arguments: Mapping[str, Any], shape: Shape) -> Shape:
     """The shape of a view, permutation or product, if its arguments determine it.
 
     Args:

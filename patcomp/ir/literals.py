@@ -23,14 +23,14 @@ HEXADECIMAL_FROM = 101
 
 
 @dataclass(frozen=True)
-class Number:
+class LiteralNumber:
     """One number of a literal as it was written."""
 
     value: bool | int | float
     is_hexadecimal: bool = False
 
 
-Literal = Number | tuple[Number, Number]
+Literal = LiteralNumber | tuple[LiteralNumber, LiteralNumber]
 """A number, or the parts of a complex one."""
 
 
@@ -174,7 +174,7 @@ def _unpacked_bools(data: bytes, count: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count, bitorder="little")
 
 
-def _bits_of(number: Number, name: str) -> int:
+def _bits_of(number: LiteralNumber, name: str) -> int:
     value, width = number.value, _width(name)
     if name[0] in "fb":
         if number.is_hexadecimal:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-Weight = memoryview | bytes
+_Weight = memoryview | bytes
 """The bytes of a weight, one by one."""
 
 _DROP, _RECLAIM = 4, 21
@@ -35,7 +35,7 @@ _WORTH = 64 * 2**20
 """Weights of fewer bytes may stay in memory."""
 
 
-def release(weights: Iterable[Weight]) -> None:
+def release(weights: Iterable[_Weight]) -> None:
     """Let go of the pages of weights that are mapped from files. On other systems than Linux nothing happens.
 
     Args:
@@ -59,7 +59,7 @@ def release(weights: Iterable[Weight]) -> None:
 
 
 @contextmanager
-def releasing(weights: Iterable[Weight]) -> Iterator[None]:
+def releasing(weights: Iterable[_Weight]) -> Iterator[None]:
     """Let go of the pages of weights again and again, while native code reads them one after another."""
     kept, done = list(weights), threading.Event()
     if sum(map(len, kept)) < _WORTH:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from patcomp.errors import ParseError
-from patcomp.ir.literals import Literal, Number, dense_of_hexadecimal, dense_of_literals, dense_text
+from patcomp.ir.literals import Literal, LiteralNumber, dense_of_hexadecimal, dense_of_literals, dense_text
 from patcomp.ir.types import TensorType, shape_of
 from patcomp.ir.xdsl import (
     Attribute,
@@ -204,9 +204,9 @@ class TextParser(ExtensibleParser):
         self.parse_punctuation(")")
         return real, imaginary
 
-    def _parse_number(self) -> Number:
+    def _parse_number(self) -> LiteralNumber:
         is_hexadecimal = next_token(self)[:2] in ("0x", "0X")
-        return Number(self.parse_bool_or_number(), is_hexadecimal)
+        return LiteralNumber(self.parse_bool_or_number(), is_hexadecimal)
 
     def parse_resource(self) -> DenseResourceAttr:
         with self.in_angle_brackets():

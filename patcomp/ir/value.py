@@ -11,7 +11,7 @@ from patcomp.ir.constants import constant_values
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
 from patcomp.ir.xdsl import Attribute, Operation, OpTrait, SSAValue, TensorType, maker_of, replace_uses, set_name
 
-Kind = str | type[OpTrait]
+_Kind = str | type[OpTrait]
 """The name of an op, or a trait."""
 
 
@@ -112,7 +112,7 @@ class Value:
         """The op that computes the value; None for an argument of a block."""
         return maker_of(self.ssa)
 
-    def made_by(self, *kinds: Kind) -> Operation | None:
+    def made_by(self, *kinds: _Kind) -> Operation | None:
         """The op that computes the value, if it has one of these names or traits; otherwise None."""
         return made_by(self.ssa, *kinds)
 
@@ -136,7 +136,7 @@ class Value:
         return f"Value(%{self.ssa.name_hint or '?'} : {self.ssa.type})"
 
 
-def made_by(value: SSAValue, *kinds: Kind) -> Operation | None:
+def made_by(value: SSAValue, *kinds: _Kind) -> Operation | None:
     """The op that computes a value, if it has one of these names or traits; otherwise None."""
     op = maker_of(value)
     if op is None or not any(op.name == kind if isinstance(kind, str) else op.has_trait(kind) for kind in kinds):

@@ -26,7 +26,7 @@ from patcomp.ir.types import TensorType, element_name
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, BlockArgument, Operation, SSAValue, maker_of
 from patcomp.narrowing.float_rounding import rounded_beyond_result
-from patcomp.narrowing.index_uses import POSITIONS, bound_by_use, holds
+from patcomp.narrowing.index_uses import INDEX_POSITIONS, bound_by_use, holds_value
 from patcomp.narrowing.ranges import Range, RangedOp, Transfer, converted, hull, number, range_of_type
 from patcomp.narrowing.transfer_functions import transfer_of
 from patcomp.narrowing.widths import Widths
@@ -47,7 +47,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """The properties of a type that the analysis needs, computed once."""
 
     type: Attribute
@@ -64,7 +64,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class TracedOp:
+class _TracedOp:
     """An op that the analysis follows, with the properties that the analysis needs."""
 
     op: Operation
@@ -75,32 +75,32 @@ class TracedOp:
     """Whether an operand or a result has float64 numbers that are narrowed."""
 
 
-class Facts:
+class NarrowingFacts:
     """The facts of a module that do not depend on the ranges of inputs, computed once."""
 
     def __init__(self, module: IRModule, widths: Widths):
         self.module, self.widths = module, widths
-        self.kinds: dict[int, Kind] = {}
+        self.kinds: dict[int, _Kind] = {}
         self.constants: dict[SSAValue, Range] = {}
         self.needed: set[SSAValue] = set()
-        self.ops: dict[Block, list[TracedOp]] = {}
+        self.ops: dict[Block, list[_TracedOp]] = {}
         for graph in module.graphs:
             self._read(graph.regions[0].block)
 
-    def kind(self, value: SSAValue) -> Kind:
+    def kind(self, value: SSAValue) -> _Kind:
         """The kind of a value's type. To hash a type would cost more, and the module keeps it alive."""
         type_ = value.type
         found = self.kinds.get(id(type_))
         if found is None:
             narrow = self.widths.of(type_)
             name = element_name(type_.element_type) if isinstance(type_, TensorType) else ""
-            found = Kind(type_, name, range_of_type(type_), range_of_type(narrow), narrow != type_)
+            found = _Kind(type_, name, range_of_type(type_), range_of_type(narrow), narrow != type_)
             self.kinds[id(type_)] = found
         return found
 
     def _read(self, block: Block) -> None:
         """List the ops from which 64-bit numbers are computed, as far back as there are transfer functions."""
-        traced: list[TracedOp] = []
+        traced: list[_TracedOp] = []
         op = block.last_op
         while op is not None:
             for region in op.regions:
@@ -118,12 +118,12 @@ class Facts:
             op = op.prev_op
         self.ops[block] = traced[::-1]
 
-    def _traced(self, op: Operation, values: Sequence[SSAValue]) -> TracedOp:
+    def _traced(self, op: Operation, values: Sequence[SSAValue]) -> _TracedOp:
         given = op.arguments_by_name() if isinstance(op, AtenOp) else {}
         wide = self.widths.float64 != "keep" and any(
             self.kind(value).name in ("f64", "complex<f64>") for value in values
         )
-        return TracedOp(op, given, list(map(Value, op.results)), transfer_of(type(op)), wide)
+        return _TracedOp(op, given, list(map(Value, op.results)), transfer_of(type(op)), wide)
 
     def constant(self, ssa: SSAValue) -> Range:
         """The range of a constant; for float weights, the range of their type."""
@@ -168,7 +168,7 @@ class Ranges:
         inputs: the limits of the magnitudes of the free int64 inputs.
     """
 
-    def __init__(self, facts: Facts, inputs: Mapping[SSAValue, int]):
+    def __init__(self, facts: NarrowingFacts, inputs: Mapping[SSAValue, int]):
         self.facts, self.inputs = facts, inputs
         self.known: dict[SSAValue, Range] = {}
         self.changes: dict[tuple[Operation, bool], Change] = {}
@@ -211,7 +211,7 @@ class Ranges:
                     if self.facts.kind(result).is_narrowed_integer:
                         self.known[result] = self.facts.nominal(result)
 
-    def _aten(self, op: AtenOp, traced: TracedOp) -> None:
+    def _aten(self, op: AtenOp, traced: _TracedOp) -> None:
         found = traced.function(RangedOp(traced.given, traced.results, self.range)) if traced.function else ()
         ranges = [found] if isinstance(found, Range) else found
         for index, result in enumerate(traced.results):
@@ -261,7 +261,7 @@ class Ranges:
         if not isinstance(op, AtenOp):
             return True
         for name, argument in op.arguments_by_name().items():
-            if not holds(argument, value) or name in POSITIONS or self._is_never_chosen(op, name):
+            if not holds_value(argument, value) or name in INDEX_POSITIONS or self._is_never_chosen(op, name):
                 continue
             if op.FACTS.elements and not op.SCHEMA[name].type.startswith("SymInt"):  # a size or shift decides
                 if any(self._is_seen(result, saturated) for result in op.results):
@@ -315,7 +315,7 @@ class Ranges:
 
     # ---- floats -----------------------------------------------------------------------------------
 
-    def _floats(self, op: AtenOp, traced: TracedOp) -> None:
+    def _floats(self, op: AtenOp, traced: _TracedOp) -> None:
         differs, rounded = rounded_beyond_result(op, traced.given, self.range)
         if differs:
             self.changes.setdefault((op, True), Change(op, True, self.known[op.results[0]]))

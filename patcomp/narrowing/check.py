@@ -13,8 +13,8 @@ from patcomp.ir.extents import argument_notes
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import SSAValue, StringAttr
-from patcomp.narrowing.analysis import Change, Facts, Ranges
-from patcomp.narrowing.ranges import Number
+from patcomp.narrowing.analysis import Change, NarrowingFacts, Ranges
+from patcomp.narrowing.ranges import PythonNumber
 from patcomp.narrowing.widths import Widths
 
 SHOWN = 3
@@ -40,7 +40,7 @@ def check_narrowing(module: IRModule, widths: Widths) -> Narrowed:
     """
     if widths.int64 == widths.float64 == "keep":
         return Narrowed()
-    facts = Facts(module, widths)
+    facts = NarrowingFacts(module, widths)
     inputs = facts.free_inputs()
     analysis = Ranges(facts, inputs)
     found: dict[bool, dict[tuple[str, str, str], Problem]] = {False: {}, True: {}}
@@ -68,7 +68,7 @@ def _problem(change: Change) -> Problem:
     return problem_at(change.op, message, "convert with int64='keep' to compute in 64 bits", name=name)
 
 
-def _shown(value: Number) -> str:
+def _shown(value: PythonNumber) -> str:
     if not math.isfinite(value) or abs(value) >= 2**63 - 1:
         return "any number"
     return f"about {value:.1e}"
@@ -88,7 +88,7 @@ def _summary(problems: list[Problem]) -> Problem:
 # ---- how large inputs may be ----------------------------------------------------------------------
 
 
-def _limits(facts: Facts, analysis: Ranges, inputs: Mapping[SSAValue, int]) -> dict[str, dict[str, int]]:
+def _limits(facts: NarrowingFacts, analysis: Ranges, inputs: Mapping[SSAValue, int]) -> dict[str, dict[str, int]]:
     """The largest numbers of the free inputs for which nothing else may overflow."""
 
     def holds(limits: Mapping[SSAValue, int]) -> bool:

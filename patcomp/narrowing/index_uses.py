@@ -11,9 +11,9 @@ from patcomp.ir.region import RegionOp
 from patcomp.ir.traits import Whole
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block, Operation, SSAValue
-from patcomp.narrowing.ranges import LONGEST, UNKNOWN, Range
+from patcomp.narrowing.ranges import ANY_NUMBER, LONGEST, Range
 
-POSITIONS = frozenset(
+INDEX_POSITIONS = frozenset(
     {
         "index", "indices", "offsets", "size", "sizes", "output_size", "repeats", "split_size", "split_sizes", "start",
         "end", "step", "length", "k", "pad", "padding", "row", "col", "offset", "stride", "storage_offset",
@@ -24,16 +24,16 @@ POSITIONS = frozenset(
 _SIZES = ("size", "repeats", "split_sizes")
 
 
-def holds(argument: Any, value: SSAValue) -> bool:
+def holds_value(argument: Any, value: SSAValue) -> bool:
     """Whether an argument is a value, or has it in a list."""
     if isinstance(argument, Value):
         return argument.ssa is value
-    return isinstance(argument, list) and any(holds(item, value) for item in argument)
+    return isinstance(argument, list) and any(holds_value(item, value) for item in argument)
 
 
 def bound_by_use(value: SSAValue) -> Range:
     """The range of an integer value whose elements, perhaps plus a constant, are all used as indices or sizes."""
-    bound = UNKNOWN
+    bound = ANY_NUMBER
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     pending: list[tuple[SSAValue, int, Block | None]] = [(same, 0, block) for same in _equal_casts(value)]
     while pending:
@@ -83,17 +83,17 @@ def _valid(op: Operation, value: SSAValue) -> Range | None:
     if not isinstance(op, AtenOp):
         return None
     given = op.arguments_by_name()
-    if any(holds(given.get(name), value) for name in _SIZES):
+    if any(holds_value(given.get(name), value) for name in _SIZES):
         return Range(0, LONGEST, size=True)
     kind = op.FACTS.index
-    if kind == "rows" and holds(given["indices"], value):
+    if kind == "rows" and holds_value(given["indices"], value):
         return _below(given["weight"], 0)
-    if kind == "along_dim" and holds(given["index"], value):
+    if kind == "along_dim" and holds_value(given["index"], value):
         return _below(given["self"], given["dim"])
     if kind == "by_axis":
         masks = any(isinstance(index, Value) and index.dtype == "i1" for index in given["indices"])
         for axis, index in enumerate(given["indices"]):
-            if holds(index, value) and not masks:  # a mask may stand for several axes
+            if holds_value(index, value) and not masks:  # a mask may stand for several axes
                 positions = _below(given["self"], axis)
                 return Range(-1 - positions.high, positions.high)
     return None

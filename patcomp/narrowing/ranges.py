@@ -25,15 +25,15 @@ LONGEST = 1 << 23
 MOST_ELEMENTS = 1 << 30
 """The assumed maximum of a product of several dynamic dimensions."""
 
-Number = int | float
+PythonNumber = int | float
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """The numbers from `low` to `high`, both included."""
 
-    low: Number
-    high: Number
+    low: PythonNumber
+    high: PythonNumber
     rounded: bool = False
     """Whether some are float64 numbers that float32 can only hold rounded."""
     saturated: bool = False
@@ -42,7 +42,7 @@ class Range:
     """Whether the number is a dynamic dimension, or a product of dynamic dimensions."""
 
     @property
-    def point(self) -> Number | None:
+    def point(self) -> PythonNumber | None:
         """The only number of the range; None if there are several."""
         return self.low if self.low == self.high else None
 
@@ -76,7 +76,7 @@ class Range:
         return replace(self, low=max(0, self.low, -self.high), high=self.magnitude)
 
     @property
-    def magnitude(self) -> Number:
+    def magnitude(self) -> PythonNumber:
         """The largest absolute value."""
         return max(self.high, -self.low)
 
@@ -89,7 +89,7 @@ class Range:
         return replace(self, low=min(self.low, _times(self.low, count)), high=max(self.high, _times(self.high, count)))
 
 
-UNKNOWN = Range(-math.inf, math.inf)
+ANY_NUMBER = Range(-math.inf, math.inf)
 BOOL = Range(0, 1)
 FALSE, TRUE = Range(0, 0), Range(1, 1)
 EXACT_FLOATS = Range(-(2**24), 2**24)
@@ -100,7 +100,7 @@ _LARGEST = {"f16": 65504.0, "bf16": 3.4e38, "f32": 3.4028235e38, "f64": math.inf
 def number(value: bool | int | float) -> Range:
     """The range of one number."""
     if isinstance(value, float) and not math.isfinite(value):
-        return UNKNOWN
+        return ANY_NUMBER
     exact = abs(value) <= _LARGEST["f32"] and float(np.float32(value)) == value
     value = int(value) if isinstance(value, bool) else value
     return Range(value, value, not exact)
@@ -149,7 +149,7 @@ class RangedOp:
             return self.ranges(argument)
         if isinstance(argument, list | tuple):
             return hull(map(self.range, argument))
-        return number(argument) if isinstance(argument, bool | int | float) else UNKNOWN
+        return number(argument) if isinstance(argument, bool | int | float) else ANY_NUMBER
 
     @property
     def of_floats(self) -> bool:
@@ -172,20 +172,20 @@ class RangedOp:
 Transfer = Callable[[RangedOp], Range | Sequence[Range]]
 
 
-def span(candidates: Iterable[Number], like: Iterable[Range] = ()) -> Range:
+def span(candidates: Iterable[PythonNumber], like: Iterable[Range] = ()) -> Range:
     """The range of some numbers, unknown if one is NaN. It is `rounded` if one of the ranges `like` is."""
     listed = list(candidates)
     rounded = any(each.rounded for each in like)
     if any(each != each for each in listed):
-        return replace(UNKNOWN, rounded=rounded)
+        return replace(ANY_NUMBER, rounded=rounded)
     return Range(min(listed), max(listed), rounded)
 
 
-def _times(a: Number, b: Number) -> Number:
+def _times(a: PythonNumber, b: PythonNumber) -> PythonNumber:
     return 0 if a == 0 or b == 0 else a * b  # an infinite bound stands for no bound
 
 
-def _integer(bound: Number) -> Number:
+def _integer(bound: PythonNumber) -> PythonNumber:
     return int(bound) if math.isfinite(bound) else bound
 
 

@@ -15,13 +15,13 @@ from patcomp.ir.aten import AtenOp
 from patcomp.ir.traits import Selection
 from patcomp.ir.xdsl import Operation
 from patcomp.narrowing.ranges import (
+    ANY_NUMBER,
     BOOL,
     FALSE,
     LONGEST,
     MOST_ELEMENTS,
     TRUE,
-    UNKNOWN,
-    Number,
+    PythonNumber,
     Range,
     RangedOp,
     Transfer,
@@ -47,7 +47,7 @@ def _values_and_positions(op: RangedOp, dim: Any) -> Sequence[Range]:
     return [op["self"], _positions(op, dim)]
 
 
-def _sign(value: Number) -> int:
+def _sign(value: PythonNumber) -> int:
     return (value > 0) - (value < 0)
 
 
@@ -80,7 +80,7 @@ def _sums(x: Range, count: int) -> Range:
     return FALSE | x.sums(count)
 
 
-def _power_of_two(a: Range) -> Number:
+def _power_of_two(a: Range) -> PythonNumber:
     """A power of two that is larger than all numbers of a range, negative ones by magnitude."""
     largest = max(a.high, -a.low - 1, 0)
     return 1 << int(largest).bit_length() if math.isfinite(largest) else math.inf
@@ -105,7 +105,7 @@ def _scattered(op: RangedOp) -> Range:
 def _reduced(op: RangedOp) -> Range:
     if op.given["reduce"] in ("amax", "amin", "mean"):
         return op["self"] | op["src"]
-    return _accumulated(op, "src") if op.given["reduce"] in ("sum", "add") else UNKNOWN
+    return _accumulated(op, "src") if op.given["reduce"] in ("sum", "add") else ANY_NUMBER
 
 
 def _chosen(op: RangedOp) -> Range:
@@ -157,7 +157,7 @@ def _mul(op: RangedOp) -> Range:
 def _div(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if b.low <= 0 <= b.high:
-        return replace(UNKNOWN, rounded=a.rounded or b.rounded)
+        return replace(ANY_NUMBER, rounded=a.rounded or b.rounded)
     return span((x / y for x in (a.low, a.high) for y in (b.low, b.high)), (a, b))
 
 
@@ -168,7 +168,7 @@ def _truncated(a: int, b: int) -> int:
 def _rounded_div(op: RangedOp) -> Range:
     a, b = op["self"], op["other"]
     if op.of_floats:
-        return replace(UNKNOWN, rounded=a.rounded or b.rounded)
+        return replace(ANY_NUMBER, rounded=a.rounded or b.rounded)
     if b.low <= 0 <= b.high or not all(map(math.isfinite, (a.low, a.high, b.low, b.high))):
         return Range(-a.magnitude, a.magnitude)
     pairs = [(int(x), int(y)) for x in (a.low, a.high) for y in (b.low, b.high)]
@@ -200,7 +200,7 @@ def _pow(op: RangedOp) -> Range:
     if op.of_floats:
         return Range(0 if positive else -math.inf, math.inf, x.rounded or exponent.rounded)
     largest, power = x.magnitude, max(0, exponent.high)  # negative powers are -1, 0 or 1
-    high: Number = math.inf
+    high: PythonNumber = math.inf
     if largest <= 1 or (power <= _LARGEST_POWER and math.isfinite(largest)):
         high = max(1, largest ** min(power, _LARGEST_POWER))
     return Range(0 if positive else -high, high)
@@ -209,7 +209,7 @@ def _pow(op: RangedOp) -> Range:
 def _prod(op: RangedOp) -> Range:
     x, count = op["self"], op.length(op.given.get("dim"))
     largest = x.magnitude
-    high: Number = 1 if largest <= 1 else math.inf
+    high: PythonNumber = 1 if largest <= 1 else math.inf
     if largest > 1 and count <= _LARGEST_POWER and math.isfinite(largest) and not op.of_floats:
         high = largest**count
     return Range(0 if x.low >= 0 else -high, high, x.rounded)
@@ -266,7 +266,7 @@ def _to_whole(op: RangedOp) -> Range:
 # ---- functions of floats -------------------------------------------------------------------------
 
 
-def _bounded(low: Number, high: Number) -> Transfer:
+def _bounded(low: PythonNumber, high: PythonNumber) -> Transfer:
     """A function whose result is between two numbers."""
     return lambda op: Range(low, high, op["self"].rounded)
 
@@ -293,7 +293,7 @@ def _sqrt(op: RangedOp) -> Range:
 
 def _inverse(op: RangedOp) -> Range:
     x = op["self"]
-    return Range(0, math.inf, x.rounded) if x.low >= 0 else replace(UNKNOWN, rounded=x.rounded)
+    return Range(0, math.inf, x.rounded) if x.low >= 0 else replace(ANY_NUMBER, rounded=x.rounded)
 
 
 # ---- the functions by name -----------------------------------------------------------------------
@@ -376,7 +376,7 @@ TRANSFER: Mapping[str, Transfer] = {
     "sqrt": _sqrt,
     "inverse": _inverse,
 }
-"""The transfer functions, by `Facts.range`."""
+"""The transfer functions, by `OpFacts.range`."""
 
 
 def transfer_of(kind: type[Operation]) -> Transfer | None:

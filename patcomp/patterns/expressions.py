@@ -144,7 +144,7 @@ class Expression(Operators):
         return Unary("-", operator.neg, self)
 
     def __abs__(self) -> Expression:
-        return FunctionCall("abs", abs, self)
+        return _FunctionCall("abs", abs, self)
 
     def __and__(self, other: object) -> Expression:
         return Both(self, other)
@@ -175,7 +175,7 @@ class Expression(Operators):
         return Said(self, reason, parts)
 
 
-class Literal(Expression):
+class PythonValue(Expression):
     """A Python value."""
 
     is_local = True
@@ -202,7 +202,7 @@ def lift(value: Any) -> Expression:
         return value.as_expression()
     if isinstance(value, list | tuple):
         return _Sequence(value, type(value))
-    return Literal(value)
+    return PythonValue(value)
 
 
 class _Compound(Expression):
@@ -397,7 +397,7 @@ class Item(_Compound):
         yield self
 
 
-class FunctionCall(_Compound):
+class _FunctionCall(_Compound):
     """A function of the values of expressions."""
 
     def __init__(self, name: str, function: Callable[..., Any], *parts: Any):
@@ -412,7 +412,7 @@ class FunctionCall(_Compound):
         return f"{self.name}({', '.join(part.text for part in self.parts)})"
 
 
-class Named(FunctionCall):
+class Named(_FunctionCall):
     """A condition of a vocabulary (`patterns.conditions`), which reads as a sentence."""
 
     precedence = 1
@@ -553,7 +553,7 @@ def tag(name: str) -> Expression:
 
 def call(function: Callable[..., Any], *arguments: Any) -> Expression:
     """The result of a function of the values of expressions: `call(sorted, p.values) == p.values`."""
-    return FunctionCall(function.__name__.strip("_"), function, *arguments)
+    return _FunctionCall(function.__name__.strip("_"), function, *arguments)
 
 
 def check(text: str, function: Callable[[Any], Any]) -> Expression:

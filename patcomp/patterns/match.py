@@ -17,7 +17,7 @@ from patcomp.ir.constants import constant_equals, constant_values
 from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
-from patcomp.patterns.expressions import Binary, Both, Expression, Literal, Undefined
+from patcomp.patterns.expressions import Binary, Both, Expression, PythonValue, Undefined
 from patcomp.patterns.language import (
     ANY,
     LAST,
@@ -461,7 +461,7 @@ def quoted(condition: Expression, match: Match) -> str:
 
 def _read(condition: Expression, match: Match) -> Iterator[str]:
     for leaf in condition.leaves():
-        if isinstance(leaf, Literal | Binary):
+        if isinstance(leaf, PythonValue | Binary):
             continue
         try:
             yield f"{leaf.text} is {leaf.evaluate(match)!r}"

@@ -32,10 +32,10 @@ def rules_of(catalog: Catalog) -> RuleSet:
         return catalog
     if not isinstance(catalog, ModuleType):
         raise TypeError(f"a catalog is a module, a package or a RuleSet, not {catalog!r}")
-    return collect(*modules_of(catalog))
+    return collect(*_modules_of(catalog))
 
 
-def modules_of(catalog: ModuleType) -> list[ModuleType]:
+def _modules_of(catalog: ModuleType) -> list[ModuleType]:
     """A module, or a package with all its modules."""
     inside = walk_packages(getattr(catalog, "__path__", ()), f"{catalog.__name__}.")
     return [catalog, *(import_module(name) for name in sorted(module.name for module in inside))]
@@ -49,7 +49,7 @@ def targets_of(catalogs: Iterable[Catalog]) -> dict[str, Target]:
         RuleError: two of them have one name.
     """
     found: dict[str, Target] = {}
-    for module in (each for catalog in catalogs if isinstance(catalog, ModuleType) for each in modules_of(catalog)):
+    for module in (each for catalog in catalogs if isinstance(catalog, ModuleType) for each in _modules_of(catalog)):
         for value in vars(module).values():
             if not isinstance(value, Target) or value.name in TARGETS:  # a variant of one of patcomp's has its name
                 continue

@@ -27,7 +27,7 @@ def outline(module: IRModule) -> Statistics:
     Regions that share a graph are named after the first of them.
     """
     statistics = Statistics()
-    symbols = Symbols(module)
+    symbols = GraphSymbols(module)
     for graph in list(module.graphs):
         for region in inner_first(graph):
             _outline(graph, region, symbols)
@@ -35,7 +35,7 @@ def outline(module: IRModule) -> Statistics:
     return statistics
 
 
-class Symbols:
+class GraphSymbols:
     """The outlined graphs, each with its own symbol."""
 
     def __init__(self, module: IRModule):
@@ -71,7 +71,7 @@ class Symbols:
         return self._of_shared[name]
 
 
-def _outline(caller: Operation, region: RegionOp, symbols: Symbols) -> None:
+def _outline(caller: Operation, region: RegionOp, symbols: GraphSymbols) -> None:
     if region.graph is not None:
         symbol = symbols.place_shared(region.graph.string_value(), region.symbol.data, caller)
     else:

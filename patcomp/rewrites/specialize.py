@@ -45,11 +45,11 @@ from patcomp.patterns import RuleSet
 from patcomp.rewrites.folding import fold, foldable
 from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options, Sizes
-from patcomp.rewrites.outline import Symbols
+from patcomp.rewrites.outline import GraphSymbols
 
 _KEEP_SHAPE = {"coreai.cast", "coreaix.copy_with_constraints", "coreaix.copy_discarding_constraints"}
 
-Argument = Attribute | int
+_Argument = Attribute | int
 """The new type of an argument, or the number that replaces the argument."""
 
 
@@ -103,9 +103,9 @@ def _replace(module: IRModule, entry: str, variants: Mapping[str, Sizes]) -> Non
     Rewriter.erase_op(graph)
 
 
-def _fixed_arguments(graph: Operation, sizes: Sizes) -> dict[int, Argument]:
+def _fixed_arguments(graph: Operation, sizes: Sizes) -> dict[int, _Argument]:
     """What becomes of the arguments of a graph, by position."""
-    fixed: dict[int, Argument] = {}
+    fixed: dict[int, _Argument] = {}
     for argument, name in zip(graph.regions[0].block.args, names_of(graph, "arg_attrs"), strict=True):
         type_ = argument.type
         content = type_.tensor_type if isinstance(type_, HandleType) else type_
@@ -138,9 +138,9 @@ class _Specializer:
         self.module, self.caller = module, caller
         self.graphs = {graph_name(graph): graph for graph in module.graphs}
         self.callees: dict[tuple[str, tuple[Attribute, ...]], str] = {}
-        self.symbols = Symbols(module)
+        self.symbols = GraphSymbols(module)
 
-    def graph(self, graph: Operation, arguments: Mapping[int, Argument], name: str) -> CoreaiOp:
+    def graph(self, graph: Operation, arguments: Mapping[int, _Argument], name: str) -> CoreaiOp:
         """An unplaced variant of a graph."""
         block = self.block(graph.regions[0].block, arguments, {})
         properties = {**graph.properties, "sym_name": StringAttr(name), "function_type": function_type(block)}
@@ -149,7 +149,7 @@ class _Specializer:
         assert isinstance(made, CoreaiOp)
         return made
 
-    def block(self, block: Block, arguments: Mapping[int, Argument], outer: Mapping[SSAValue, SSAValue]) -> Block:
+    def block(self, block: Block, arguments: Mapping[int, _Argument], outer: Mapping[SSAValue, SSAValue]) -> Block:
         """A variant of a block."""
         given = [arguments.get(argument.index, argument.type) for argument in block.args]
         types = [old.type if isinstance(new, int) else new for old, new in zip(block.args, given, strict=True)]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.ir.aten import ops_with
+from patcomp.ir.aten import overloads_with
 from patcomp.ir.aten_facts import operators_where
 from patcomp.ir.traits import Movement
 from patcomp.pytorch import (
@@ -113,7 +113,7 @@ def _moves(func: Any) -> bool:
     name = schema_of_overload(func).name.replace("::", ".")
     plain = name.removesuffix("_") if not name.endswith("__") else name
     overload = overload_name(func)
-    return (plain if overload == "default" else f"{plain}.{overload}") in ops_with(Movement)
+    return (plain if overload == "default" else f"{plain}.{overload}") in overloads_with(Movement)
 
 
 def _moved(func: Any, name: str, args: Any, kwargs: Any, world: World) -> Any:

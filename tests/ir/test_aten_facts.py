@@ -9,7 +9,7 @@ import torch
 
 from patcomp.frontend_torch.functional.views import CHANGED
 from patcomp.ir import aten
-from patcomp.ir.aten_facts import Facts, facts_of, operators_where, ops_where
+from patcomp.ir.aten_facts import OpFacts, facts_of, operators_where, ops_where
 from patcomp.ir.extents import SOURCES
 from patcomp.ir.traits import Elementwise, SameShape, Selection, View
 from patcomp.narrowing.transfer_functions import TRANSFER
@@ -70,8 +70,8 @@ def test_ops_of_rules_lack_no_fact_by_oversight() -> None:
     taken = {op for stage in stages for rule in default_rules().stage(stage) for op in rule.ops if "aten." in op}
     assert len(taken) > 200
     implied = {
-        "sizes": aten.ops_with(Elementwise) | aten.ops_with(SameShape),
-        "range": aten.ops_with(Selection),
+        "sizes": aten.overloads_with(Elementwise) | aten.overloads_with(SameShape),
+        "range": aten.overloads_with(Selection),
         "float": ops_where("elements") | ops_where("complex") | {"aten._to_copy"},
     }
     for fact, without in implied.items():
@@ -81,7 +81,7 @@ def test_ops_of_rules_lack_no_fact_by_oversight() -> None:
 
 
 def test_an_op_without_a_row_has_no_facts_and_a_name_is_of_one_overload() -> None:
-    assert facts_of("my_library.op") == facts_of("aten.nothing") == Facts()
+    assert facts_of("my_library.op") == facts_of("aten.nothing") == OpFacts()
     assert facts_of("aten.max.dim").range != facts_of("aten.max").range
     assert "add" in operators_where("commutes")
     assert "aten.add.Scalar" not in ops_where("commutes")
@@ -89,5 +89,5 @@ def test_an_op_without_a_row_has_no_facts_and_a_name_is_of_one_overload() -> Non
 
 def test_views_follow_from_pytorchs_schemas() -> None:
     """The row says which elements an op selects; whether the result may share memory, the schema says."""
-    assert {"aten.slice.Tensor", "aten.reshape", "aten.contiguous"} <= aten.ops_with(View)
-    assert not {"aten.clone", "aten.flip", "aten.gather", "aten.view.dtype"} & aten.ops_with(View)
+    assert {"aten.slice.Tensor", "aten.reshape", "aten.contiguous"} <= aten.overloads_with(View)
+    assert not {"aten.clone", "aten.flip", "aten.gather", "aten.view.dtype"} & aten.overloads_with(View)

@@ -40,7 +40,7 @@ def called(name: str, arguments: list[Any]) -> Tensor:
 @pytest.mark.parametrize("first", range(8))
 def test_elementwise(first: int) -> None:
     """Another element of an operand changes one element of the result, and the operands broadcast."""
-    names = sorted(aten.ops_with(Elementwise))[first::8]
+    names = sorted(aten.overloads_with(Elementwise))[first::8]
     for name in (each.removeprefix("aten.") for each in names):
         types = required(name)
         generator = torch.Generator().manual_seed(0)
@@ -79,7 +79,7 @@ ARGUMENTS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("first", range(4))
 def test_selections(first: int) -> None:
     """The results have only elements of the first operand; those of some ops have all."""
-    for name in (each.removeprefix("aten.") for each in sorted(aten.ops_with(Selection))[first::4]):
+    for name in (each.removeprefix("aten.") for each in sorted(aten.overloads_with(Selection))[first::4]):
         x = torch.arange(6.0).reshape(2, 3) + 1
         if name == "pixel_shuffle":
             x, arguments = torch.arange(16.0).reshape(4, 2, 2), [2]
@@ -92,5 +92,5 @@ def test_selections(first: int) -> None:
         parts = [made] if isinstance(made, Tensor) else made
         found = {number for part in parts for number in part.flatten().tolist()}
         assert found <= set(x.flatten().tolist()), name
-        if f"aten.{name}" in aten.ops_with(Whole):
+        if f"aten.{name}" in aten.overloads_with(Whole):
             assert len(found) == math.prod(x.shape), name

@@ -142,7 +142,7 @@ def check(name: str, arguments: list[Any]) -> None:
 def test_every_op_is_checked() -> None:
     """Elementwise ops are checked by a sample; `tests/ir/test_aten_traits.py` compares their traits with PyTorch."""
     assert ops_where("sizes") == {f"aten.{name}" for name, _ in OPS}
-    assert aten.ops_with(SameShape) <= {f"aten.{name}" for name in ELEMENTWISE}
+    assert aten.overloads_with(SameShape) <= {f"aten.{name}" for name in ELEMENTWISE}
 
 
 UNKNOWN: list[tuple[str, list[Any], list[bool]]] = [

@@ -13,12 +13,12 @@ from patcomp.ir.types import TOKEN
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Block
 from patcomp.narrowing.ranges import (
+    ANY_NUMBER,
     BOOL,
     FALSE,
     LONGEST,
     MOST_ELEMENTS,
     TRUE,
-    UNKNOWN,
     Range,
     RangedOp,
     converted,
@@ -45,7 +45,7 @@ def test_ranges_of_types() -> None:
     assert range_of_type(tensor((2,), "ui16")) == Range(0, 2**16 - 1)
     assert range_of_type(tensor((2,), "f16")) == Range(-65504.0, 65504.0)
     assert range_of_type(tensor((2,), "f64")) == Range(-math.inf, math.inf, rounded=True)
-    assert range_of_type(TOKEN) == UNKNOWN
+    assert range_of_type(TOKEN) == ANY_NUMBER
 
 
 def test_lengths_of_dimensions() -> None:
@@ -98,8 +98,8 @@ def test_casts(range_: Range, source: str, target: str, expected: Range) -> None
         (0.1, Range(0.1, 0.1, rounded=True)),
         (2**24 + 1, Range(2**24 + 1, 2**24 + 1, rounded=True)),
         (1e300, Range(1e300, 1e300, rounded=True)),
-        (math.inf, UNKNOWN),
-        (math.nan, UNKNOWN),
+        (math.inf, ANY_NUMBER),
+        (math.nan, ANY_NUMBER),
     ],
 )
 def test_ranges_of_numbers(value_: float, expected: Range) -> None:
@@ -113,8 +113,8 @@ def test_hulls() -> None:
         assert hull([Range(1, 2), replace(Range(3, 4), **{flag: True})]) == replace(Range(1, 4), **{flag: True})
     assert hull([Range(1, 2), Range(0, math.inf)]) == Range(0, math.inf)
     assert Range(0, math.inf) * Range(0, 0) == Range(0, 0)
-    assert Range(0, math.inf) * Range(-1, 2) == UNKNOWN
-    assert Range(0, math.inf) - Range(0, math.inf) == UNKNOWN
+    assert Range(0, math.inf) * Range(-1, 2) == ANY_NUMBER
+    assert Range(0, math.inf) - Range(0, math.inf) == ANY_NUMBER
     assert Range(0, 1, rounded=True) + Range(0, 1) == Range(0, 2, rounded=True)
     assert (Range(2, 3).sums(4), Range(-2, 3).sums(4), Range(-3, -2).sums(2)) == (
         Range(2, 12),
@@ -145,8 +145,8 @@ FLOATS_OF_ONE: list[tuple[str, Range, Range]] = [
     ("sqrt", Range(4.0, 9.0), Range(2.0, 3.0)),
     ("sqrt", Range(-4.0, 9.0, rounded=True), Range(0.0, 3.0, rounded=True)),
     ("rsqrt", Range(0.0, 4.0), Range(0, INF)),
-    ("reciprocal", Range(-1.0, 4.0), UNKNOWN),
-    ("reciprocal", ROUNDED, replace(UNKNOWN, rounded=True)),
+    ("reciprocal", Range(-1.0, 4.0), ANY_NUMBER),
+    ("reciprocal", ROUNDED, replace(ANY_NUMBER, rounded=True)),
     ("log2", Range(1.0, 8.0), Range(0.0, 3.0)),
     ("log2", Range(0.0, 8.0), Range(-149.0, 3.0)),
     ("log", Range(1.0, INF), Range(0.0, INF)),
@@ -180,16 +180,16 @@ def test_logarithms_of_the_smallest_numbers() -> None:
 TWO: list[tuple[str, Range, Range, str, Range]] = [
     ("div.Tensor", Range(1.0, 4.0), Range(2.0, 8.0), "f32", Range(0.125, 2.0)),
     ("div.Tensor", Range(-1.0, 4.0), Range(-8.0, -2.0, rounded=True), "f32", Range(-2.0, 0.5, rounded=True)),
-    ("div.Tensor", Range(1.0, 4.0), Range(0.0, 8.0), "f32", UNKNOWN),
-    ("div.Tensor", ROUNDED, Range(-1.0, 0.0), "f32", replace(UNKNOWN, rounded=True)),
+    ("div.Tensor", Range(1.0, 4.0), Range(0.0, 8.0), "f32", ANY_NUMBER),
+    ("div.Tensor", ROUNDED, Range(-1.0, 0.0), "f32", replace(ANY_NUMBER, rounded=True)),
     ("div.Tensor", Range(1.0, INF), Range(2.0, 8.0), "f32", Range(0.125, INF)),
     ("div.Tensor", Range(1.0, 4.0), Range(2.0, INF), "f32", Range(0.0, 2.0)),
-    ("div.Tensor", Range(1.0, INF), Range(2.0, INF), "f32", UNKNOWN),
-    ("div.Tensor_mode", ROUNDED, Range(2.0, 8.0), "f32", replace(UNKNOWN, rounded=True)),
+    ("div.Tensor", Range(1.0, INF), Range(2.0, INF), "f32", ANY_NUMBER),
+    ("div.Tensor_mode", ROUNDED, Range(2.0, 8.0), "f32", replace(ANY_NUMBER, rounded=True)),
     ("div.Tensor_mode", Range(-7, 5), Range(0, 3), "si64", Range(-7, 7)),
     ("div.Tensor_mode", Range(-7, 5), Range(-3, 0), "si64", Range(-7, 7)),
     ("div.Tensor_mode", Range(-7, 5), Range(1, INF), "si64", Range(-7, 7)),
-    ("div.Tensor_mode", Range(-INF, 5), Range(1, 2), "si64", UNKNOWN),
+    ("div.Tensor_mode", Range(-INF, 5), Range(1, 2), "si64", ANY_NUMBER),
     ("remainder.Tensor", ROUNDED, Range(2.0, 8.0), "f32", Range(0, 8.0, rounded=True)),
     ("remainder.Tensor", Range(1.0, 2.0), Range(-8.0, -2.0), "f32", Range(-8.0, 0)),
     ("fmod.Tensor", Range(-100.0, 3.0), Range(-8.0, 2.0, rounded=True), "f32", Range(-8.0, 3.0, rounded=True)),
@@ -203,7 +203,7 @@ TWO: list[tuple[str, Range, Range, str, Range]] = [
     ("pow.Tensor_Tensor", Range(-1, 1), Range(0, 999), "si64", Range(-1, 1)),
     ("pow.Tensor_Tensor", Range(0, 2), Range(0, 65), "si64", Range(0, INF)),
     ("pow.Tensor_Tensor", Range(0, 2), Range(0, 64), "si64", Range(0, 2**64)),
-    ("pow.Tensor_Tensor", Range(-INF, 2), Range(0, 2), "si64", UNKNOWN),
+    ("pow.Tensor_Tensor", Range(-INF, 2), Range(0, 2), "si64", ANY_NUMBER),
     ("pow.Tensor_Tensor", Range(-3, 2), Range(2, 2), "si64", Range(0, 9)),
     ("pow.Tensor_Tensor", Range(-3, 2), Range(-2, -2), "si64", Range(0, 1)),
     ("pow.Scalar", Range(2.0, 2.0), ROUNDED, "f32", Range(0, INF, rounded=True)),
@@ -282,7 +282,7 @@ def test_numbers_that_are_written_or_summed_at_positions() -> None:
     for name in ("scatter_reduce.two", "scatter.reduce"):
         assert [put(name, "src", reduce=reduce) for reduce in ("amax", "amin", "mean")] == [hull_] * 3
         assert [put(name, "src", reduce=reduce) for reduce in ("sum", "add")] == [sums] * 2
-        assert put(name, "src", reduce="prod") == UNKNOWN
+        assert put(name, "src", reduce="prod") == ANY_NUMBER
 
 
 def test_what_a_condition_chooses() -> None:

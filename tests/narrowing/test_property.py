@@ -16,7 +16,7 @@ from patcomp.ir import IRModule, aten, tensor
 from patcomp.ir.builder import Builder
 from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
-from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.analysis import NarrowingFacts, Ranges
 from patcomp.narrowing.check import check_narrowing
 from patcomp.narrowing.widths import Widths
 from patcomp.rewrites import Options
@@ -152,7 +152,7 @@ def test_numbers_are_in_their_ranges(steps: Steps, largest: int, seed: int) -> N
     random = torch.Generator().manual_seed(seed)
     inputs = [torch.randint(-largest, largest + 1, (LENGTH,), generator=random) for _ in range(2)]
     block = module.graph("main").regions[0].block
-    ranges = Ranges(Facts(module, Widths()), dict.fromkeys(block.args, largest))
+    ranges = Ranges(NarrowingFacts(module, Widths()), dict.fromkeys(block.args, largest))
     if ranges.changes:
         return  # what is computed from a finding is taken to fit
     assert block.last_op is not None

@@ -10,7 +10,7 @@ import pytest
 from patcomp.ir import aten, tensor
 from patcomp.ir.types import element_type
 from patcomp.ir.value import Value
-from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.analysis import NarrowingFacts, Ranges
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
 from tests.helpers.ranged_ops import overload
@@ -62,7 +62,7 @@ def roundings(function: Callable[[Value], Value]) -> Found:
             return results[0]
 
         module = program({"x": f"4x{element}"}, body)
-        ranges = Ranges(Facts(module, Widths()), {})
+        ranges = Ranges(NarrowingFacts(module, Widths()), {})
         named.append(any(is_float for _, is_float in ranges.changes))
         rounded.append(ranges.known[results[0].ssa].rounded)
     return (*named, *rounded)  # type: ignore[return-value]

@@ -14,10 +14,10 @@ from patcomp.ir.aten_facts import facts_of
 from patcomp.ir.extents import mark_masks
 from patcomp.ir.types import ELEMENT_OF_TORCH, element_type
 from patcomp.ir.value import Value
-from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.analysis import NarrowingFacts, Ranges
 from patcomp.narrowing.check import check_narrowing
-from patcomp.narrowing.index_uses import POSITIONS, bound_by_use
-from patcomp.narrowing.ranges import UNKNOWN, Range
+from patcomp.narrowing.index_uses import INDEX_POSITIONS, bound_by_use
+from patcomp.narrowing.ranges import ANY_NUMBER, Range
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
 from tests.helpers.ranged_ops import OPS, Filled, index, mapped, overload
@@ -189,10 +189,10 @@ def _low(x: Any) -> torch.Tensor:
 # ---- facts ---------------------------------------------------------------------------------------
 
 
-def facts(body: Callable[..., Value], **inputs: str) -> tuple[Facts, list[Value]]:
+def facts(body: Callable[..., Value], **inputs: str) -> tuple[NarrowingFacts, list[Value]]:
     made: list[Value] = []
     module = program(inputs, lambda *values: made.append(body(*values)) or made[0])
-    return Facts(module, Widths()), made
+    return NarrowingFacts(module, Widths()), made
 
 
 @pytest.mark.parametrize(
@@ -327,16 +327,16 @@ USES: dict[str, tuple[Use, Range]] = {
     "rows after a sum": (lambda i, t: embedded(plus(i, 3), t), Range(-3, 8)),
     "rows after a difference": (lambda i, t: embedded(minus(i, 5), t), Range(10, 21)),
     "rows after two sums": (lambda i, t: embedded(minus(plus(i, 3), 5), t), Range(7, 18)),
-    "rows after a sum of unknown numbers": (lambda i, t: embedded(plus(i, i), t), UNKNOWN),
+    "rows after a sum of unknown numbers": (lambda i, t: embedded(plus(i, i), t), ANY_NUMBER),
     "rows after a sum with several numbers": (
         lambda i, t: embedded(plus(i, coreai.constant(np.array([1, 2, 3, 4]), "si64")), t),
-        UNKNOWN,
+        ANY_NUMBER,
     ),
-    "rows after a product": (lambda i, t: embedded(product(i, 3), t), UNKNOWN),
+    "rows after a product": (lambda i, t: embedded(product(i, 3), t), ANY_NUMBER),
     "rows of a view": (lambda i, t: embedded(op("flip", (4,), "si64", self=i, dims=[0]), t), Range(0, 11)),
     "some of the rows": (
         lambda i, t: embedded(op("slice.Tensor", (2,), "si64", self=i, dim=0, start=0, end=2, step=1), t),
-        UNKNOWN,
+        ANY_NUMBER,
     ),
     "rows after a cast": (
         lambda i, t: embedded(op("_to_copy", (4,), "si64", self=i, dtype=element_type("si64")), t),
@@ -344,19 +344,19 @@ USES: dict[str, tuple[Use, Range]] = {
     ),
     "rows after a cast that wraps": (
         lambda i, t: embedded(op("_to_copy", (4,), "si32", self=i, dtype=element_type("si32")), t),
-        UNKNOWN,
+        ANY_NUMBER,
     ),
     "selected columns": (lambda i, t: op("index_select", (12, 4), self=t, dim=1, index=i), Range(0, 1)),
     "gathered rows": (lambda i, t: op("gather", (4,), self=t, dim=-2, index=i, sparse_grad=False), Range(0, 11)),
     "what is gathered": (
         lambda i, t: op("gather", (4,), "si64", self=i, dim=0, index=number(0), sparse_grad=False),
-        UNKNOWN,
+        ANY_NUMBER,
     ),
     "indices of rows": (lambda i, t: op("index.Tensor", (4, 2), self=t, indices=[i]), Range(-12, 11)),
     "indices of columns": (lambda i, t: op("index.Tensor", (12, 4), self=t, indices=[None, i]), Range(-2, 1)),
     "indices beside a mask": (
         lambda i, t: op("index.Tensor", (4,), self=t, indices=[constant(torch.ones(12, dtype=torch.bool)), i]),
-        UNKNOWN,
+        ANY_NUMBER,
     ),
     "rows of a table with an open size": (
         lambda i, t: embedded(i, op("slice.Tensor", (None, 2), self=t, dim=0, start=0, end=9, step=1)),
@@ -409,7 +409,7 @@ def test_casts_to_64_bits_keep_lost_bits(element: str) -> None:
 
 def test_indices_and_sizes_are_arguments_of_pytorch() -> None:
     schemas = [schema for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::")]
-    assert {argument.name for schema in schemas for argument in schema.arguments} >= POSITIONS
+    assert {argument.name for schema in schemas for argument in schema.arguments} >= INDEX_POSITIONS
 
 
 POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
@@ -420,6 +420,16 @@ POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
     "size": lambda n, t: op("view", (None,), self=t, size=[n]),
     "repeats": lambda n, t: op("repeat", (None, 2), self=t, repeats=[n, 1]),
     "split_sizes": lambda n, t: op("split_with_sizes", (None, 2), self=t, split_sizes=[n, 3], dim=0),
+    "split_size": lambda n, t: op("split.Tensor", (None, 2), self=t, split_size=n, dim=0),
+    "an index that is moved": lambda n, t: op(
+        "index_select",
+        (1, 2),
+        self=t,
+        dim=0,
+        index=aten.build(
+            "aten.roll", tensor((1,), "si64"), self=op("view", (1,), self=n, size=[1]), shifts=[0], dims=[]
+        ),
+    ),
     "pad": lambda n, t: op("constant_pad_nd", (None, None), self=t, pad=[n, 0], value=0),
     "k": lambda n, t: op("topk", (None, 2), self=t, k=n, dim=0, largest=True, sorted=True),
     "indices": lambda n, t: op(
@@ -441,3 +451,14 @@ POSITIONS_ONLY: dict[str, Callable[[Value, Value], Value]] = {
 def test_lost_bits_of_positions_do_not_matter(name: str) -> None:
     module = program({"n": "si64", "t": "12x2xf32"}, lambda n, t: POSITIONS_ONLY[name](product(n, 7), t))
     assert check_narrowing(module, Widths()).diagnostics == ()
+
+
+def test_lost_bits_of_a_shift_matter_also_if_indices_are_shifted() -> None:
+    """Wherever an index is shifted to, it is a valid one, but another one."""
+
+    def body(n: Value, t: Value) -> Value:
+        shifted = op("roll", (4,), "si64", self=constant(torch.arange(4)), shifts=[product(n, 7)], dims=[0])
+        return op("index_select", (4, 2), self=t, dim=0, index=shifted)
+
+    (warning,) = check_narrowing(program({"n": "si64", "t": "12x2xf32"}, body), Widths()).diagnostics
+    assert "mul" in str(warning)

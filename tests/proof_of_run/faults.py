@@ -198,7 +198,7 @@ def one_prepared_weight(patch: Patch) -> None:
 
 
 def bodies_by_name(patch: Patch) -> None:
-    plain = outline.Symbols.place
+    plain = outline.GraphSymbols.place
 
     def place(self: Any, graph: Any, stem: str, caller: Any, *, public: bool) -> str:
         found: str = self.__dict__.setdefault("by_stem", {}).setdefault(stem, "")
@@ -206,7 +206,7 @@ def bodies_by_name(patch: Patch) -> None:
             found = self.by_stem[stem] = plain(self, graph, stem, caller, public=public)
         return found
 
-    patch.setattr(outline.Symbols, "place", place)
+    patch.setattr(outline.GraphSymbols, "place", place)
 
 
 def operands_in_reverse(patch: Patch) -> None:

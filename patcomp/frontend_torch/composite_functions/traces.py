@@ -71,7 +71,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class TracedOp:
+class _TracedOp:
     """An op and its arguments by name: `Input`, `Result`, `Constant`, Python values, and lists of them."""
 
     name: str
@@ -86,7 +86,7 @@ LiteralPlace = tuple[int, str, int | None]
 class Trace:
     """The ops of a function, in order; the last one produces its result."""
 
-    ops: tuple[TracedOp, ...]
+    ops: tuple[_TracedOp, ...]
     result: Result
 
     def literals(self) -> dict[LiteralPlace, Any]:
@@ -266,7 +266,7 @@ def _read(module: IRModule, names: list[str]) -> Trace:
             "for each of them"
         )
     sources: dict[SSAValue, Any] = {argument: Input(name) for argument, name in zip(block.args, names, strict=True)}
-    ops: list[TracedOp] = []
+    ops: list[_TracedOp] = []
     for op in block.ops:
         if is_constant(op):
             sources[op.results[0]] = _constant(op)
@@ -276,7 +276,7 @@ def _read(module: IRModule, names: list[str]) -> Trace:
             for index, result in enumerate(op.results):
                 sources[result] = Result(len(ops), index)
             arguments = aten_namespace.arguments(op)
-            ops.append(TracedOp(op.name, {name: _argument(value, sources) for name, value in arguments.items()}))
+            ops.append(_TracedOp(op.name, {name: _argument(value, sources) for name, value in arguments.items()}))
     result = sources[output.operands[0]]
     if not isinstance(result, Result):
         raise RuleError("the reference computes nothing: it returns an argument or a constant")

@@ -72,7 +72,7 @@ class Decomposer:
     def __init__(self, rules: RuleSet, lowerings: Lowerings):
         self._rules = rules
         self._lowerings = lowerings
-        self._graphs: dict[Any, GraphModule | None] = {}
+        self._graphs: dict[Any, tuple[GraphModule | None, list[str]]] = {}
 
     @cached_property
     def _table(self) -> Table:
@@ -81,7 +81,7 @@ class Decomposer:
     @cached_property
     def _formulas(self) -> Formulas:
         """The functions that decompose; computed on first use, because many programs need none."""
-        return formulas(self._rules, self._lowerings)
+        return formulas(self._rules, self._table, self._lowerings)
 
     def expansions(self, program: ExportedProgram) -> tuple[dict[Node, GraphModule], list[Problem], list[Any]]:
         """Decompose the nodes that no rule takes.
@@ -99,10 +99,11 @@ class Decomposer:
         for node in nodes_of(program.graph):
             if not self.takes(node):
                 continue
-            inside, reason = None, "unsupported op"
+            inside, unknown, reason = None, list[str](), "unsupported op"
             try:
                 with quiet():
-                    inside = self.graph_of(node, questions) if isinstance(node.target, OpOverload) else None
+                    if isinstance(node.target, OpOverload):
+                        inside, unknown = self._graph_of(node, questions)
             except Rejected as rejection:
                 reason = str(rejection)
             except Exception as error:  # PyTorch's decompositions raise errors of any class
@@ -113,7 +114,7 @@ class Decomposer:
                     reason = "PyTorch decomposes this op for known sizes only; export with its dimensions fixed"
             else:
                 if inside is not None:
-                    if not (unknown := self.unknown(inside)):
+                    if not unknown:
                         found[node] = inside
                         continue
                     reason = f"unsupported op, made of {', '.join(unknown)}"
@@ -133,8 +134,9 @@ class Decomposer:
             problems.append(problem)
         return found, problems, list(questions.conditions)
 
-    def graph_of(self, node: Node, questions: SizeQuestions | None = None) -> GraphModule | None:
+    def _graph_of(self, node: Node, questions: SizeQuestions) -> tuple[GraphModule | None, list[str]]:
         """The decomposed graph of a node, with a placeholder for each of `node.all_input_nodes`; None if it is atomic.
+        And the ops in it that would have to be decomposed further.
 
         Nodes that differ only in their inputs share one graph. Unused results are None.
 
@@ -143,7 +145,7 @@ class Decomposer:
         """
         recorded = pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)])
         if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in recorded):
-            return None
+            return None, []
         _check_parts(node)
         key = key_of(node)
         if key not in self._graphs:
@@ -151,17 +153,18 @@ class Decomposer:
             self._graphs[key] = self._decomposed(node, questions)
         return self._graphs[key]
 
-    def _decomposed(self, node: Node, questions: SizeQuestions | None) -> GraphModule | None:
-        found, found_asked = None, []
+    def _decomposed(self, node: Node, questions: SizeQuestions) -> tuple[GraphModule | None, list[str]]:
+        found, asked, unknown = None, list[Any](), list[str]()
         for table in self._formulas.tables():
-            graph, asked = self._traced(node, table)
+            graph, conditions = self._traced(node, table)
             if graph is not None:
-                found, found_asked = graph, asked
-                if not self.unknown(graph):
+                found, asked = graph, conditions
+                unknown = sorted({operator_name(inner) for inner in graph.graph.nodes if self.takes(inner)})
+                if not unknown:
                     break
-        if found is not None and found_asked and questions is not None:
-            questions.settle(node, found, found_asked)
-        return found
+        if found is not None and asked:
+            questions.settle(node, found, asked)
+        return found, unknown
 
     def takes(self, node: Node) -> bool:
         """Whether a node must be decomposed."""
@@ -176,10 +179,6 @@ class Decomposer:
         if name not in self._rules.procedural_ops and not is_known(name, self._rules, self._table):
             return True
         return facts_of(name).complex not in ("imported", "stays") and has_complex(node)
-
-    def unknown(self, graph: GraphModule) -> list[str]:
-        """The ops in a graph that would have to be decomposed further."""
-        return sorted({operator_name(node) for node in graph.graph.nodes if self.takes(node)})
 
     def _traced(self, node: Node, table: Mapping[Any, Callable[..., Any]]) -> tuple[GraphModule | None, list[Any]]:
         """The graph of a node by a table, None if its op stays; and the conditions that PyTorch asked about."""

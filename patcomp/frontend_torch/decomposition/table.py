@@ -187,12 +187,11 @@ def is_known(op: str, rules: RuleSet, table: Table) -> bool:
     return op in rules.procedural_ops or (op in rules.pattern_ops and not table.has(op))
 
 
-def formulas(rules: RuleSet, lowerings: Lowerings) -> Formulas:
-    """The current decompositions. They are made once in the process, unless lowerings are registered."""
+def formulas(rules: RuleSet, table: Table, lowerings: Lowerings) -> Formulas:
+    """The decompositions of a catalog and a table; made once in the process, unless lowerings are registered."""
     declared = (*rules.decompositions(), *rules.decompositions(of_complex=True))
     # a library may be registered, or registered again, after the catalog's decompositions of its ops were declared
     of_libraries = tuple(registered_overload(name) for name in declared if not name.startswith("aten."))
-    table = current_table()
     return Formulas(rules, table, lowerings) if lowerings else _without_lowerings(rules, table, of_libraries)
 
 

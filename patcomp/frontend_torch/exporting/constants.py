@@ -21,7 +21,7 @@ from patcomp.pytorch import FakeTensor, TorchDispatchMode, outside_of_traces, py
 
 MOST_OF_A_BUFFER = 64
 """The elements of the largest buffer that is taken for numbers: sizes, strides, shapes of feature maps."""
-MOST = 4096
+_MOST = 4096
 """The elements of the largest tensor whose value is kept."""
 
 _READERS = frozenset({
@@ -100,7 +100,7 @@ class ConstantNumbers(TorchFunctionMode):
 
     def remember(self, tensor: Tensor, value: Tensor, buffers: frozenset[str] = frozenset()) -> None:
         """Keep the value of a tensor of the trace."""
-        if value.numel() <= MOST and not tensor.is_inference():
+        if value.numel() <= _MOST and not tensor.is_inference():
             self._known[id(tensor)] = _Known(tensor, tensor._version, value, buffers)
 
     def __torch_function__(
@@ -185,7 +185,7 @@ class ConstantNumbers(TorchFunctionMode):
             if not isinstance(traced, Tensor) or not isinstance(known, Tensor):
                 continue
             if any(isinstance(size, torch.SymInt) for size in traced.shape):  # how many are nonzero, for example
-                if known.numel() > MOST:
+                if known.numel() > _MOST:
                     continue
                 self._reads(buffers)
                 results[index] = self._made(known, buffers)
@@ -251,7 +251,7 @@ class _Lifted(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _LIFTS and not isinstance(args[0], FakeTensor) and args[0].numel() <= MOST:
+        if func in _LIFTS and not isinstance(args[0], FakeTensor) and args[0].numel() <= _MOST:
             with outside_of_traces():
                 value = args[0].detach().clone()
             self.constants.remember(result, value)

@@ -30,7 +30,7 @@ def check_packing(program: ExportedProgram, call: _Call, full: str, limited: str
         RefusedError: they have not.
     """
     try:
-        run(program.module(), call, program.buffers())
+        run_example(program.module(), call, program.buffers())
     except RuntimeError as error:
         if FULL in str(error):
             raise RefusedError(
@@ -51,9 +51,9 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
     Raises:
         RefusedError: it does not.
     """
-    expected = run(model, call, model.buffers())
+    expected = run_example(model, call, model.buffers())
     try:
-        results = run(program.module(), call, program.buffers())
+        results = run_example(program.module(), call, program.buffers())
     except (RuntimeError, AssertionError) as error:
         raise RefusedError(
             f"torch.export.draft_export gives a program that does not run the example: {error}"
@@ -66,13 +66,13 @@ def check_example(program: ExportedProgram, model: nn.Module, call: _Call) -> No
 def failure_of(model: nn.Module, call: _Call) -> Exception | None:
     """What the model itself raises for the example in eager PyTorch; None if it runs."""
     try:
-        run(model, call, model.buffers())
+        run_example(model, call, model.buffers())
     except Exception as error:  # the model's own code may raise anything
         return error
     return None
 
 
-def run(function: Callable[..., Any], call: _Call, buffers: Iterable[Tensor]) -> Any:
+def run_example(function: Callable[..., Any], call: _Call, buffers: Iterable[Tensor]) -> Any:
     """The results for copies of the example, with the random numbers of now; the buffers are put back."""
     args, kwargs, _ = call
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _restored(buffers):

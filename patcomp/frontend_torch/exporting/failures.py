@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.errors import ExportError, Problem, reason_of, shortened
-from patcomp.frontend_torch.exporting.places import line_of, module_of, raises_itself
+from patcomp.frontend_torch.exporting.places import line_of, module_path_of, raises_itself
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.pytorch import pytree
 
@@ -131,7 +131,7 @@ def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[st
     """
     args, kwargs, _ = call
     _LOGGER.debug("the model fails on its example inputs with %s: %s", type(own).__name__, own)
-    path, line, advice = module_of(own, model), line_of(own), f"give inputs with which the model runs; {_TEXT}"
+    path, line, advice = module_path_of(own, model), line_of(own), f"give inputs with which the model runs; {_TEXT}"
     taken = inspect.signature(model.forward)
     try:
         given = taken.bind(*args, **kwargs).arguments
@@ -181,7 +181,7 @@ def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportErro
     why, advice = _why(failure)
     return ExportError(
         f"{type(model).__name__} cannot be exported",
-        Problem(why, module_path=module_of(failure, model), source=line_of(failure), advice=advice),
+        Problem(why, module_path=module_path_of(failure, model), source=line_of(failure), advice=advice),
     )
 
 

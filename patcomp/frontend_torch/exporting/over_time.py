@@ -19,12 +19,12 @@ from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.sizes import known
 from patcomp.pytorch import gather_params, unrolled_layers
 
-Step = Callable[..., tuple[Tensor, ...]]
+_Step = Callable[..., tuple[Tensor, ...]]
 """From the states, the elements of one step and what all steps share: the next states, and an output."""
 
 
 def over_time(
-    step: Step, states: Sequence[Tensor], sequences: Sequence[Tensor], shared: Sequence[Tensor] = ()
+    step: _Step, states: Sequence[Tensor], sequences: Sequence[Tensor], shared: Sequence[Tensor] = ()
 ) -> tuple[list[Tensor], Tensor]:
     """The last states, and the outputs of all steps along the first dimension.
 
@@ -81,7 +81,7 @@ def _gru(hidden: Tensor, gates: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
     return hidden, hidden
 
 
-def _rnn(activation: Callable[[Tensor], Tensor]) -> Step:
+def _rnn(activation: Callable[[Tensor], Tensor]) -> _Step:
     """The step of a network of one state (Elman 1990)."""
 
     def step(hidden: Tensor, sums: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -91,7 +91,12 @@ def _rnn(activation: Callable[[Tensor], Tensor]) -> Step:
     return step
 
 
-STEPS: Mapping[str, Step] = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _rnn(torch.tanh), "rnn_relu": _rnn(torch.relu)}
+RECURRENT_STEPS: Mapping[str, _Step] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "rnn_tanh": _rnn(torch.tanh),
+    "rnn_relu": _rnn(torch.relu),
+}
 """The step of each of PyTorch's recurrent networks, by the name of its operator."""
 
 
@@ -114,13 +119,13 @@ def recurrent(
     has_projections = states[0].shape[2] != states[-1].shape[2]
     outputs, last = unrolled_layers(
         input, list(zip(*states, strict=True)), gather_params(params, has_biases, has_projections), has_biases,
-        num_layers, dropout, train, bidirectional, batch_first, partial(_layer, STEPS[name], present),
+        num_layers, dropout, train, bidirectional, batch_first, partial(_layer, RECURRENT_STEPS[name], present),
     )  # fmt: skip
     return outputs.contiguous(), *(torch.stack(each) for each in zip(*last, strict=True))
 
 
 def _layer(
-    step: Step, present: Tensor | None, inputs: Tensor, states: Sequence[Tensor], params: Sequence[Tensor],
+    step: _Step, present: Tensor | None, inputs: Tensor, states: Sequence[Tensor], params: Sequence[Tensor],
     has_biases: bool, reverse: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The outputs of one direction of a layer, (steps, batch, size), and its last states.
@@ -169,6 +174,6 @@ def is_over_open_steps(
     """Whether a function call runs a recurrent network over a dynamic number of steps; with `every`, over any
     number."""
     # the fourth argument are the weights, for packed data
-    if getattr(func, "__name__", "") not in STEPS or kwargs or not isinstance(args[3], bool):
+    if getattr(func, "__name__", "") not in RECURRENT_STEPS or kwargs or not isinstance(args[3], bool):
         return False
     return every or isinstance(known(args[0].shape[1 if args[-1] else 0]), torch.SymInt)

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_packed_sequence
 from torch.overrides import TorchFunctionMode
 
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
-from patcomp.frontend_torch.exporting.over_time import STEPS, is_over_open_steps, recurrent
+from patcomp.frontend_torch.exporting.over_time import RECURRENT_STEPS, is_over_open_steps, recurrent
 from patcomp.frontend_torch.exporting.places import line_of_now
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.fx.sizes import known
@@ -91,7 +91,7 @@ class PackedSequences(TorchFunctionMode):
         if name == "_pad_packed_sequence":
             return self._unpack(*args, **(kwargs or {}))
         packed = self._of(args[1]) if len(args) > 1 else None
-        if packed is not None and name in STEPS:
+        if packed is not None and name in RECURRENT_STEPS:
             return self._network(func, packed, *args, **(kwargs or {}))
         if is_over_open_steps(func, args, kwargs):  # no further mode, because PyTorch knows three lines of a call only
             return recurrent(name, *args)

@@ -29,7 +29,7 @@ def line_of(error: BaseException) -> str:
     )
 
 
-def module_of(error: BaseException, model: nn.Module) -> str:
+def module_path_of(error: BaseException, model: nn.Module) -> str:
     """The path of the innermost module of a model that an error went through; empty for the model itself."""
     paths = {id(module): path for path, module in model.named_modules()}
     for frame, _ in reversed(list(_traced(error.__traceback__))):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from patcomp.frontend_torch.exporting.examples import run
+from patcomp.frontend_torch.exporting.examples import run_example
 from patcomp.frontend_torch.exporting.kept import kept
 from patcomp.pytorch import pytree
 
@@ -31,7 +31,7 @@ def remembered(
         return _attributes(model)
 
     with kept(model):
-        after = run(contents_after, call, (*model.buffers(), *before.values()))
+        after = run_example(contents_after, call, (*model.buffers(), *before.values()))
     return [name for name, content in contents.items() if name not in after or not _equal(content, after[name])]
 
 

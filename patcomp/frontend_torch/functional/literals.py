@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-MOST = 1024
+_MOST = 1024
 """The elements that a tensor made of its numbers may have, unless all are equal."""
 
 
@@ -27,7 +27,7 @@ def replace_literals(module: GraphModule) -> None:
     """
     for inside in _nested(module):
         for node, value in _literals(inside):
-            if value.numel() > MOST and not bool((value == value.flatten()[0]).all()):
+            if value.numel() > _MOST and not bool((value == value.flatten()[0]).all()):
                 count = value.numel()
                 raise ValueError(f"a branch or loop is written with a tensor of {count} elements; make it a buffer")
             with inside.graph.inserting_before(node):

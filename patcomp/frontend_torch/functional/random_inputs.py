@@ -31,6 +31,8 @@ from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.fx.sizes import known_shape, symbols_in
 from patcomp.pytorch import (
     LazyGraphModule,
+    asking,
+    enable_python_dispatcher,
     free_unbacked_symbols,
     quiet,
     replace_graph_module,
@@ -159,7 +161,8 @@ def _draw(node: Node, given: set[sympy.Symbol]) -> tuple[_Draw, list[Any]]:
         with mode:
             samples = [_fresh(source.meta["val"]) for source in sources]
         with quiet():
-            traced_by_pytorch(lambda *tensors: called(tensors, collected), samples, {}, mode)
+            with mode, torch.no_grad(), asking(mode.shape_env), enable_python_dispatcher():
+                called(samples, collected)  # which noise it takes
             values = [value for _, value in noise]
             for value in values:
                 _check_size(value, given)

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from patcomp.frontend_torch.fx.nodes import given_arguments, operator_name
 from patcomp.frontend_torch.fx.sizes import known_shape
-from patcomp.ir.aten import ops_with
+from patcomp.ir.aten import overloads_with
 from patcomp.ir.aten_facts import facts_of, ops_where
 from patcomp.ir.traits import View
 from patcomp.pytorch import OpOverload, base_name, can_decompose, schema_of_overload, statically_known_true
@@ -24,7 +24,7 @@ Call = tuple[OpOverload, tuple[Any, ...]]
 @cache
 def certain_views() -> frozenset[str]:
     """The names of the ATen ops whose result always shares the memory of their first argument."""
-    certain = {name for name in ops_with(View) if not facts_of(name).memory and not facts_of(name).layout}
+    certain = {name for name in overloads_with(View) if not facts_of(name).memory and not facts_of(name).layout}
     return frozenset(certain | ops_where("memory", "shared"))
 
 
@@ -161,4 +161,4 @@ CHANGED: Mapping[str, Callable[..., Call | None]] = {
     "unsqueeze": _unsqueeze,
     "view": _view,
 }
-"""How a write to a view changes its base, by `Facts.written`: functions with the arguments of `changed_base`."""
+"""How a write to a view changes its base, by `OpFacts.written`: functions with the arguments of `changed_base`."""

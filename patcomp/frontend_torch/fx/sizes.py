@@ -130,7 +130,7 @@ def _common(a: Any, b: Any) -> str:
 def _binary(
     op: str, fold: Callable[[Any, Any], Any], *, element: str = "", result: str = "", right: str = "other", **more: Any
 ) -> Any:
-    def method(self: Sizes, a: Any, b: Any) -> Any:
+    def method(self: GraphSizes, a: Any, b: Any) -> Any:
         if not isinstance(a, Value) and not isinstance(b, Value):
             return fold(a, b)
         common = element or _common(a, b)
@@ -141,7 +141,7 @@ def _binary(
 
 
 def _unary(op: str, fold: Callable[[Any], Any], *, result: str = "") -> Any:
-    def method(self: Sizes, size: Any, *index_dtype: torch.dtype) -> Any:
+    def method(self: GraphSizes, size: Any, *index_dtype: torch.dtype) -> Any:
         if not isinstance(size, Value):
             return fold(size)
         made = self._op(op, size.ssa.type, self=size)
@@ -150,7 +150,7 @@ def _unary(op: str, fold: Callable[[Any], Any], *, result: str = "") -> Any:
     return method
 
 
-class Sizes:
+class GraphSizes:
     """The sizes of a graph's tensors, and the values computed from them."""
 
     def __init__(self) -> None:

@@ -28,7 +28,15 @@ from patcomp.frontend_torch.fx.nodes import (
     recorded_results,
 )
 from patcomp.frontend_torch.fx.provenance import Origins, nested_graph
-from patcomp.frontend_torch.fx.sizes import SYMBOLIC, SizeError, Sizes, known, known_shape, may_be_zero, scalar_type
+from patcomp.frontend_torch.fx.sizes import (
+    SYMBOLIC,
+    GraphSizes,
+    SizeError,
+    known,
+    known_shape,
+    may_be_zero,
+    scalar_type,
+)
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.stored_views import check_widths, stored_view
@@ -108,7 +116,7 @@ class _Importer:
         self.schemas: dict[OpOverload, aten.Schema] = {}
         """The schemas of the operators met so far."""
         self.problems: list[Problem] = []
-        self.sizes = Sizes()
+        self.sizes = GraphSizes()
         self.dynamic: dict[Any, torch.SymInt] = {}
         """The dynamic sizes of results, by their expressions."""
         self.block = Block()

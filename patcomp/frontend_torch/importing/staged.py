@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from patcomp.errors import Problem
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.interface.core_ml import CompressedWeight
-from patcomp.frontend_torch.interface.dims import Sizes
+from patcomp.frontend_torch.interface.dims import InputSizes
 from patcomp.frontend_torch.interface.names import Names, model_call
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.interface.checks import ValueChecks
@@ -36,7 +36,7 @@ class Staged:
     left_to_pytorch: tuple[Problem, ...] = ()
     """Why PyTorch had to decompose all of the program; empty if it did not."""
     signature: Signature = field(default_factory=Signature)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: InputSizes = field(default_factory=InputSizes)
     """What is known of dynamic sizes."""
     expansions: Mapping[Node, GraphModule] = field(default_factory=dict)
     """Graphs to import in place of some nodes, with a placeholder for each of their input nodes."""

@@ -47,7 +47,7 @@ class CompressedWeight:
     """The ops, given a value for each part."""
 
 
-def compressed_weights(program: ExportedProgram, signature: Signature) -> dict[str, CompressedWeight | str]:
+def described_weights(program: ExportedProgram, signature: Signature) -> dict[str, CompressedWeight | str]:
     """The weights with a description that a program reads, by the FX name of their placeholder.
 
     A description that does not give the floats of its weight is the reason why the weight stays as it is.

@@ -19,13 +19,13 @@ from patcomp.frontend_torch.fx.sizes import known
 from patcomp.frontend_torch.interface.guards import guards_of
 from patcomp.frontend_torch.interface.signature import Signature
 from patcomp.frontend_torch.sizes.slices import Case, Lengths
-from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes, wrong_shapes
+from patcomp.frontend_torch.sizes.small_sizes import WrongShape, with_small_sizes, wrong_small_shapes
 from patcomp.interface.dims import Dims, Place, SizePolynomial, SizeRange
 from patcomp.interface.guards import Guard
 
 
 @dataclass(frozen=True)
-class Sizes:
+class InputSizes:
     """The dynamic sizes of a program's inputs, before its inputs have their names at run time."""
 
     names: Mapping[sympy.Symbol, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Sizes:
 
 def with_sizes(
     program: ExportedProgram, signature: Signature, original: ExportedProgram
-) -> tuple[ExportedProgram, Sizes]:
+) -> tuple[ExportedProgram, InputSizes]:
     """The program, or a copy of it that is right at more sizes, and the sizes of its inputs and states.
 
     A dimension that has no name, because it was exported with `Dim.AUTO` or `Dim.DYNAMIC`, is named `s0`, `s1` and so
@@ -69,7 +69,7 @@ def with_sizes(
     sizes = [(place, size) for name in signature.arguments for place, size in _sizes(name, values[name])]
     if not sizes:
         guards, unreadable = guards_of(dict.fromkeys((original, program)), {}, {})
-        return program, Sizes(guards=tuple(guards), unreadable=tuple(unreadable))
+        return program, InputSizes(guards=tuple(guards), unreadable=tuple(unreadable))
     called: dict[sympy.Symbol, str] = _given_names(sizes[0][1].node.shape_env)
     extents: dict[Place, SizePolynomial] = {}
     for place, size in sizes:
@@ -92,7 +92,7 @@ def with_sizes(
     called = {symbol: name for symbol, name in called.items() if name in used}
     ranges = {symbol: _range(program, symbol, expressions) for symbol in called}
     guards, unreadable = guards_of(dict.fromkeys((original, program)), called, ranges)
-    found = Sizes(called, ranges, extents, tuple(guards), tuple(unreadable))
+    found = InputSizes(called, ranges, extents, tuple(guards), tuple(unreadable))
     small = with_small_sizes(program, ranges, found.hold(guards))
     return small.program, replace(found, lengths=small.lengths, wrong=small.wrong, computed=small.computed)
 
@@ -100,7 +100,7 @@ def with_sizes(
 def dims_of(
     program: ExportedProgram,
     original: ExportedProgram,
-    sizes: Sizes,
+    sizes: InputSizes,
     own: Mapping[str, str],
     conditions: Sequence[Any],
 ) -> tuple[Dims, list[Problem]]:
@@ -120,7 +120,7 @@ def dims_of(
     if conditions:
         more, unread = guards_of(dict.fromkeys((original, program)), sizes.names, sizes.ranges, conditions)
         guards, unreadable = tuple(more), tuple(unread)
-        wrong = tuple(wrong_shapes(program, sizes.ranges, sizes.hold(guards), sizes.lengths))
+        wrong = tuple(wrong_small_shapes(program, sizes.ranges, sizes.hold(guards), sizes.lengths))
     problems = [*_problems(guards, unreadable), *_of_small_sizes(sizes, wrong)]
     differences = [[Guard("!=", (sizes.names[symbol], size)) for symbol, size in each.sizes] for each in wrong]
     excluded = (reduce(lambda left, right: Guard("or", (left, right)), each) for each in differences)
@@ -201,7 +201,7 @@ def _allowed(guards: Sequence[Guard]) -> str:
     return f"some sizes of {listed} only ({len(guards)} conditions, which the program's signature lists)"
 
 
-def _of_small_sizes(sizes: Sizes, wrong: Sequence[WrongShape]) -> Iterator[Problem]:
+def _of_small_sizes(sizes: InputSizes, wrong: Sequence[WrongShape]) -> Iterator[Problem]:
     """Warnings about the sizes 0 and 1 at which export recorded wrong shapes."""
 
     def problem(failure: WrongShape, consequence: str, advice: str) -> Problem:

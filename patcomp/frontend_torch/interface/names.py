@@ -134,7 +134,7 @@ def _distinct(names: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def listed(names: list[str], shown: int = 10) -> str:
+def quoted_names(names: list[str], shown: int = 10) -> str:
     """Names in quotes, the first ones if there are many."""
     rest = len(names) - shown
     return ", ".join(map(repr, names[:shown])) + (f" and {rest} more" if rest > 0 else "")

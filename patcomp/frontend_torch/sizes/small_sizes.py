@@ -70,18 +70,18 @@ def with_small_sizes(
         ranges: the ranges of the symbols of inputs.
         holds: whether sizes satisfy the existing guards.
     """
-    found = wrong_shapes(program, ranges, holds, {})
+    found = wrong_small_shapes(program, ranges, holds, {})
     expected = [failure for failure in found if failure.is_expected]
     if unexpected := [failure for failure in found if not failure.is_expected]:
         cases = [case for case in _cases(ranges) if all(case.values()) and holds(case)]
         if (changed := with_dynamic_slices(program, cases)) is not None:
-            left = {failure.sizes for failure in wrong_shapes(changed[0], ranges, holds, changed[1])}
+            left = {failure.sizes for failure in wrong_small_shapes(changed[0], ranges, holds, changed[1])}
             if left <= {failure.sizes for failure in expected}:
                 return SmallSizes(*changed, tuple(expected), tuple(unexpected))
     return SmallSizes(program, {}, tuple(found), ())
 
 
-def wrong_shapes(
+def wrong_small_shapes(
     program: ExportedProgram, ranges: Mapping[sympy.Symbol, SizeRange], holds: Callable[[Case], bool], lengths: Lengths
 ) -> list[WrongShape]:
     """The small sizes, within the ranges, at which a recorded shape is wrong, each with the first such node.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.frontend_torch.interface.names import listed
+from patcomp.frontend_torch.interface.names import quoted_names
 
 
 def how_it_differs(model: Callable[..., Any], constants: Iterable[tuple[str, Tensor]]) -> str:
@@ -24,7 +24,7 @@ def how_it_differs(model: Callable[..., Any], constants: Iterable[tuple[str, Ten
     exported = dict(constants)
     weights = [path for path, weight in exported.items() if path in own and not torch.equal(own[path], weight)]
     if weights:
-        return f"the given model has other weights than the exported one: {listed(weights)}"
+        return f"the given model has other weights than the exported one: {quoted_names(weights)}"
     mode = "training" if model.training else "evaluation"
     if exported and exported.keys() <= own.keys():
         return (

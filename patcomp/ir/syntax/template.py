@@ -159,7 +159,7 @@ def print_type(type_: Attribute, printer: Printer) -> None:
         printer.print_attribute(type_)
 
 
-def parse_type(parser: Parser, abbreviated: type[HandleType] | type[ImageType] = HandleType) -> Attribute:
+def _parse_type(parser: Parser, abbreviated: type[HandleType] | type[ImageType] = HandleType) -> Attribute:
     """Parse a type whose prefix may be missing."""
     if next_token(parser).startswith("<"):
         return abbreviated.new(abbreviated.parse_parameters(parser))
@@ -175,7 +175,7 @@ def print_types(types: Sequence[Attribute], printer: Printer) -> None:
 
 def parse_types(parser: Parser) -> list[Attribute]:
     """Parse types in parentheses."""
-    return parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: parse_type(parser))
+    return parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: _parse_type(parser))
 
 
 def _print_result_types(op: CoreaiOp, printer: Printer) -> None:
@@ -187,7 +187,7 @@ def _print_result_types(op: CoreaiOp, printer: Printer) -> None:
 
 def _parse_results(parsed: ParsedOp) -> None:
     parser = parsed.parser
-    parsed.results += parse_types(parser) if next_token(parser) == "(" else [parse_type(parser)]
+    parsed.results += parse_types(parser) if next_token(parser) == "(" else [_parse_type(parser)]
 
 
 def _literal(text: str) -> Piece:
@@ -314,11 +314,11 @@ _PIECES: dict[str, Piece] = {
     "{(results)}": Piece(lambda op, printer: print_types(_types(op.results), printer), _parse_results),
     "{type}": Piece(
         lambda op, printer: print_type(op.operands[0].type, printer),
-        lambda parsed: parsed.types.append(parse_type(parsed.parser, ImageType)),
+        lambda parsed: parsed.types.append(_parse_type(parsed.parser, ImageType)),
     ),
     "{result}": Piece(
         lambda op, printer: print_type(op.results[0].type, printer),
-        lambda parsed: parsed.results.append(parse_type(parsed.parser, ImageType)),
+        lambda parsed: parsed.results.append(_parse_type(parsed.parser, ImageType)),
     ),
     "{ attributes}": Piece(print_attributes, lambda parsed: None),  # `ParsedOp.finish` parses them after every op
 }

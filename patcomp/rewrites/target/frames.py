@@ -19,15 +19,15 @@ from patcomp.ir.types import TensorType, is_static, static_shape
 from patcomp.ir.xdsl import Operation, SSAValue
 
 Frame = tuple[int | None, ...]
-Shape = tuple[int, ...]
+_Shape = tuple[int, ...]
 
 
-def in_order(rank: int) -> Frame:
+def stored_in_order(rank: int) -> Frame:
     """The frame of a tensor that is stored as it is."""
     return tuple(range(rank))
 
 
-def stored_shape(shape: Sequence[int], frame: Frame) -> Shape:
+def stored_shape(shape: Sequence[int], frame: Frame) -> _Shape:
     """The shape in which a tensor is stored."""
     return tuple(1 if axis is None else shape[axis] for axis in frame)
 
@@ -62,7 +62,7 @@ _CARRIERS: dict[str, Carrier] = {}
 
 def carried(op: Operation, frames: Sequence[Frame | None]) -> Carried | None:
     """How an op computes on tensors that are stored in other orders; None if it cannot."""
-    if not isinstance(op, CoreaiOp) or op.regions or not all(map(is_known, (*op.operands, *op.results))):
+    if not isinstance(op, CoreaiOp) or op.regions or not all(map(has_known_sizes, (*op.operands, *op.results))):
         return None
     if op.has_trait(Elementwise):
         return _elementwise(op, frames)
@@ -72,7 +72,7 @@ def carried(op: Operation, frames: Sequence[Frame | None]) -> Carried | None:
     return carrier(op, frames) if carrier is not None else None
 
 
-def is_known(value: SSAValue) -> bool:
+def has_known_sizes(value: SSAValue) -> bool:
     """Whether a value is a tensor without dynamic or empty dimensions."""
     return isinstance(value.type, TensorType) and is_static(value.type) and 0 not in static_shape(value.type)
 
@@ -85,7 +85,7 @@ def _row(*names: str) -> Callable[[Carrier], Carrier]:
     return declare
 
 
-def _shape(value: SSAValue) -> Shape:
+def _shape(value: SSAValue) -> _Shape:
     return static_shape(value.type)
 
 

@@ -30,7 +30,7 @@ _SMALL = 2**20
 """A prepared weight of at most this many bytes may be larger than the weights that it is made of, such as a table of
 relative positions."""
 
-NAME = "store prepared weights"
+_NAME = "store prepared weights"
 
 
 def store_prepared_weights(module: IRModule, once: bool = False) -> int:
@@ -56,7 +56,7 @@ def store_prepared_weights(module: IRModule, once: bool = False) -> int:
             if key not in stored:
                 stored[key] = _stored(op, module, leaves[op])
             assert op.parent is not None
-            builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused(NAME, [op]))
+            builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused(_NAME, [op]))
             for result, attribute in zip(op.results, stored[key], strict=True):
                 made = builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]
                 replace_uses(result, made)

@@ -30,13 +30,13 @@ from patcomp.rewrites.target.prepared_weights import store_prepared_weights
 from patcomp.rewrites.target.transposes import carry_transposes
 from patcomp.targets import Target, check_names
 
-HALF = "half precision"
+_HALF = "half precision"
 
-STEPS: Mapping[str, Callable[[IRModule, Collection[str]], int]] = {
+TARGET_STEPS: Mapping[str, Callable[[IRModule, Collection[str]], int]] = {
     "carry transposes": lambda module, keep: carry_transposes(module),
     "store prepared weights": lambda module, keep: store_prepared_weights(module),
     "store prepared weights once": lambda module, keep: store_prepared_weights(module, once=True),
-    HALF: use_half_precision,
+    _HALF: use_half_precision,
 }
 """The steps by name. Each takes the program, and the modules and FX nodes that stay in float32."""
 
@@ -51,7 +51,7 @@ def usable_target(target: Target | None, rules: RuleSet, without: Collection[str
         return None
     rules_left, omitted = (tuple(n for n in names if n not in without) for names in (target.rules, target.omitted))
     made = replace(target, rules=rules_left, omitted=omitted)
-    check_names(made, rules.stage("target"), STEPS)
+    check_names(made, rules.stage("target"), TARGET_STEPS)
     return made
 
 
@@ -78,7 +78,7 @@ def retarget(module: IRModule, rules: RuleSet, options: Options) -> Statistics:
 
 def _rewrite_for(target: Target, module: IRModule, rules: RuleSet, options: Options, statistics: Statistics) -> None:
     """Apply the rules and the steps of a target."""
-    check_names(target, rules, STEPS)
+    check_names(target, rules, TARGET_STEPS)
     chosen = rules.filter(target.takes)
     for graph in module.entry_graphs:
         fold_constants(graph, module)  # in the types of the model, before they are narrower
@@ -87,9 +87,9 @@ def _rewrite_for(target: Target, module: IRModule, rules: RuleSet, options: Opti
         fold_constants(graph, module)
         remove_dead_ops(graph)
     for name in target.steps:
-        was_bfloat16 = name == HALF and _has_bfloat16(module)
-        count = options.step(statistics, name, STEPS[name], module, options.keep)
-        if name == HALF:
+        was_bfloat16 = name == _HALF and _has_bfloat16(module)
+        count = options.step(statistics, name, TARGET_STEPS[name], module, options.keep)
+        if name == _HALF:
             statistics.warnings += _of_half(module, target, options, was_bfloat16, bool(count))
     for graph in module.graphs:
         remove_dead_ops(graph)
@@ -103,7 +103,7 @@ def left_wide(module: IRModule, options: Options) -> tuple[Operation, str] | Non
         options: those of the conversion.
     """
     target = options.target
-    return None if target is None or HALF not in target.steps else obstacle(module, kept_ops(module, options.keep))
+    return None if target is None or _HALF not in target.steps else obstacle(module, kept_ops(module, options.keep))
 
 
 def _has_bfloat16(module: IRModule) -> bool:

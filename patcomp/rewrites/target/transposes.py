@@ -31,18 +31,18 @@ from patcomp.rewrites.target.frames import (
     Frame,
     carried,
     channels_first,
-    in_order,
-    is_known,
+    has_known_sizes,
     is_moved,
     order,
     regrouped,
     renamed_units,
     source_frame,
+    stored_in_order,
     stored_shape,
     transposed,
 )
 
-NAME = "carry transposes"
+_NAME = "carry transposes"
 
 
 def carry_transposes(module: IRModule) -> int:
@@ -84,13 +84,13 @@ class _Carrying:
 
     def _frame(self, value: SSAValue) -> Frame | None:
         """The frame of a value; None for constants, which may have any, and values of unknown size."""
-        if is_constant(value) or not is_known(value):
+        if is_constant(value) or not has_known_sizes(value):
             return None
-        return self.frames.get(value) or in_order(len(static_shape(value.type)))
+        return self.frames.get(value) or stored_in_order(len(static_shape(value.type)))
 
     def _result_frame(self, op: Operation) -> Frame | None:
         """The frame of the results of an op that computes on stored operands; None if it does not."""
-        if not op.operands or not op.results or not all(map(is_known, (op.operands[0], op.results[0]))):
+        if not op.operands or not op.results or not all(map(has_known_sizes, (op.operands[0], op.results[0]))):
             return None
         x, y = op.operands[0], op.results[0]
         frame = self._frame(x)
@@ -113,7 +113,7 @@ class _Carrying:
     def _note(self, op: Operation, frame: Frame | None) -> bool:
         """Note the frame of the results of an op; return whether there is one."""
         for result in op.results:
-            if frame is not None and frame != in_order(len(static_shape(result.type))):
+            if frame is not None and frame != stored_in_order(len(static_shape(result.type))):
                 self.frames[result] = frame
         return frame is not None
 
@@ -124,7 +124,7 @@ class _Carrying:
         frame = self._result_frame(op)
         if frame is None:
             return False
-        with Builder(self.block, before=op, blobs=self.module.blobs, location=fused(NAME, [op])):
+        with Builder(self.block, before=op, blobs=self.module.blobs, location=fused(_NAME, [op])):
             made = self._computed(op, frame)
         self._note(op, frame)
         for result, value in zip(op.results, made, strict=True):
@@ -137,7 +137,7 @@ class _Carrying:
             return [self._stored(x)]
         if op.has_trait(Reshape):
             before, after = static_shape(x.type), static_shape(op.results[0].type)
-            source = source_frame(before, after, self._frame(x) or in_order(len(before)), frame)
+            source = source_frame(before, after, self._frame(x) or stored_in_order(len(before)), frame)
             stored, wanted = Value(self._form(x, source)), stored_shape(after, frame)
             return [stored.ssa if stored.shape == wanted else coreai.reshape(stored, list(wanted)).ssa]
         operands = [
@@ -159,7 +159,7 @@ class _Carrying:
             for user in op.walk():
                 for index, operand in enumerate(user.operands):
                     if operand in self.forms:
-                        user.operands[index] = self._form(operand, in_order(len(static_shape(operand.type))))
+                        user.operands[index] = self._form(operand, stored_in_order(len(static_shape(operand.type))))
 
     # ---- stored forms -----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class _Carrying:
     def _form(self, value: SSAValue, frame: Frame) -> SSAValue:
         """A value in a frame; a form that exists already is used again."""
         shape = static_shape(value.type)
-        forms = self.forms.setdefault(value, {in_order(len(shape)): value})
+        forms = self.forms.setdefault(value, {stored_in_order(len(shape)): value})
         if frame not in forms:
             known = next((each for each in forms if order(shape, each) == order(shape, frame)), next(iter(forms)))
             forms[frame] = _rearranged(Value(forms[known]), shape, known, frame).ssa

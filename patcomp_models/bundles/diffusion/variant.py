@@ -91,7 +91,7 @@ class PipelineVariant(ABC):
     """The whole numbers that the block `diffusion` has for this pipeline."""
     halves: ClassVar[tuple[Callable[[Any], nn.Module], Callable[[Any], nn.Module]]] = (
         modules.LatentDecoder,
-        modules.LatentEncoder,
+        modules.MeanEncoder,
     )
     """The functions of the autoencoder."""
     by_name: ClassVar[Mapping[str, str]] = {}
