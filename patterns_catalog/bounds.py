@@ -213,7 +213,7 @@ def reshaped(
                 or rest != [ALL] * len(rest)
             ):
                 return None
-            start, end = (bound * times for bound in first[:2])  # type: ignore[operator]
+            start, end = (bound * times for bound in first[:2] if isinstance(bound, int))
             if start % per or end % per:
                 return None
             found[right[0]], shape[right[0]] = Bounds(start // per, end // per, 1), (end - start) // per

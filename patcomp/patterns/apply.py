@@ -28,14 +28,18 @@ from patcomp.patterns.targets import TargetCall, TargetResult
 class Refusal:
     """Why a rule does not apply to an op."""
 
-    reason: str = ""
-    """The reason that a function gives; empty if it gives none, or if a pattern does not match."""
+    said: str | Rejected = ""
     declined: bool = False
     """Whether the reason only says that the op is one for another rule."""
     failure: Failure | None = None
     """The point at which the match failed, if it was traced."""
     exhausted: bool = False
     """Whether the match ran out of fuel, because the pattern has too many operand orders to try."""
+
+    @property
+    def reason(self) -> str:
+        """The reason that a rule gives; empty if it gives none, or if a pattern does not match."""
+        return str(self.said)
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,11 @@ def apply(
         else:
             matcher = Matcher(rule.graph, op, fuel=context.fuel, trace=trace, assumed=context.assumed)
             made = _instantiate(rule, op, builder, matcher)
-    except (Rejected, OverflowError, RuntimeRefusalError) as refusal:
+    except Rejected as refusal:
+        made = Refusal(refusal, declined=isinstance(refusal, Declined))
+    except (OverflowError, RuntimeRefusalError) as refusal:
         # a number that does not fit its type, or an op that the runtime cannot run, is not a defect of the rule
-        made = Refusal(str(refusal), declined=isinstance(refusal, Declined))
+        made = Refusal(str(refusal))
     except DynamicSizeError as error:
         made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")
     except Exception as error:

@@ -243,7 +243,7 @@ class _Sequence(_Compound):
         self.parts, self.kind = tuple(lift(item) for item in items), kind
 
     def evaluate(self, match: Bindings) -> Any:
-        return self.kind(item.evaluate(match) for item in self.parts)
+        return self.kind([item.evaluate(match) for item in self.parts])
 
     @property
     def text(self) -> str:
@@ -259,8 +259,12 @@ class Binary(_Compound):
         self.precedence, self.function = _OPERATORS[symbol]
 
     def evaluate(self, match: Bindings) -> Any:
-        left, right = _static(self.parts[0], match), _static(self.parts[1], match)
-        if self.symbol in ("==", "!="):
+        first, second = self.parts
+        left = _static(first, match) if first.is_shape else first.evaluate(match)
+        right = _static(second, match) if second.is_shape else second.evaluate(match)
+        if type(left) is int and type(right) is int:  # most operands
+            pass
+        elif self.symbol in ("==", "!="):
             left, right = _comparable(left), _comparable(right)
         else:
             self._check_numbers(left, right)
@@ -299,8 +303,9 @@ class Unary(_Compound):
 
     def evaluate(self, match: Bindings) -> Any:
         value = self.parts[0].evaluate(match)
-        if self.function is operator.neg:
-            self._check_numbers(value)
+        if self.function is operator.not_:
+            return not value
+        self._check_numbers(value)
         return self.function(value)
 
     @property
@@ -405,7 +410,7 @@ class _FunctionCall(_Compound):
         self.parts = tuple(lift(part) for part in parts)
 
     def evaluate(self, match: Bindings) -> Any:
-        return self.function(*(part.evaluate(match) for part in self.parts))
+        return self.function(*[part.evaluate(match) for part in self.parts])
 
     @property
     def text(self) -> str:

@@ -31,7 +31,17 @@ _TYPES = ("result", "results", "used")
 
 
 class Declined(Rejected):
-    """A condition without a reason for users does not hold: another rule is for this op."""
+    """A condition without a reason for users does not hold: another rule is for this op.
+
+    Its text is made where somebody reads it, because many ops are declined.
+    """
+
+    def __init__(self, condition: Expression, why: str):
+        super().__init__(condition, why)
+        self.condition, self.why = condition, why
+
+    def __str__(self) -> str:
+        return f"`{self.condition.text}` {self.why}"
 
 
 class _Tensor(Capture):
@@ -170,4 +180,4 @@ def _check(condition: Expression, given: _Arguments) -> None:
     if not holds:
         if isinstance(condition, Said):
             raise Rejected(condition.refusal(given))
-        raise Declined(f"`{condition.text}` {why}")
+        raise Declined(condition, why)

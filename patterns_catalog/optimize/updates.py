@@ -281,8 +281,9 @@ def _before_views(result: Value, update: Value, y: Value, value: Value) -> _Writ
         back, x = x, Value(view.operands[0])
         if x.type == result.type and _is_certain(back):
             moved = reshaped(bounds, value.shape, y.shape, x.shape)
-            known = moved is not None and (result.made_by("coreai.reshape") is None or moved[1].count(None) <= 1)
-            return _Write(x, _Part(moved[0], tuple(moved[1]))) if known else None
+            if moved is None or (result.made_by("coreai.reshape") and moved[1].count(None) > 1):
+                return None
+            return _Write(x, _Part(moved[0], tuple(moved[1])))
     return None
 
 

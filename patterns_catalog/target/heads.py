@@ -53,7 +53,7 @@ def transpose_before_norm(
     "transpose(rms_norm(x)) -> rms_norm(transpose(x)) if the normed axis stays the last"
     last = x.rank - 1
     return Rewrite(
-        a.transpose(a.rms_norm(x, scale, axes=axis, eps=eps), order),
+        a.transpose(a.op("composite.rms_norm", x, scale, axes=axis, eps=eps), order),
         to=build(_norm_of_transposed, x, scale, order.values, axis, eps),
         where=[order.values[-1] == last, axis % x.rank == last, scale.rank == 1],
     )

@@ -7,7 +7,7 @@ Both are exp(x_i) over their sum among the chosen.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from patcomp.ir.constants import constant_integers
 from patcomp.ir.namespaces import coreai_namespace
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
-from patcomp.patterns import Capture, Rewrite, build, condition, example, rule
+from patcomp.patterns import Capture, Example, Rewrite, Rule, build, condition, example, rule
 
 _NOT_NUMBERS = dict.fromkeys(
     ("infinities and zeros", "NaN", "large numbers"), "a softmax of such rows is NaN, or 0 in most places"
@@ -77,14 +77,18 @@ def _is_else_only_ordered(y: Value, chosen: Value) -> bool:
     return bool(others) and all(_reads_order(user) for user in others)
 
 
-_target = partial(rule, stage="target", source=coreai_namespace, into=coreai_namespace, unspecified=_NOT_NUMBERS)
+def _target(name: str, examples: Sequence[Example]) -> Callable[[Callable[..., Rewrite]], Rule]:
+    return rule(
+        stage="target", source=coreai_namespace, into=coreai_namespace, name=name, targets=("gpu",), examples=examples,
+        unspecified=_NOT_NUMBERS,
+    )  # fmt: skip
 
 
 def _softmax_at(x: Value, positions: Value) -> Value:
     return coreai.softmax(coreai.gather_along_axis(x, positions, x.rank - 1), x.rank - 1)
 
 
-@_target(name="softmax of the chosen", targets=("gpu",), examples=[
+@_target("softmax of the chosen", [
     example("6x8xf32", program=lambda torch, x: _routed(torch, x, 2)),
     example("2x3x16xf32", program=lambda torch, x: _routed(torch, x, 4)),
 ])  # fmt: skip
@@ -104,7 +108,7 @@ def softmax_of_chosen(
     )
 
 
-@_target(name="order of a softmax", targets=("gpu",), examples=[
+@_target("order of a softmax", [
     example("6x8xf32", program=lambda torch, x: torch.softmax(x, -1).topk(3, -1)[1]),
     example("2x9x3xf32", program=lambda torch, x: torch.softmax(x, 1).argsort(1)),
 ])  # fmt: skip
