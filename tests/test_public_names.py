@@ -34,7 +34,6 @@ TWICE = {
     "composite": "of the IR, and of PyTorch functions: both are public",
     "is_close": "a condition of the pattern language has the name of the question",
     "is_constant": "the same",
-    "is_empty": "the same",
 }
 """Names that are defined in two files, with the reason."""
 
