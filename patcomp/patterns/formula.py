@@ -4,11 +4,11 @@
              where=lambda self, dim: [self.rank > 0], ignored={"dtype": "the result type has it"})
     def cumsum(c: Coreai, self: Value, dim: int, result: ValueType) -> Value: ...
 
-A parameter is an argument by its name in the op's schema, `result` or `results`, the `ValueType`s to make, or `used`, a
-list that says of each result whether an op reads it; None stands for a result that no op reads. Every
-argument is a parameter of the function or of the conditions, or is ignored with a reason; the declaration is an error
-otherwise. A parameter with a default may be absent from some of the ops. A name that is a keyword of Python has an
-underscore after it.
+A parameter is an argument by its name in the op's schema; `op_name`, which of several ops it is; `result` or
+`results`, the `ValueType`s to make; or `used`, a list that says of each result whether an op reads it (None stands for
+a result that no op reads). Every argument is a parameter of the function or of the conditions, or is ignored with a
+reason; the declaration is an error otherwise. A parameter with a default may be absent from some of the ops. A name
+that is a keyword of Python has an underscore after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from patcomp.patterns.op_view import OpView, Rejected
 Conditions = Callable[..., Sequence[Expression]]
 """A function of captures with the names of arguments: a `Capture` for a tensor or a result, an `Attr` for all else."""
 
-_TYPES = ("result", "results", "used")
+_FACTS = ("op_name", "result", "results", "used")
 
 
 class Declined(Rejected):
@@ -99,14 +99,14 @@ class Formula:
         self.parameters = {_plain(name, known): default for name, default in named.items()}
         read = {_plain(name, known): name for name in (_defaults(where, 0) if where is not None else {})}
         mentioned = {*self.parameters, *read, *self.ignored}
-        if unknown := sorted(mentioned - known.keys() - {*_TYPES}):
+        if unknown := sorted(mentioned - known.keys() - {*_FACTS}):
             near = did_you_mean(unknown[0], known)
             raise RuleError(f"{unknown[0]} is no argument of {' or '.join(spec.name for spec in specs)}{near}")
         if empty := [name for name, reason in self.ignored.items() if not reason]:
             raise RuleError(f"{empty[0]} is ignored without a reason")
         for spec in specs:
             own = {argument.name for argument in spec.arguments if argument.kind != _TYPE}
-            for name in {*self.parameters, *read} - own - {*_TYPES}:
+            for name in {*self.parameters, *read} - own - {*_FACTS}:
                 if self.parameters.get(name, inspect.Parameter.empty) is inspect.Parameter.empty:
                     raise RuleError(f"{spec.name} has no argument {name}, which needs a default here")
             if missing := [argument.name for argument in spec.arguments if argument.name in own - mentioned]:
@@ -120,7 +120,7 @@ class Formula:
         kinds: dict[str, Any] = {
             name: _Tensor if argument.kind == "value" else Attr for name, argument in known.items()
         }
-        kinds["used"] = Attr
+        kinds |= {"op_name": Attr, "used": Attr}
         captures = {name: kinds.get(name, Capture)(name) for name in read}
         self._reads_uses = "used" in mentioned
         self.conditions = _listed(where(**{read[name]: capture for name, capture in captures.items()}) if where else ())
@@ -131,7 +131,12 @@ class Formula:
         Raises:
             Rejected: a condition does not hold.
         """
-        arguments: dict[str, Any] = {**self._absent, **view.read_all(), "results": view.results}
+        arguments: dict[str, Any] = {
+            **self._absent,
+            **view.read_all(),
+            "op_name": view.op_name,
+            "results": view.results,
+        }
         arguments["result"] = view.results[0] if view.results else None
         if self._reads_uses:
             arguments["used"] = [view.used(index) for index in range(len(view.results))]
@@ -156,7 +161,7 @@ def _defaults(function: Any, leading: int) -> dict[str, Any]:
 
 def _plain(name: str, known: Collection[str]) -> str:
     """The name of the argument that a parameter stands for."""
-    return name if name in known or name in _TYPES else name.removesuffix("_")
+    return name if name in known or name in _FACTS else name.removesuffix("_")
 
 
 def _listed(conditions: Any) -> tuple[Expression, ...]:

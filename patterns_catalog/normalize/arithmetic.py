@@ -48,7 +48,9 @@ def binary(
 
     @formula(
         "normalize", target, *others, name=f"normalize {target.split('.')[1]}", examples=examples,
-        where=lambda self, other, result: [~are_tensors_of([self, other], call(element, result, self, other))],
+        where=lambda op_name, self, other, result: [
+            ~((op_name == target) & are_tensors_of([self, other], call(element, result, self, other)))
+        ],
     )  # fmt: skip
     def rule(aten: Aten, self: Any, other: Any, result: ValueType) -> Value:
         "numbers as constants, both operands cast to the type in which PyTorch computes"
@@ -88,7 +90,9 @@ def _product(name: str) -> Rule:
     @formula(
         "normalize", target, scalar, name=f"normalize {name}",
         examples=[_MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar)],
-        where=lambda self, other, result: [~are_tensors_of([self, other], call(_computed_in, result, self, other))],
+        where=lambda op_name, self, other, result: [
+            ~((op_name == target) & are_tensors_of([self, other], call(_computed_in, result, self, other)))
+        ],
     )  # fmt: skip
     def rule(aten: Aten, self: Any, other: Any, result: ValueType) -> Value:
         "numbers as constants, both operands cast to the type in which PyTorch computes, the result cast back"
@@ -108,8 +112,8 @@ def _sum(name: str) -> Rule:
             _MIXED, example("2x3xf16", "f32"), example("2x3xf32", 2.5, op=scalar),
             example("2x3xf32", "3xf32", alpha=2),
         ],
-        where=lambda self, other, alpha, result: [
-            ~(are_tensors_of([self, other], result.element_type) & (alpha == 1))
+        where=lambda op_name, self, other, alpha, result: [
+            ~((op_name == target) & are_tensors_of([self, other], result.element_type) & (alpha == 1))
         ],
     )  # fmt: skip
     def rule(aten: Aten, self: Any, other: Any, alpha: Any, result: ValueType) -> Value:
@@ -161,7 +165,9 @@ def rsub(aten: Aten, self: Any, other: Any, alpha: Any, result: ValueType) -> Va
         example("2x3xf32[0.1,2]", 2.5, op="aten.pow.Tensor_Scalar"), example(2.0, "2x3xf32", op="aten.pow.Scalar"),
         example("4xsi32[0,5]", 2, op="aten.pow.Tensor_Scalar"),
     ],
-    where=lambda self, exponent, result: [~are_tensors_of([self, exponent], result.element_type)],
+    where=lambda op_name, self, exponent, result: [
+        ~((op_name == "aten.pow.Tensor_Tensor") & are_tensors_of([self, exponent], result.element_type))
+    ],
 )  # fmt: skip
 def power(aten: Aten, self: Any, exponent: Any, result: ValueType) -> Value:
     "base and exponent as tensors of the result's type"
@@ -173,7 +179,9 @@ def power(aten: Aten, self: Any, exponent: Any, result: ValueType) -> Value:
     "normalize", "aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", examples=[
         example("3xi1", "3xf32", 0.1, op="aten.where.ScalarOther"), example("3xi1", "3xf32", "3xsi64"),
     ],
-    where=lambda self, other, result: [~are_tensors_of([self, other], result.element_type)],
+    where=lambda op_name, self, other, result: [
+        ~((op_name == "aten.where.self") & are_tensors_of([self, other], result.element_type))
+    ],
 )  # fmt: skip
 def where(aten: Aten, condition: Value, self: Any, other: Any, result: ValueType) -> Value:
     "both branches as tensors of the result's type"

@@ -24,9 +24,9 @@ remainder = binary("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remai
         example("2x9xf32", "9xsi64[1,4]", rounding_mode="trunc"),
         example("9xsi32", 4, rounding_mode="floor", op="aten.div.Scalar_mode"),
     ],
-    where=lambda self, other, rounding_mode, result: [
+    where=lambda op_name, self, other, rounding_mode, result: [
         rounding_mode != None,  # noqa: E711
-        ~are_tensors_of([self, other], result.element_type),
+        ~((op_name == "aten.div.Tensor_mode") & are_tensors_of([self, other], result.element_type)),
     ],
 )  # fmt: skip
 def rounded_division(aten: Aten, self: Any, other: Any, rounding_mode: str, result: ValueType) -> Value:

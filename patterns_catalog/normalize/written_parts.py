@@ -9,12 +9,12 @@ from patcomp.authoring import Aten
 from patcomp.ir.types import tensor
 from patcomp.ir.value import Value
 from patcomp.patterns import OpView, example, formula, normalization
-from patcomp.patterns.conditions import has_type
+from patcomp.patterns.conditions import has_type, is_tensor
 from patterns_catalog.views import arguments_of, read_by
 
 
 @formula("normalize", "aten.copy", examples=[example("2x3xf32", "2x3xf32")],
-         where=lambda src, result: [has_type(src, result)],
+         where=lambda src, result: [is_tensor(src) & has_type(src, result)],
          ignored={"self": "only its type matters, which the result has"})  # fmt: skip
 def copy(aten: Aten, src: Value) -> Value:
     "a copy of a value of the type of the result is the value"
