@@ -191,7 +191,7 @@ def test_catalog_show_and_check(patcomp: Command, tmp_path: Path) -> None:
         "aten.rsqrt",
         "where:      eps.rank == 0",
         "example:    eps = 1e-06",
-        "becomes:    norms.affine_rms_norm(",
+        "becomes:    _rms_norm(x, w, eps.value",
     ):
         assert part in out
     assert "cumsum" in patcomp("catalog", "show", "cumsum").out

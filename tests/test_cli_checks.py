@@ -122,13 +122,13 @@ def test_the_asset_itself_runs(patcomp: Command, tmp_path: Path, monkeypatch: py
     """Both backends run the draft of the asset, whose place is taken only afterwards."""
     pytest.importorskip("coreai")
     seen: list[tuple[str, str, bool]] = []
-    run = verifying.run
+    run = verifying.run_entry_point
 
     def watched(program: Any, values: Any, entry: str, state: Any, backend: str, **options: Any) -> Any:
         seen.append((backend, options["asset"].path.name, (tmp_path / "net.aimodel").exists()))
         return run(program, values, entry, state, backend, **options)
 
-    monkeypatch.setattr(verifying, "run", watched)
+    monkeypatch.setattr(verifying, "run_entry_point", watched)
     assert patcomp("convert", "nets.py:net", "--verify", "-o", "net.aimodel").code == 0
     assert seen == [("evaluator", "new.aimodel", False), ("runtime", "new.aimodel", False)]
     assert patcomp("convert", "nets.py:net", "-o", "plain.aimodel").code == 0

@@ -208,7 +208,7 @@ from patcomp.ir import aten
 from patcomp.ir import coreai as c
 from patcomp.ir.extents import extents
 from patcomp.ir.traits import Elementwise, Whole
-from patcomp.narrowing.analysis import Facts, Ranges
+from patcomp.narrowing.analysis import NarrowingFacts, Ranges
 from patcomp.narrowing.widths import Widths
 from tests.helpers.programs import program
 
@@ -221,7 +221,7 @@ def body(x):
     made["seven"] = aten.build("places.turned", c.constant(7).type, x=c.constant(7))
     return made["turned"], made["seven"]
 
-facts = Facts(program({"x": "?xsi64"}, body), Widths())
+facts = NarrowingFacts(program({"x": "?xsi64"}, body), Widths())
 assert extents(made["turned"]) == extents(made["x"])
 assert Ranges(facts, {}).changes == {}  # an op without facts may overflow
 """

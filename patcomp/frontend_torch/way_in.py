@@ -6,6 +6,7 @@ passed in: a step that changes the graph gives a copy. Each op is decomposed onc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -75,6 +76,10 @@ class Choices:
     """Whether the random numbers that a program draws become inputs."""
 
 
+_TURN = threading.RLock()
+"""Threads take turns: nodes are traced in the program's own `FakeTensorMode`, which counts where it was entered."""
+
+
 def ready_for_import(request: Request, choices: Choices) -> Staged:
     """The program of a request after all steps.
 
@@ -82,7 +87,7 @@ def ready_for_import(request: Request, choices: Choices) -> Staged:
         UnsupportedError: ops, inputs or outputs of the program cannot be converted; the message lists all of them.
         ValueError: there are too many or too few names, or a name is repeated or empty.
     """
-    with default_settings(), preparing(request.program):
+    with _TURN, default_settings(), preparing(request.program):
         staged = Staged(name=request.name, program=request.program, lowerings=tuple(choices.lowerings))
         for step in STEPS:
             staged = step(staged, request, choices)

@@ -9,6 +9,7 @@ from typing import Any
 from patcomp.commands.tables import escaped, markdown_table
 from patcomp.ir.composite import Composite
 from patcomp.patterns import Rule, Stage
+from patcomp.patterns.formula import Formula
 from patcomp_lab.commands.pages import PageEntry, Section, pages
 
 
@@ -36,7 +37,8 @@ class _Reader:
         self.seen: set[int] = set()
 
     def made_by(self, rule: Rule) -> Iterator[Composite]:
-        yield from self.mentioned(rule.function)
+        for function in rule.function.written if isinstance(rule.function, Formula) else (rule.function,):
+            yield from self.mentioned(function)
         for call in rule.target_calls():
             yield from self.mentioned(call.function)
 
@@ -54,7 +56,9 @@ class _Reader:
         elif inspect.isfunction(item):
             variables = inspect.getclosurevars(item)
             for value in (*variables.globals.values(), *variables.nonlocals.values()):
-                if isinstance(value, Composite) or getattr(value, "__module__", None) == item.__module__:
+                module = str(getattr(value, "__module__", None))
+                is_near = module == item.__module__ or module.startswith("patterns_catalog.composites.")
+                if isinstance(value, Composite) or is_near:
                     yield from self.mentioned(value)
             for constant in item.__code__.co_consts:
                 if isinstance(constant, str) and constant in self.takes:

@@ -34,8 +34,8 @@ def full(c: Coreai, size: list[Any], fill_value: Any, result: ValueType) -> Valu
 
 
 scalar_tensor = formula(
-    "lower", "aten.scalar_tensor", ignored=BY_RESULT, name="scalar_tensor",
-    doc="a number that normalize has not made a constant, because it does not fit or is a size",
+    "lower", "aten.scalar_tensor", ignored=BY_RESULT, name="scalar_tensor", examples=[example(True, dtype="i1")],
+    doc="a number that normalize has not made a constant, because it is a boolean or a size, or does not fit",
 )(lambda c, s, result: _filled(c, result, s, ()))  # fmt: skip
 
 

@@ -72,6 +72,8 @@ def _is_never_negative(x: Value) -> bool:
          where=lambda repeats, output_size: [
     is_known(repeats), output_size.is_in(None), _is_vector(repeats),
     _is_never_negative(repeats).says("the repeats of repeat_interleave must not be negative"),
+], examples=[
+    example("3x2xf32", program=lambda torch, x: torch.repeat_interleave(x, torch.tensor([1, 0, 2]), dim=0)),
 ])  # fmt: skip
 def repeat_interleave_by_known_numbers(c: Coreai, repeats: Value, result: ValueType) -> Value:
     "the index of each element, as often as it is repeated"

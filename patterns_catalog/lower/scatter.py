@@ -183,7 +183,13 @@ def masked_scatter(c: Coreai, self: Value, mask: Value, source: Value) -> Value:
 
 
 @formula(
-    "lower", "aten.masked_scatter", name="masked_scatter of nothing", where=lambda source: [has_no_elements(source)]
+    "lower",
+    "aten.masked_scatter",
+    name="masked_scatter of nothing",
+    where=lambda source: [has_no_elements(source)],
+    examples=[
+        example("2x3xf32", program=lambda torch, x: x.masked_scatter(torch.zeros(3, dtype=torch.bool), torch.zeros(0))),
+    ],
 )
 def masked_scatter_of_nothing(c: Coreai, self: Value, mask: Value) -> Value:
     "the tensor; eager PyTorch takes this only where the mask is false"

@@ -50,6 +50,7 @@ def sym_size(c: Coreai, self: Value, dim: int, result: ValueType) -> Value:
 
 sym_size_of_complex = formula(
     "lower", "aten.sym_size.int", name="sym_size of complex numbers", where=lambda self: [self.dtype == _COMPLEX],
+    examples=[example("2x3xcomplex<f32>", 1)],
     doc="the size of one axis, which the real part has as well",
 )(lambda c, self, dim, result: c.cast(size_of(c, c.real_part(self), dim), result.element_type))  # fmt: skip
 

@@ -28,6 +28,7 @@ def copy(c: Coreai, self: Value, src: Value, result: ValueType) -> Value:
 
 copy_of_number = formula(
     "lower", "aten.copy", name="copy of a number", where=lambda src: [~is_tensor(src)],
+    examples=[example("2x3xf32", 0.5), example("4xsi32", 3)],
     doc="export leaves a number as it is: `x.copy_(0.5)`",
 )(lambda c, self, src, result: filled(
     c, exact_fill(src, result.element_type), sizes_of(c, self), result.element_type

@@ -85,6 +85,18 @@ def test_conversions_in_threads_give_the_texts_of_one_thread(short_turns):
     assert set(texts) == {(number, convert(program)) for number, program in enumerate(exported)}
 
 
+def test_threads_convert_one_program(short_turns):
+    """All of its nodes are traced in one `FakeTensorMode`."""
+    exported = export(Mixed(12).eval(), (torch.ones(2, 5, 12),))
+    texts: list[str] = []
+
+    def work(number: int) -> None:
+        texts.append(str(TorchConverter().add_exported_program(exported).to_coreai()))
+
+    assert in_threads(4, work) == []
+    assert len(set(texts)) == 1
+
+
 def test_states_of_an_index_have_numbers_of_their_own(short_turns):
     index = Index(default_rules().stage("optimize"))
 
