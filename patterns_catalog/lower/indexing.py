@@ -30,8 +30,11 @@ def embedding(c: Coreai, weight: Value, indices: Value) -> Value:
     return c.gather_nd(weight, c.expand_dims(as_index(c, indices), [indices.rank]))
 
 
+NO_VECTOR = "the indices of index_select are a vector"
+
+
 @formula(
-    "lower", "aten.index_select", where=lambda self: [self.rank > 0],
+    "lower", "aten.index_select", where=lambda self, index: [self.rank > 0, (index.rank < 2).says(NO_VECTOR)],
     examples=[example("2x5xf32", 1, "3xsi64[0,4]"), example("2x5xf32", 0, "si64[0,1]")],
 )  # fmt: skip
 def index_select(c: Coreai, self: Value, dim: int, index: Value) -> Value:

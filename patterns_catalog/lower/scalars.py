@@ -6,7 +6,7 @@ from patcomp.patterns import Capture, example, formula
 from patcomp.patterns.conditions import is_floating
 from patcomp.patterns.expressions import Expression
 from patterns_catalog.lower.casts import BY_RESULT, convert
-from patterns_catalog.lower.indexing import NO_GRADIENT
+from patterns_catalog.lower.indexing import NO_GRADIENT, NO_VECTOR
 from patterns_catalog.sizes import as_index, sizes_of
 
 _ONE = "a 0-d tensor has one value"
@@ -33,8 +33,9 @@ softmax = formula(
     ], ignored={"half_to_float": "the result type has it", "dim": _ONE}, examples=[example("f32", 0, False)],
 )(lambda c, self, result: c.reshape(c.softmax(c.reshape(c.cast(self, result.element_type), [1]), 0), []))  # fmt: skip
 index_select = formula(
-    "lower", "aten.index_select", name="index_select of a 0-d tensor", where=_is_0d, doc="the value",
-    ignored=dict.fromkeys(("dim", "index"), _ONE), examples=[example("f32", 0, "1xsi64[0,0]")],
+    "lower", "aten.index_select", name="index_select of a 0-d tensor", doc="the value", ignored={"dim": _ONE},
+    where=lambda self, index: [self.rank == 0, (index.rank < 2).says(NO_VECTOR)],
+    examples=[example("f32", 0, "1xsi64[0,0]")],
 )(lambda c, self: self)  # fmt: skip
 gather = formula(
     "lower", "aten.gather", name="gather of a 0-d tensor", ignored=NO_GRADIENT | {"dim": _ONE}, doc="the value",
