@@ -32,8 +32,7 @@ TWICE = {
     "build": "of the dialect aten, and of targets in the pattern language",
     "check_bundle": "a function of `patcomp.language` and of `patcomp.bundles`: both are public",
     "composite": "of the IR, and of PyTorch functions: both are public",
-    "is_close": "a condition of the pattern language has the name of the question",
-    "is_constant": "the same",
+    "is_constant": "a condition of the pattern language has the name of the question",
 }
 """Names that are defined in two files, with the reason."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib import import_module, metadata
-from pkgutil import iter_modules
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from patcomp.defects.defect import Defect, DefectStage, Detect, Mend
 from patcomp.errors import Problem
+from patcomp.families import modules_in
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import ops_inside
 
@@ -32,8 +32,7 @@ def installed_version() -> str | None:
 @cache
 def known_defects() -> tuple[Defect, ...]:
     """All defects, by name."""
-    files = sorted(name for _, name, _ in iter_modules(import_module(_FOLDER).__path__))
-    return tuple(import_module(f"{_FOLDER}.{name}").DEFECT for name in files)
+    return tuple(module.DEFECT for module in modules_in(_FOLDER))
 
 
 def detectors(*, finished: bool) -> Mapping[str, tuple[Detect, ...]]:
@@ -52,11 +51,15 @@ def mends(stage: DefectStage) -> tuple[Defect, ...]:
 
 def mends_for(module: IRModule, stage: DefectStage) -> Iterator[tuple[Defect, Mend]]:
     """The defects of a stage that a program may have by its ops, in order, each with its mend."""
-    present = {op.name for op in ops_inside(module.op)}
+    present: set[str] | None = None
     for defect in mends(stage):
-        if defect.mend is not None and (not defect.ops or not present.isdisjoint(defect.ops)):
-            yield defect, defect.mend
-            present = {op.name for op in ops_inside(module.op)}
+        if defect.ops:
+            present = {op.name for op in ops_inside(module.op)} if present is None else present
+            if present.isdisjoint(defect.ops):
+                continue
+        assert defect.mend is not None
+        yield defect, defect.mend
+        present = None  # the mend may have made other ops
 
 
 def mend(module: IRModule, statistics: Statistics, stage: DefectStage) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import narrow, widen
+from patcomp.families import modules_in
 from patcomp.ir.attributes import word_of
 from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule
@@ -27,9 +26,7 @@ _IMPLEMENTATIONS: dict[str, Implementation] = {}
 @cache
 def implementations() -> dict[str, Implementation]:
     """The function of each op by its full name. It takes an `EvaluatedOp` and the operands."""
-    folder = "patcomp.evaluate.ops"
-    for _, name, _ in iter_modules(import_module(folder).__path__):
-        import_module(f"{folder}.{name}")
+    modules_in("patcomp.evaluate.ops")  # each registers its functions
     return _IMPLEMENTATIONS
 
 

@@ -12,7 +12,6 @@ whose sentence the names of the arguments stand for them. A capture is given as 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -113,21 +112,3 @@ def has_no_elements(x: Value) -> bool:
 @condition("{x} is a constant")
 def is_constant(x: Value) -> bool:
     return x.constant is not None
-
-
-@condition("every number of {values} is {number}")
-def are_all(values: Any, number: float) -> bool:
-    return bool((values == number).all())
-
-
-@condition("{number} is {wanted}, up to the rounding of float32")
-def is_close(number: float, wanted: float) -> bool:
-    return math.isclose(number, wanted, rel_tol=1e-6)
-
-
-# ---- uses -----------------------------------------------------------------------------------------------
-
-
-@condition("one op reads {x}")
-def is_read_once(x: Value) -> bool:
-    return x.is_read_once
