@@ -10,7 +10,7 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,9 +52,9 @@ def compiler() -> str:
     return found
 
 
-@cache
+@lru_cache(maxsize=64)
 def compiled(path: str, source: CpuSource) -> bytes | WrongBodyError | NotOnCpuError:
-    """The executable of a kernel, or why there is none; compiled once in a process.
+    """The executable of a kernel, or why there is none; the last 64 kernels are compiled once.
 
     Args:
         path: the compiler.

@@ -50,7 +50,6 @@ _OPS: dict[str, OpOverload] = {}
 """The ops defined so far by qualified name; global, because PyTorch's registry is global."""
 
 _SCHEMA_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool"}
-_NUMBER_ELEMENTS = {bool: "ui8", int: "si32", float: "f32"}
 
 Threads = Sequence[Any] | Callable[..., Sequence[Any]]
 
@@ -308,13 +307,13 @@ class TorchMetalKernel:
             TypeError: Metal does not have a type.
         """
         inputs = [
-            _tensor(name, ValueType(runtime_type(type_of(value))))
+            Buffer.of_tensor(name, ValueType(runtime_type(type_of(value))))
             if isinstance(value, torch.Tensor)
-            else _number(name, kind, value)
+            else Buffer.of_number(name, kind, value)
             for name, kind, value in zip(self.input_names, self.reference.kinds, values, strict=True)
         ]
         made = zip(self.result_names, results, strict=True)
-        outputs = [_tensor(name, ValueType(runtime_type(type_of(result)))) for name, result in made]
+        outputs = [Buffer.of_tensor(name, ValueType(runtime_type(type_of(result)))) for name, result in made]
         if problem := problem_of(inputs, outputs):
             raise TypeError(f"kernel {self.name!r}: {problem}")
         return inputs, outputs
@@ -340,16 +339,16 @@ class TorchMetalKernel:
         given: Any = map_arg(node.args, lambda source: values_map[source.name])  # type: ignore[arg-type, return-value]
         for name, kind, value in zip(self.input_names, self.reference.kinds, given[:count], strict=True):
             if kind is torch.Tensor:
-                inputs.append(_tensor(name, value.type))
+                inputs.append(Buffer.of_tensor(name, value.type))
             elif isinstance(value, Value):
-                inputs.append(Buffer(name, _NUMBER_ELEMENTS[kind], 0))
+                inputs.append(Buffer.of_number(name, kind))
             else:
-                inputs.append(_number(name, kind, value))
+                inputs.append(Buffer.of_number(name, kind, value))
             operands.append(coreai.cast(value, inputs[-1].element, loc=loc))
         fakes = [source.meta["val"] for source in node.args[:count] if isinstance(source, Node)]
         dtypes = [fake.dtype for fake in fakes if isinstance(fake, torch.Tensor)]
         types = [ValueType(widths.of(type_of(fake))) for fake in recorded_results(node)]
-        results = list(map(_tensor, self.result_names, types))
+        results = list(map(Buffer.of_tensor, self.result_names, types))
         shapes = [*(value.shape for value in operands), *(type_.shape for type_ in types)]
         if problem := problem_of(inputs, results, shapes):
             raise Rejected(f"Metal kernel {self.name!r}: {problem}")
@@ -391,16 +390,6 @@ class TorchMetalKernel:
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
-
-
-def _tensor(name: str, type_: ValueType) -> Buffer:
-    """A tensor as a kernel stores it: in its runtime type, or in bytes for booleans."""
-    element = element_name(type_.element_type)
-    return Buffer(name, "ui8" if element == "i1" else element, type_.rank)
-
-
-def _number(name: str, kind: type, value: Any) -> Buffer:
-    return Buffer(name, _NUMBER_ELEMENTS[kind], 0, None if isinstance(value, torch.SymInt) else kind(value))
 
 
 def _buffer(shape: Sequence[int | None], element: str) -> Any:
