@@ -92,6 +92,7 @@ class _LocalValue(Value):
     element_type = property(lambda self: self._value.element_type)  # type: ignore[assignment]
     static_shape = property(lambda self: self._value.static_shape)  # type: ignore[assignment]
     constant = property(lambda self: self._value.constant)  # type: ignore[assignment]
+    uniform = property(lambda self: self._value.uniform)  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _LocalValue) and self._value == other._value
@@ -193,7 +194,6 @@ class Formula:
             for condition in self.conditions:
                 _check(condition, given)
         return self.function(c, *(arguments[name] for name in self.parameters))
-
 
     def refutes(self, op: Operation) -> bool:
         """Whether types, properties and constants of an op make a condition false, whatever is around the op."""

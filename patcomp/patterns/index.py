@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.constants import all_equal, as_element, constant_values, is_constant
+from patcomp.ir.constants import all_equal, as_element, is_constant, unread_values
 from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, TensorType
@@ -267,7 +267,7 @@ class Index:
         state = self._by_constant.get(attribute)
         if state is None:
             value = op.results[0]
-            values = constant_values(value)
+            values = unread_values(value)
             if values is None or not isinstance(value.type, TensorType):
                 return self._none  # no rule reads the values of a weight
             literals = self._literals_of(value.type.element_type)
