@@ -49,6 +49,12 @@ AT_RUN_TIME = (
 
 STOPS = "stop_token_ids"
 """A key of `language` in `metadata.json`: the tokens that end what the model writes."""
+STATE_KINDS = "states"
+"""A key of `language` in `metadata.json`: what each state is. Engines that know no such key (revision 86b363d of
+coreai-models) guess it from sizes and names, and those that know it (revision 34ab73d) read no other word."""
+GROWING, SLIDING, FIXED = "kv_cache", "sliding_cache", "fixed"
+"""The words. The engines go back in the first two by counting."""
+
 FIRST_LENGTH = "first_rotary_length"
 """A key of `language` in `metadata.json`: behind so many tokens the rotary embedding is another (`rotary`)."""
 

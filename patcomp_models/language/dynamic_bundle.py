@@ -17,11 +17,14 @@ from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import (
     FIRST_LENGTH,
+    FIXED,
+    GROWING,
     MOST_ON_IPHONES,
     ON_IPHONES,
     ONE_TOKEN,
     OUTSIDE,
     PER_LAYER,
+    STATE_KINDS,
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
@@ -65,7 +68,10 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         length = first_length(model)
         begun.describe(
             function_map(points, has_draft=options.draft is not None),
-            {FIRST_LENGTH: length} if length is not None and length < context else {},
+            {
+                STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
+                **({FIRST_LENGTH: length} if length is not None and length < context else {}),
+            },
             {} if table is None else {PER_LAYER: described_table(table.weight)},
         )
         if table is not None:
