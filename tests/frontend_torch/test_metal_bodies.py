@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from torch.export import export
 
 from patcomp import AIProgram, EvaluationError, MetalParameter, MismatchError, TorchConverter, TorchMetalKernel
 from patcomp.evaluate.metal import running
-from patcomp.evaluate.metal.cpu_source import NotOnCpuError
+from patcomp.evaluate.metal.cpu_source import NotOnCpuError, WrongBodyError, cpu_source
 from patcomp.evaluate.verification import Verification
 from patcomp.ir.module import IRModule
 from tests.frontend_torch.metal_bodies import ID, MISTAKES, RIGHT, SCALED_ADD, TOTAL, Case, Mistake, numbers
@@ -68,6 +70,24 @@ def test_what_else_is_said(body: str, says: str) -> None:
     assert not found
     with pytest.raises(MismatchError, match=says):
         found.check()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("float std = 1; uchar packed_data = 2; int free = 3; float matrix; simd_shuffle_xor(std, 1);", ""),
+        ("// atomic_int, texture2d\nthreadgroup float a[8], b; threadgroup float* p = a + 1;", ""),
+        ("packed_float3 v; simd_shuffle_rotate_up(v.x, 1); simd_sums(1);", "simd_shuffle_rotate_up`, `simd_sums"),
+        ("threadgroup float a[4] = {0};", "threadgroup memory like `threadgroup float a["),
+        ("float y = std::exp(x[id]);", "uses `std::`"),
+    ],
+)
+def test_words_that_the_cpu_or_metal_does_not_have(body: str, says: str) -> None:
+    source = SCALED_ADD.kernel(body).source(*SCALED_ADD.args)
+    name = source.partition("[[kernel]] void ")[2].partition("(")[0]
+    refused = pytest.raises((NotOnCpuError, WrongBodyError), match=re.escape(says)) if says else nullcontext()
+    with refused:
+        cpu_source(source, name)
 
 
 def test_a_body_is_compiled_once_leaves_no_files_and_gives_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:

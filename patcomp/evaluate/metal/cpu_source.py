@@ -20,17 +20,20 @@ FILLED = frozenset({
 _POSITION_TYPE = re.compile(r"u(int|short)[23]?")
 
 _NOT_ON_CPU = re.compile(
-    r"\b(simdgroup_(?!barrier)\w+|matmul2d\w*|convolution2d\w*|execution_\w+|cooperative_tensor\w*|tensor_inline|"
-    r"tensor_offset|atomic\w*|quad_\w+|simd_(?!sum|product|max|min|and|or|xor|all|any|is_first|prefix_inclusive_sum|"
-    r"prefix_exclusive_sum|shuffle|broadcast)\w+|simd_shuffle_\w*(?:rotate|fill)\w*|texture\w*|depth2d\w*|sampler\w*|"
-    r"imageblock\w*|raytracing|intersector\w*|visible_function_table|packed_\w+|(?:float|half)[234]x[234]|"
-    r"matrix|mulhi|mulhi|madhi|addsat|subsat|extract_bits|insert_bits|reverse_bits|median3|nextafter|frexp|modf|"
-    r"reflect|refract|faceforward|os_log\w*|function_constant|ulong[48]|wait_all|device_\w+_memory)\b"
-    r"|\.(slice|extents|get_stride|load|store)\b"
+    r"\b(simdgroup_(?!barrier)\w+|matmul2d\w*|convolution2d\w*|execution_(?:simdgroups?|thread|threadgroup)|"
+    r"cooperative_tensor\w*|tensor_inline|tensor_offset|atomic_\w+|quad_\w+|"
+    r"simd_(?!(?:sum|product|max|min|and|or|xor|all|any|is_first|prefix_inclusive_sum|prefix_exclusive_sum|shuffle|"
+    r"shuffle_xor|shuffle_up|shuffle_down|broadcast|broadcast_first)\b)\w+|"
+    r"(?:texture|depth)(?:1d|2d|3d|cube)\w*|texture_buffer|sampler|imageblock\w*|raytracing|intersector\w*|"
+    r"visible_function_table|packed_(?:bfloat|float|half|u?int|u?short|u?char|u?long)[234]|(?:float|half)[234]x[234]|"
+    r"mulhi|madhi|addsat|subsat|extract_bits|insert_bits|reverse_bits|median3|nextafter|frexp|modf|reflect|refract|"
+    r"faceforward|os_log\w*|function_constant)\b|\.(slice|extents|get_stride)\b"
 )
 """Names of Metal that `cpu/metal.h` does not have. A kernel with one is not run."""
 
-_NOT_IN_METAL = re.compile(r"\b(double|std|printf|malloc|free|new|delete|throw|try|catch|virtual|thread_local)\b")
+_NOT_IN_METAL = re.compile(
+    r"\b(?:double|new|delete|throw|try|catch|virtual|thread_local)\b|\bstd::|\b(?:printf|malloc|free)(?=\s*\()"
+)
 """Words of C++ that the compiler for the CPU takes, and Metal does not."""
 
 _COOPERATES = re.compile(r"\b(threadgroup_barrier|simdgroup_barrier|simd_\w+)\b")
@@ -39,6 +42,7 @@ _FLOAT = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]
 _SHARED = re.compile(r"\bthreadgroup\s+(?:const\s+)?([A-Za-z_][\w:]*)\s+([A-Za-z_]\w*(?:\s*\[[^\];]*\])*"
                      r"(?:\s*,\s*[A-Za-z_]\w*(?:\s*\[[^\];]*\])*)*)\s*;")  # fmt: skip
 
+_OTHER_SHARED = re.compile(r"\bthreadgroup\s+(?:const\s+)?[A-Za-z_][\w:<>, ]*\s\w+\s*[\[={(]")
 _SHARED_POINTER = re.compile(r"\bthreadgroup\s+(?:const\s+)?([A-Za-z_]\w*)\s*\*(?:\s*const\b)?")
 
 
@@ -141,7 +145,10 @@ def _on_cpu(text: str) -> str:
     """Metal as the C++ of the CPU, line by line: literals of floats, arrays of threadgroup memory."""
     text = re.sub(r"\bconst\s+constant\b|\bconstant\s+const\b", "constant", text)
     text = _FLOAT.sub(lambda found: f"half({found[1]}f)" if found[2] in ("h", "H") else f"{found[1]}f", text)
-    return _SHARED_POINTER.sub(r"metal_cpu::shared_pointer<\1>", _SHARED.sub(_shared, text))
+    text = _SHARED.sub(_shared, text)
+    if (other := _OTHER_SHARED.search(_COMMENT.sub(" ", text))) is not None:
+        raise NotOnCpuError(f"a declaration of threadgroup memory like `{other.group()}`")
+    return _SHARED_POINTER.sub(r"metal_cpu::shared_pointer<\1>", text)
 
 
 def _shared(found: re.Match[str]) -> str:
