@@ -133,5 +133,5 @@ def test_wrong_inputs_do_not_blame_the_asset(here: Command, tmp_path: Path) -> N
     np.savez(tmp_path / "in.npz", x=np.zeros((3, 64), np.float32))
     done = here("run", "net.aimodel", "--inputs", str(tmp_path / "in.npz"))
     assert (done.code, done.err) == (
-        1, "error: input 'x' must be of type tensor<2x64xf32>, got torch.float32 of shape (3, 64)\n",
+        1, "error: input 'x' must be of type tensor<2x64xf32>, got float32 of shape (3, 64)\n",
     )  # fmt: skip

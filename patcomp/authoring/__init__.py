@@ -15,8 +15,8 @@
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
-The signatures are in the `.pyi` files beside this one. An installation, or `python -m patcomp_lab.commands.stubs`, makes
-them from the dialects and the catalog.
+The signatures are in the `.pyi` files beside this one, which an installation, or
+`python -m patcomp_lab.commands.stubs`, makes from the dialects and the catalog.
 """
 
 from types import ModuleType

@@ -165,7 +165,7 @@ _Described = dict[str, list[dict[str, Any]]]
 
 def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
     """Convert a model and run one of its functions."""
-    from patcomp.emit.asset import as_array
+    from patcomp.evaluate.given import as_array
     from patcomp.evaluate.inputs import call_arguments, named_arguments
 
     with working(f"converting {model}"):
@@ -204,6 +204,7 @@ def _run(path: Path, call: _Call) -> _Described:
     """What a function of an asset computes; the arrays are written to the output."""
     from patcomp.commands.arrays import described_array, write_outputs
     from patcomp.emit.asset import Asset
+    from patcomp.emit.evaluated import arrays_in_types
     from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
@@ -213,6 +214,7 @@ def _run(path: Path, call: _Call) -> _Described:
     asset = Asset(path)
     values = call.given.values(functions[name], asset.initial_state.get(name, ()), call.examples)
     state = {spec.name: values.pop(spec.name) for spec in functions[name].states if spec.name in values}
+    arrays_in_types(module, values, state, name)  # wrong ones are told before a runtime, or PyTorch, is started
     if call.backend == "runtime":
         with opened(path) as native, runnable(path, module) as usable:
             outputs, state = native.call(usable, values, state, name)
