@@ -19,6 +19,7 @@ from patcomp.commands.common import (
     UsageError,
     hide_export_warnings,
     import_modules,
+    import_torch,
     load_catalogs,
     say,
 )
@@ -167,6 +168,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     """
     found = subject_of(model, command, MODELS)
     _check(model, found, options)
+    import_torch()
     from patcomp.torchvision import misfit  # declares operators: transformers imports torchvision
 
     hide_export_warnings()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
-from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
+from patcomp.commands.common import AsJson, UsageError, given_options, import_torch, print_json, say, tell
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
@@ -219,6 +219,7 @@ def _run(path: Path, call: _Call) -> _Described:
         with opened(path) as native, runnable(path, module) as usable:
             outputs, state = native.call(usable, values, state, name)
     else:
+        import_torch()
         outputs = asset.evaluate(values, state, name)
     if both := outputs.keys() & state.keys():
         state = {f"state {each}" if each in both else each: value for each, value in state.items()}

@@ -11,6 +11,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from patcomp.commands.archives import DAMAGED, code_in, weights_only
+from patcomp.commands.common import import_torch
 from patcomp.commands.subjects import WHAT_MODELS_ARE, is_archive
 from patcomp.errors import PatcompError, shortened
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_program(path: Path, trusted: bool) -> None:
-    """Check a file before PyTorch is imported to load it.
+    """Check a file before PyTorch loads it.
 
     Args:
         path: of the file.
@@ -36,6 +37,7 @@ def check_program(path: Path, trusted: bool) -> None:
         )
     if not is_archive(path):
         raise PatcompError(f"{path} is not a program that torch.export.save wrote; {WHAT_MODELS_ARE}")
+    import_torch()  # to see what the file holds
     if not trusted:
         _check_trust(path)
 

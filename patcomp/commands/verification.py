@@ -17,6 +17,7 @@ from patcomp.commands.common import (
     Fix,
     UsageError,
     fixed_sizes,
+    import_torch,
     load_catalogs,
     print_json,
     say,
@@ -164,6 +165,7 @@ def _on_both(
 
     asset = Asset(path)
     values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))  # a wrong size is told at once
+    import_torch()
     from patcomp.evaluate.expectation import Expectation
 
     empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
