@@ -267,7 +267,8 @@ def dynamic_sizes(texts: Sequence[str]) -> list[_DynamicSize]:
     Raises:
         UsageError: a text has another form, or a name has two ranges, or an empty one.
     """
-    sizes, ranges = [], {}
+    sizes: list[tuple[str, str, int, str]] = []
+    ranges: dict[str, dict[str, int]] = {}
     for text in texts:
         found = _DYNAMIC.fullmatch(text)
         if found is None:

@@ -83,5 +83,5 @@ def arrays_in_types(
     check_input_names(entrypoint, "state", states, contents, partial=True)
     return (
         {name: array_in_type(value, tensors[name], name) for name, value in inputs.items()},
-        {name: array_in_type(value, contents[name], name, "state") for name, value in states.items()},
+        {name: array_in_type(value, contents[name], name, "state") for name, value in states.items()},  # type: ignore[arg-type]
     )
