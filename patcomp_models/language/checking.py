@@ -76,12 +76,12 @@ class Comparison:
         return TOLERANCE[self.dtype]
 
     @property
-    def _wanted(self) -> Tensor:
+    def wanted(self) -> Tensor:
         """The model's logits, (tokens, vocabulary)."""
-        return self._called[0]
+        return self.expected[0]
 
     @cached_property
-    def _called(self) -> tuple[Tensor, Tensor]:
+    def expected(self) -> tuple[Tensor, Tensor]:
         """The model's logits, and after which tokens its choice of experts hangs on rounding."""
         model: Any = self.decoder.model
         with torch.no_grad(), CloseChoices(len(self.tokens), self.dtype) as choices:
@@ -98,7 +98,7 @@ class Comparison:
             LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
                 the model's own are not finite.
         """
-        wanted, largest = self._wanted, largest_of(self._wanted, self.dtype)
+        wanted, largest = self.wanted, largest_of(self.wanted, self.dtype)
         made = self._evaluated(program)
         differences = (made - wanted).abs().amax(1) / largest
         worst = int(differences.argmax())
@@ -128,11 +128,11 @@ class Comparison:
             LanguageModelError: one differs, and rounding of both logits does not explain it; or the runtime refuses the
                 asset.
         """
-        wanted = self._wanted if compressed is None else self._evaluated(compressed)
+        wanted = self.wanted if compressed is None else self._evaluated(compressed)
         largest = largest_of(wanted, self.dtype)
         with runtime() as native:
-            made = self._made(calls_on(native, asset))
-        check_tokens(made, wanted, largest * self.tolerance, self._called[1])
+            made = self.made(calls_on(native, asset))
+        check_tokens(made, wanted, largest * self.tolerance, self.expected[1])
 
     def _evaluated(self, program: AIProgram) -> Tensor:
         """The logits of a program on the evaluator."""
@@ -141,11 +141,11 @@ class Comparison:
             made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
             return made
 
-        logits = self._made(call)
+        logits = self.made(call)
         release(blob.data for blob in program.module.blobs)
         return logits
 
-    def _made(self, call: AssetCall) -> Tensor:
+    def made(self, call: AssetCall) -> Tensor:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""
         names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
         empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}

@@ -106,11 +106,11 @@ class QuantizedCacheComparison(Comparison):
     def tolerance(self) -> float:  # type: ignore[override]
         with torch.no_grad():
             own = self.decoder.model(input_ids=torch.tensor([self.tokens]), use_cache=False).logits[0].float()
-        step = float((self._wanted - own).abs().max()) / largest_of(self._wanted, self.dtype)
+        step = float((self.wanted - own).abs().max()) / largest_of(self.wanted, self.dtype)
         return max(TOLERANCE[self.dtype], step)
 
     @cached_property
-    def _called(self) -> tuple[Tensor, Tensor]:
+    def expected(self) -> tuple[Tensor, Tensor]:
         def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             held = {each: to_tensor(state).clone() for each, state in states.items()}
             tokens, positions = (torch.from_numpy(inputs[each]).long() for each in (TOKENS, POSITIONS))
@@ -121,5 +121,5 @@ class QuantizedCacheComparison(Comparison):
             outputs = {LOGITS: as_array(logits.float())}
             return outputs if hidden is None else {**outputs, HIDDEN: as_array(hidden)}
 
-        logits = self._made(call)
+        logits = self.made(call)
         return logits, torch.zeros(len(logits), dtype=torch.bool)
