@@ -112,12 +112,13 @@ class Kind(ABC):
 
     @classmethod
     @abstractmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         """What Apple's Swift package would refuse or misread of a bundle.
 
         Args:
             bundle: its folder.
             metadata: its `metadata.json`, whose version, kind, name and assets are right.
+            revision: of the package, one of `bundle_folders.revisions.REVISIONS`.
         """
 
     @classmethod

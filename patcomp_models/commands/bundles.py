@@ -123,6 +123,7 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
     require_transformers("the kinds of bundles")
     from patcomp.emit.inspection import inspect_asset
     from patcomp.program.units import size_text
+    from patcomp_models.bundle_folders.revisions import OLD, REVISIONS
     from patcomp_models.bundles.check import check_bundle
     from patcomp_models.checkpoints.json_files import metadata_in
 
@@ -130,10 +131,10 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
     assets = metadata.get("assets")
     assets = assets if isinstance(assets, dict) else {}
     found = {role: inspect_asset(folder / file) for role, file in assets.items() if (folder / file).is_dir()}
-    problems = check_bundle(folder)
+    problems = {revision: [str(each) for each in check_bundle(folder, revision)] for revision in REVISIONS}
     if as_json:
         print_json({
-            "path": str(folder), "metadata": metadata, "problems": [str(each) for each in problems],
+            "path": str(folder), "metadata": metadata, "problems": problems[OLD], "problems_by_revision": problems,
             "assets": {role: each.to_dict() for role, each in found.items()},
         })  # fmt: skip
         return
@@ -145,8 +146,9 @@ def inspect_bundle(folder: Path, *, as_json: bool) -> None:
         for name, signature in each.functions.items():
             tell(f"{role}, function {name}")
             tell("\n".join(f"  {line}" for line in str(signature).splitlines()))
-    for problem in problems:
-        tell(f"Apple's Swift package refuses it: {problem}")
+    for problem in dict.fromkeys(each for found in problems.values() for each in found):
+        by = " and ".join(revision for revision, found in problems.items() if problem in found)
+        tell(f"Apple's Swift package (revision {by}) refuses it: {problem}")
 
 
 def bundle_assets(bundle: Path) -> dict[str, Path]:

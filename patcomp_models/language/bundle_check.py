@@ -11,6 +11,7 @@ from patcomp.emit.asset import load
 from patcomp.errors import AssetError, Problem, reason_of
 from patcomp_models.bundle_folders.contract import general_problems, problem
 from patcomp_models.bundle_folders.interfaces import Interfaces
+from patcomp_models.bundle_folders.revisions import OLD, check_revision, field_problems
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError, LanguageModelError
@@ -21,31 +22,38 @@ from patcomp_models.language.static_check import is_static_form, static_problems
 from patcomp_models.language.vision.contract import vision_problems
 
 
-def check_bundle(path: str | Path) -> tuple[Problem, ...]:
+def check_bundle(path: str | Path, revision: str = OLD) -> tuple[Problem, ...]:
     """The parts of a bundle that Apple's Swift package would refuse or misread; empty if there are none.
 
     Args:
         path: the folder of the bundle.
+        revision: of Apple's package, `"86b363d"` or the later `"34ab73d"`. Of the later one, the fields of `language`
+            and the functions of growing caches are known; in all else it is checked as the earlier one.
+
+    Raises:
+        BundleError: there is no contract of this revision.
     """
+    check_revision(revision)
     folder = Path(path)
     try:
         metadata = metadata_in(folder)
     except BundleError as error:
         return (problem(str(error)),)
-    found = general_problems(folder, metadata)
+    found = [*general_problems(folder, metadata), *field_problems(metadata, revision)]
     if metadata.get("kind") not in (LANGUAGE, VISION):
         found.append(problem(f"kind is {metadata.get('kind')!r}, and must be {LANGUAGE!r} or {VISION!r}"))
-    return (*found, *language_problems(folder, metadata))
+    return (*found, *language_problems(folder, metadata, revision))
 
 
-def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-    """The problems of what bundles of these kinds have beside the metadata of all kinds.
+def language_problems(folder: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
+    """The problems of what bundles of these kinds have beside the fields of their metadata.
 
     Args:
         folder: of the bundle.
         metadata: its `metadata.json`.
+        revision: of Apple's package.
     """
-    problems = _keys(metadata)
+    problems = _roles(metadata)
     language = metadata.get("language") if isinstance(metadata.get("language"), dict) else {}
     assert isinstance(language, dict)
     if language.get("embedded_tokenizer", True):
@@ -55,27 +63,18 @@ def language_problems(folder: Path, metadata: Mapping[str, Any]) -> list[Problem
     if metadata.get("kind") == VISION:
         problems += vision_problems(folder, assets, language, metadata.get("vision"))
     elif isinstance(assets.get(MAIN), str):
-        problems += _asset(folder / assets[MAIN], language)
+        problems += _asset(folder / assets[MAIN], language, revision)
         if PER_LAYER in metadata:
             problems += _table(folder, metadata[PER_LAYER])
     return problems
 
 
-def _keys(metadata: Mapping[str, Any]) -> list[Problem]:
-    problems = []
+def _roles(metadata: Mapping[str, Any]) -> list[Problem]:
+    """The assets that are not named."""
     assets = metadata.get("assets")
-    for role in (MAIN, EMBEDDING, TOWER) if metadata.get("kind") == VISION else (MAIN,):
-        if not isinstance(assets, dict) or not isinstance(assets.get(role), str):
-            problems.append(problem(f"assets.{role} is missing"))
-    language = metadata.get("language")
-    if not isinstance(language, dict):
-        return [*problems, problem("language is missing")]
-    if not isinstance(language.get("tokenizer"), str):
-        problems.append(problem("language.tokenizer is missing"))
-    for key in ("vocab_size", "max_context_length"):
-        if type(language.get(key)) is not int or language[key] < 1:
-            problems.append(problem(f"language.{key} is {language.get(key)!r}, and must be a positive integer"))
-    return problems
+    named = assets if isinstance(assets, dict) else {}
+    wanted = (MAIN, EMBEDDING, TOWER) if metadata.get("kind") == VISION else (MAIN,)
+    return [problem(f"assets.{role} is missing") for role in wanted if not isinstance(named.get(role), str)]
 
 
 def _tokenizer(file: Path) -> list[Problem]:
@@ -108,13 +107,15 @@ def _static(path: Path, language: dict[str, Any]) -> list[Problem]:
         return [problem(each) for each in static_problems(asset, language)]
 
 
-def _asset(path: Path, language: dict[str, Any]) -> list[Problem]:
+def _asset(path: Path, language: dict[str, Any], revision: str) -> list[Problem]:
     """The problems of an asset's functions."""
     try:
         asset = Interfaces.of(path)
     except (FileNotFoundError, AssetError) as error:
         return [problem(str(error))]
     try:
-        return _static(path, language) if is_static_form(list(asset.names)) else dynamic_problems(asset, language)
+        if is_static_form(list(asset.names)):
+            return _static(path, language)
+        return dynamic_problems(asset, language, revision)
     except KeyError as error:
         return [problem(str(error.args[0]))]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from patcomp_models.bundle_folders.revisions import NEW, OLD
 
 LANGUAGE, VISION = "llm", "vlm"
 """The kinds of bundles."""
@@ -29,6 +32,12 @@ _MOST_STATES = {LANGUAGE: 4, VISION: 2}
 ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with COREAI_CHUNK_THRESHOLD=1 only"
 """A note about bundles with `prefill`."""
 
+HEADLESS = (
+    "Apple's engines of revision 34ab73d run a prompt by prefill, which must take what main takes, keep the states of "
+    "main, and return nothing; this prefill {found}"
+)
+"""A problem of bundles with `prefill` (`loadPrefillGraph` of coreai-models)."""
+
 OUTSIDE = "each call takes per-layer embeddings as an input, which Apple's engines do not give"
 """A note about bundles with embeddings outside of the asset."""
 
@@ -50,16 +59,38 @@ AT_RUN_TIME = (
 STOPS = "stop_token_ids"
 """A key of `language` in `metadata.json`: the tokens that end what the model writes."""
 STATE_KINDS = "states"
-"""A key of `language` in `metadata.json`: what each state is. Engines that know no such key (revision 86b363d of
-coreai-models) guess it from sizes and names, and those that know it (revision 34ab73d) read no other word."""
-GROWING, SLIDING, FIXED = "kv_cache", "sliding_cache", "fixed"
-"""The words. The engines go back in the first two by counting."""
+"""A key of `language` in `metadata.json`: what each state is. Engines that know no such key guess it from sizes and
+names."""
 
 FIRST_LENGTH = "first_rotary_length"
 """A key of `language` in `metadata.json`: behind so many tokens the rotary embedding is another (`rotary`)."""
 
 CAPACITY = 256
 """How many tokens the first cache holds; it is doubled as needed."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How the engines of a revision find what they give a function.
+
+    Attributes:
+        inputs: the names of each input, by its own name here; without other names, they count on the order.
+        headless: whether `prefill` only fills the states.
+        state_kinds: whether they read what `metadata.json` says of each state.
+    """
+
+    inputs: Mapping[str, Sequence[str]]
+    headless: bool
+    state_kinds: bool
+
+
+ENGINES: Mapping[str, Engine] = {
+    OLD: Engine({}, headless=False, state_kinds=False),
+    NEW: Engine(  # InputLayout.swift, 34ab73d
+        {TOKENS: (TOKENS, "in_new_token_ids"), POSITIONS: (POSITIONS, "pos_ids")}, headless=True, state_kinds=True
+    ),
+}
+"""The engines for functions of open sizes, by the revision of Apple's package."""
 
 
 def engine_refusal(grows: Sequence[bool], kind: str = LANGUAGE) -> str:

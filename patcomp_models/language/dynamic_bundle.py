@@ -9,6 +9,7 @@ from typing import Any
 
 from patcomp import AIProgram
 from patcomp.errors import ConversionWarning
+from patcomp_models.bundle_folders.revisions import FIXED, GROWING
 from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
@@ -17,8 +18,8 @@ from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import (
     FIRST_LENGTH,
-    FIXED,
-    GROWING,
+    HEADLESS,
+    LOGITS,
     MOST_ON_IPHONES,
     ON_IPHONES,
     ONE_TOKEN,
@@ -63,7 +64,7 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         if takes_head(options):
             decoders.append(_head(begun, chosen))
         begun.warn(_notes_on_engines(decoders[0], context), f"{model.config.model_type}: ")
-        begun.notes.extend([ONE_TOKEN] if points.prefill else [])
+        begun.notes.extend([HEADLESS.format(found=f"returns {LOGITS}"), ONE_TOKEN] if points.prefill else [])
         begun.warn(notes_on_spans(model, begun.request.prompt, context) if begun.checks else ())
         length = first_length(model)
         begun.describe(

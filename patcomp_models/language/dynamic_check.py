@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem, shown_tensor
+from patcomp_models.bundle_folders.revisions import GROWING
 from patcomp_models.language.contract import (
     DRAFT,
-    FIXED,
-    GROWING,
+    ENGINES,
+    HEADLESS,
     HIDDEN,
     INDEX_CACHE,
     LANGUAGE,
@@ -21,37 +23,42 @@ from patcomp_models.language.contract import (
     PER_LAYER,
     POSITIONS,
     PREFILL,
-    SLIDING,
     STATE_KINDS,
     TOKENS,
     VERIFY,
+    Engine,
     engine_refusal,
 )
 
 if TYPE_CHECKING:
-    from patcomp_models.bundle_folders.interfaces import Interfaces
+    from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 
 _OWN_HOST = "run the bundle with Bundle.generate, or in a host of your own"
 
 
-def dynamic_problems(asset: Interfaces, language: Mapping[str, Any]) -> list[Problem]:
+def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: str) -> list[Problem]:
     """The problems of an asset's functions.
 
     Args:
         asset: the asset.
         language: the `language` of `metadata.json`.
+        revision: of Apple's package.
 
     Raises:
         UnknownNameError: there is no `main`; it is a `KeyError`.
     """
-    names = asset.names
-    main = asset.function(MAIN)
+    names, engine = asset.names, ENGINES[revision]
+    main = _as_given(asset.function(MAIN), engine)
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
-    if has_chunks:
+    if has_chunks and engine.headless:
+        lacking = _headless_problems(asset.function(PREFILL), asset.function(MAIN))
+        problems += lacking
+        has_chunks = bool(lacking)
+    elif has_chunks:
         problems.append(problem(ONE_TOKEN, _OWN_HOST))
-    for name in (each for each in (MAIN, PREFILL, VERIFY, DRAFT) if each in names):
-        described = asset.function(name)
+    for name in (MAIN, *([PREFILL] if has_chunks else []), *(each for each in (VERIFY, DRAFT) if each in names)):
+        described = _as_given(asset.function(name), engine)
         is_head = name == DRAFT and HIDDEN in described.inputs
         outputs = [[LOGITS, HIDDEN]] if is_head else [[LOGITS], [LOGITS, HIDDEN]]
         further = [each for each in (HIDDEN, PER_LAYER) if each in described.inputs]
@@ -65,11 +72,31 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any]) -> list[Pro
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
-            found += [] if found else dynamic_state_problems(main, kinds=language.get(STATE_KINDS))
+            kinds = language.get(STATE_KINDS) if engine.state_kinds else None
+            found += [] if found else dynamic_state_problems(main, kinds=kinds)
         elif name != DRAFT and _all_states(described) != _all_states(main):
             found.append(problem(f"the states of {name} are not those of main"))
         problems += found
     return problems
+
+
+def _as_given(described: Function, engine: Engine) -> Function:
+    """A function with its inputs as the engines give them: if they find all by name, under our names, in our order."""
+    found = {own: next((each for each in names if each in described.inputs), None)
+             for own, names in engine.inputs.items()}  # fmt: skip
+    if not found or set(found.values()) != set(described.inputs):
+        return described
+    return replace(described, inputs={own: described.inputs[name] for own, name in found.items() if name})
+
+
+def _headless_problems(prefill: Function, main: Function) -> list[Problem]:
+    """Why the engines do not load a `prefill` that only fills the states."""
+    wrong = [
+        f"takes {', '.join(prefill.inputs) or 'nothing'}" if list(prefill.inputs) != list(main.inputs) else "",
+        f"keeps {', '.join(prefill.states) or 'nothing'}" if set(prefill.states) != set(main.states) else "",
+        f"returns {', '.join(prefill.outputs)}" if prefill.outputs else "",
+    ]
+    return [problem(HEADLESS.format(found=each), _OWN_HOST) for each in wrong if each]
 
 
 def _roles(given: Any, names: Sequence[str]) -> list[Problem]:
@@ -146,17 +173,14 @@ def _all_states(described: Any) -> dict[str, str]:
 
 
 def _kind_problems(kinds: Any, grows: Mapping[str, bool]) -> list[Problem]:
-    """The problems of `language.states`, which may be left out.
+    """Where `language.states` contradicts the sizes.
 
     Args:
-        kinds: a word for each state, by name.
+        kinds: a word for each state, by name; something else if the metadata are wrong.
         grows: whether each state has an open size.
     """
-    if kinds is None:
+    if not isinstance(kinds, Mapping):
         return []
-    words = (GROWING, SLIDING, FIXED)
-    if not isinstance(kinds, dict) or any(word not in words for word in kinds.values()):
-        return [problem(f"language.{STATE_KINDS} must be an object of the words {', '.join(words)}")]
     return [
         problem(f"language.{STATE_KINDS} says {kinds[name]} of {name}, whose size is {'open' if is_open else 'fixed'}")
         for name, is_open in grows.items()

@@ -68,7 +68,7 @@ class Diffusion(KindOfComponents):
         self.variant.write_files(bundle)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         return contract_problems(bundle, metadata, for_swift=cls.for_swift) or record_problems(bundle, metadata)
 
     @cached_property

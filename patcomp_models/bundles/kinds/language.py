@@ -46,8 +46,8 @@ class _OfLanguage(Kind):
         return {name: types[name] for name in declared(cls.arguments) if name not in _OF_ALL}
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        return language_problems(bundle, metadata)
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
+        return language_problems(bundle, metadata, revision)
 
     @classmethod
     def _with(cls, folder: Path, dtype: str, options: Mapping[str, Any]) -> Self:

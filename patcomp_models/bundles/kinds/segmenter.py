@@ -92,7 +92,7 @@ class Segmenter(KindOfComponents):
             write_with_pairs(self.folder / "tokenizer.json", bundle / "tokenizer" / "tokenizer.json")
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         if "main" not in metadata["assets"]:
             return [problem("assets.main is missing")]
         try:

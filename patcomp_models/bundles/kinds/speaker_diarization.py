@@ -73,7 +73,7 @@ class SpeakerDiarization(KindOfComponents):
         save(extractor_of(self.folder), bundle / PROCESSOR)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing")]

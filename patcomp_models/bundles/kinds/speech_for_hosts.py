@@ -73,7 +73,7 @@ class SpeechCtc(KindOfComponents):
         write_processor(self.folder, bundle / PROCESSOR, is_read_by_swift=False)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         return ctc_problems(bundle, metadata)
 
     @property
@@ -146,7 +146,7 @@ class SpeechTransducer(OfForm):
         return class_named(config) == transducer.RNNT
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         return transducer_problems(bundle, metadata)
 
     @property
@@ -192,7 +192,7 @@ class SpeechSeq2Seq(KindOfComponents):
         (bundle / whisper.GENERATION).write_text(json.dumps(told, indent=2) + "\n")
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         return seq2seq_problems(bundle, metadata)
 
     def _model(self) -> Any:

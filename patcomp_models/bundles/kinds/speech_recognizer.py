@@ -42,7 +42,7 @@ class SpeechRecognizer(OfForm):
         return class_named(config) in (whisper.WHISPER, transducer.TDT)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing, and its architecture says whether this is Whisper or Parakeet")]

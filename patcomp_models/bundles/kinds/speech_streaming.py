@@ -64,7 +64,7 @@ class SpeechStreaming(KindOfComponents):
         self._transducer.write_files(bundle)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config, chunks, assets = metadata.get("config"), metadata.get("chunks"), metadata["assets"]
         if not isinstance(config, Mapping) or not isinstance(chunks, Mapping):
             return [problem("config or chunks is missing")]

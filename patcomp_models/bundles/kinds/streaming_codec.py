@@ -106,7 +106,7 @@ class StreamingCodec(KindOfComponents):
         """There are none: a host needs samples and codes only."""
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing")]

@@ -58,7 +58,7 @@ class TextToSpeech(KindOfComponents):
         self._form.write_files(bundle)
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing")]

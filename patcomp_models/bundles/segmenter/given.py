@@ -115,8 +115,8 @@ class _OfObject(KindOfComponents):
         """There are none."""
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-        return Segmenter.problems(bundle, metadata)
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
+        return Segmenter.problems(bundle, metadata, revision)
 
     def _entries(self) -> list[Entry]:
         dtype = DTYPES[self.dtype]

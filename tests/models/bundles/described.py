@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tensor
+from patcomp_models.bundle_folders.revisions import OLD
 from patcomp_models.bundles import check_bundle
 
 Sizes = tuple[int | None, ...]
@@ -33,12 +34,13 @@ class Described:
     files: dict[str, Any]
     functions: dict[str, dict[str, tuple[Values, Values, Values]]]
 
-    def problems(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def problems(self, place: Path, monkeypatch: pytest.MonkeyPatch, revision: str = OLD) -> list[str]:
         """What the check says of the bundle.
 
         Args:
             place: the folder to write it into, which does not exist.
             monkeypatch: gives the check the descriptions.
+            revision: of Apple's package.
         """
         place.mkdir()
         (place / "metadata.json").write_text(json.dumps(self.metadata))
@@ -48,7 +50,7 @@ class Described:
         for file in self.functions:
             (place / file).mkdir()
         monkeypatch.setattr(Interfaces, "of", lambda path: interfaces(self.functions[path.name]))
-        return [problem.message for problem in check_bundle(place)]
+        return [problem.message for problem in check_bundle(place, revision)]
 
 
 def interfaces(functions: Mapping[str, tuple[Values, Values, Values]]) -> Interfaces:

@@ -12,6 +12,7 @@ import torch
 
 from patcomp import load
 from patcomp.ir.module import IRModule, callee
+from patcomp_models.bundle_folders.revisions import NEW
 from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model
 from patcomp_models.language.checking import calls_of
 from patcomp_models.language.contract import ONE_TOKEN
@@ -49,6 +50,9 @@ def test_all_functions(kind: str, tmp_path: Path) -> None:
     problem, *others = check_bundle(bundle.path)
     assert problem.message == ONE_TOKEN == bundle.metadata["notes"][-1]
     assert all("must be float16" in other.message for other in others)
+    later = [each.message for each in check_bundle(bundle.path, NEW)]
+    assert ONE_TOKEN not in later
+    assert later[0].startswith(bundle.metadata["notes"][-2].removesuffix("logits"))
     session, asset = functions(bundle)
     assert session.sizes == {"main": 1, "prefill": 5, "verify": 4}
     tokens = generated(model, PROMPT, 9)

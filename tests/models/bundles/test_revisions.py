@@ -1,0 +1,134 @@
+"""What two revisions of Apple's Swift package refuse of the same bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcomp_models.bundle_folders.revisions import FIELDS, NEW, OLD, REVISIONS, field_problems
+from patcomp_models.bundles import BundleError, check_bundle
+from patcomp_models.language import check_bundle as check_language_bundle
+from tests.models.bundles.described import Change, Described, Values, changed
+
+_CACHE: Any = ((2, 1, 4, None, 8), "float16")
+_TOKENS: Any = ((1, None), "int32")
+_LOGITS: Any = {"logits": ((1, None, 31), "float16")}
+_INPUTS, _STATES = {"input_ids": _TOKENS, "position_ids": _TOKENS}, {"keyCache": _CACHE, "valueCache": _CACHE}
+LLM = Described(
+    {"metadata_version": "0.2", "kind": "llm", "name": "small", "assets": {"main": "main.aimodel"},
+     "language": {"tokenizer": "small", "vocab_size": 31, "max_context_length": 512, "embedded_tokenizer": False}},
+    {},
+    {"main.aimodel": {"main": (_INPUTS, _LOGITS, _STATES)}},
+)  # fmt: skip
+_ROPE = {"sliding_head_dim": 8, "global_head_dim": 8, "sliding_rope_theta": 1e4, "global_rope_theta": 1e6}
+
+
+def _function(name: str, inputs: Values, outputs: Values, states: Values) -> Change:
+    return lambda it: it.functions["main.aimodel"].update({name: (inputs, outputs, states)})
+
+
+def _language(**values: Any) -> Change:
+    return lambda it: it.metadata["language"].update(values)
+
+
+def _main(**inputs: Any) -> Change:
+    return _function("main", inputs, _LOGITS, _STATES)
+
+
+def _kind(kind: str, **blocks: Any) -> Change:
+    return lambda it: it.metadata.update(kind=kind, **blocks)
+
+
+_ONE: Any = ((1, 1), "int32")
+_CHUNK: Any = ((1, 8), "int32")
+_ONE_LOGIT: Any = {"logits": ((1, 1, 31), "float16")}
+_CHUNKS = (
+    _function("main", {"input_ids": _ONE, "position_ids": _TOKENS}, _ONE_LOGIT, _STATES),
+    _function("prefill", {"input_ids": _CHUNK, "position_ids": _TOKENS}, {"logits": ((1, 8, 31), "float16")}, _STATES),
+)
+HEADLESS = "run a prompt by prefill"
+CASES: dict[str, tuple[tuple[Change, ...], Mapping[str, str]]] = {
+    "a bundle": ((), {}),
+    "the other order": (
+        (_main(position_ids=_TOKENS, input_ids=_TOKENS),), {OLD: "the inputs of main are position_ids, input_ids"}),
+    "other names": (
+        (_main(in_new_token_ids=_TOKENS, pos_ids=_TOKENS),), {OLD: "the inputs of main are in_new_token_ids, pos_ids"}),
+    "two names of the tokens": (
+        (_main(input_ids=_TOKENS, in_new_token_ids=_TOKENS, position_ids=_TOKENS),),
+        dict.fromkeys(REVISIONS, "the inputs of main are input_ids, in_new_token_ids, position_ids")),
+    "unknown names": (
+        (_main(tokens=_TOKENS, position_ids=_TOKENS),), dict.fromkeys(REVISIONS, "the inputs of main are tokens, p")),
+    "positions by another type": (
+        (_main(pos_ids=((1, None), "int64"), input_ids=_TOKENS),),
+        {OLD: "the inputs of main are pos_ids", NEW: "position_ids is 1 x ? of int64"}),
+    "chunks with logits": (_CHUNKS, {OLD: "COREAI_CHUNK_THRESHOLD=1", NEW: "this prefill returns logits"}),
+    "a prefill without results": (
+        (_function("prefill", _INPUTS, {}, _STATES),), {OLD: "the outputs of prefill are none"}),
+    "a prefill of other inputs": (
+        (_function("prefill", {"input_ids": _TOKENS}, {}, _STATES),), dict.fromkeys(REVISIONS, "input_ids")),
+    "a prefill of other states": (
+        (_function("prefill", _INPUTS, {}, {"keyCache": _CACHE}),), {OLD: "prefill", NEW: "prefill keeps keyCache"}),
+    "states by words": ((_language(states={"keyCache": "kv_cache"}),), {}),
+    "states as a list": ((_language(states=["keyCache"]),), {NEW: "language.states is ['keyCache'], and must be an o"}),
+    "an unknown word": (
+        (_language(states={"keyCache": "cache"}),),
+        {NEW: "language.states.keyCache is 'cache', and must be one of kv_cache, sliding_cache, fixed"}),
+    "a wrong word": ((_language(states={"keyCache": "fixed"}),), {NEW: "says fixed of keyCache, whose size is open"}),
+    "a threshold in words": (
+        (_language(prefill_chunk_threshold="1"),), {NEW: "language.prefill_chunk_threshold is '1', and must be an in"}),
+    "a cap of nothing": (
+        (_language(overrides={"final_logit_softcapping": 0}),),
+        {NEW: "language.overrides.final_logit_softcapping is 0, and must be a positive number"}),
+    "overrides": (
+        (_language(overrides={"sliding_window": 64, "rope": {**_ROPE, "partial_rotary_factor": 0.5}}),), {}),
+    "half of the rope": (
+        (_language(overrides={"rope": _ROPE}),), {NEW: "language.overrides.rope.partial_rotary_factor is missing"}),
+    "no vocabulary": ((_language(vocab_size=None),), dict.fromkeys(REVISIONS, "language.vocab_size is missing")),
+    "a tokenizer that may be there": (
+        (_language(embedded_tokenizer="no"),), dict.fromkeys(REVISIONS, "language.embedded_tokenizer is 'no'")),
+    "no block": (
+        (lambda it: it.metadata.pop("language"),), dict.fromkeys(REVISIONS, "language is missing")),
+    "a kind of the later revision": (
+        (_kind("video_segmenter"),),
+        {OLD: "kind is 'video_segmenter', and must be one of", NEW: "'video_segmenter' are not checked"}),
+    "a kind of none": ((_kind("film"),), dict.fromkeys(REVISIONS, "kind is 'film', and must be one of")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_what_each_revision_refuses(name: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, messages = CASES[name]
+    found = changed(LLM, *changes).problems(tmp_path / "bundle", monkeypatch, revision)
+    told = [str(each.message) for each in check_language_bundle(tmp_path / "bundle", revision)]
+    assert bool(found) == (revision in messages), found
+    assert messages.get(revision, "") in "\n".join(found)
+    if "kind" not in name:
+        assert set(found) <= set(told)
+
+
+def test_pipelines_of_the_earlier_revision() -> None:
+    """Stable Diffusion has no pipeline in the later one; other hosts' kinds have no contract with Apple's package."""
+    said = "diffusion.type is 'stable-diffusion-3', and must be one of flux2, sana-sprint"
+    metadata = {"kind": "diffusion", "diffusion": {"type": "stable-diffusion-3"}}
+    assert [each.message for each in field_problems(metadata, NEW)] == [said]
+    assert field_problems(metadata, OLD) == []
+    assert field_problems({**metadata, "kind": "diffusion_for_other_hosts"}, NEW) == []
+
+
+def test_rows() -> None:
+    """Each row is read by a known revision, a row a field, and says where it was read."""
+    assert len({field.path for field in FIELDS}) == len(FIELDS)
+    assert all(field.revisions and set(field.revisions) <= set(REVISIONS) for field in FIELDS)
+    assert all(field.source.split(", ")[0].endswith(".swift") for field in FIELDS)
+
+
+@pytest.mark.parametrize("check", [check_bundle, check_language_bundle])
+def test_a_revision_without_a_contract(check: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        BundleError, match="revision 'main' of Apple's Swift package is not known; there are those of 8"
+    ):
+        check(tmp_path, "main")
