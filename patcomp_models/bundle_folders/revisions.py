@@ -95,6 +95,7 @@ _LANGUAGE, _DIFFUSION = ("llm", "vlm"), ("diffusion",)
 _NEW = (NEW,)
 _CONFIG, _OVERRIDES = "LanguageConfig.swift, dd0b4ab and 13b60ae", "LanguageConfig.swift, 13b60ae"
 _STATES, _IMAGES = "StateHandlerFactory.swift, 34ab73d", "DiffusionConfig.swift, 8ea2538"
+_OLDER = "PipelineDescriptor.swift, 0c655cd, without the types that have no pipeline in 86b363d"
 _ROPE = "language.overrides.rope"
 
 FIELDS = (
@@ -116,6 +117,7 @@ FIELDS = (
     Field(f"{_ROPE}.sliding_rope_theta", _LANGUAGE, _NEW, NUMBER, _OVERRIDES, needed=True),
     Field(f"{_ROPE}.global_rope_theta", _LANGUAGE, _NEW, NUMBER, _OVERRIDES, needed=True),
     Field(f"{_ROPE}.partial_rotary_factor", _LANGUAGE, _NEW, NUMBER, _OVERRIDES, needed=True),
+    Field("diffusion.type", _DIFFUSION, (OLD,), one_of("stable-diffusion", "stable-diffusion-3", "flux2"), _OLDER),
     # another word is decoded as no type, and no pipeline is chosen for it
     Field("diffusion.type", _DIFFUSION, _NEW, one_of("flux2", "sana-sprint"), _IMAGES),
     Field("diffusion.max_timesteps", _DIFFUSION, _NEW, NUMBER, _IMAGES),

@@ -26,7 +26,7 @@ _OF_THE_AUTOENCODER = {
 _SCHEDULER = ("training_steps", "beta_start", "beta_end", "beta_schedule")
 _PREDICTIONS = {
     "stable-diffusion": ("epsilon", "v_prediction"), "stable-diffusion-3": ("flow", "flow_matching"),
-    "flux2": ("flow", "flow_matching"),
+    "flux2": ("flow", "flow_matching"), "sana-sprint": ("flow", "flow_matching"),
 }  # fmt: skip
 
 
@@ -143,6 +143,8 @@ def _file_problems(bundle: Path, variant: type[PipelineVariant]) -> list[Problem
     wanted = [f"{folder}/{name}" for folder in variant.clip_tokenizers for name in ("vocab.json", "merges.txt")]
     if variant.type == "flux2":
         wanted = [f"tokenizer/{name}" for name in ("tokenizer.json", "tokenizer_config.json", "config.json")]
+    elif variant.type == "sana-sprint":
+        wanted = [f"tokenizer/{name}" for name in ("tokenizer.json", "tokenizer_config.json")]
     return [
         *(problem(f"there is no {name}, which Swift's tokenizer reads") for name in wanted
           if not (bundle / name).is_file()),

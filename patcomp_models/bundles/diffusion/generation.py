@@ -97,7 +97,9 @@ def generate_image(
                 )
             guidance = 1.0
         guidance = float(block.get("default_guidance_scale", 1.0)) if guidance is None else guidance
-        options = {"prompt": prompt, variant.guidance: guidance, "num_inference_steps": steps or block["default_steps"]}
+        count = steps or block["default_steps"]
+        options = {"prompt": prompt, variant.guidance: guidance, "num_inference_steps": count}
+        further |= variant.of_steps(block, count)
         if negative_prompt is not None:
             if not variant.negative_prompt:
                 raise BundleError(f"{record['pipeline']} takes no negative prompt; leave it out")

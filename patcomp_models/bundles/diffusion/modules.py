@@ -73,6 +73,24 @@ class JoinedTextEncoder(ModelFunction):
         return torch.cat([found[layer] for layer in self.layers], -1)
 
 
+class SelectedTextEncoder(JoinedTextEncoder):
+    """The hidden states of the first token and of the last ones, as a pipeline takes them: (1, count, layers * width).
+
+    Args:
+        model: of transformers.
+        layers: which; 0 is the embedding.
+        count: of the states.
+    """
+
+    def __init__(self, model: Any, layers: Sequence[int], count: int):
+        super().__init__(model, layers)
+        self.count = count
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden = super().forward(input_ids, attention_mask)
+        return torch.cat([hidden[:, :1], hidden[:, 1 - self.count :]], 1)
+
+
 class Denoiser(ModelFunction):
     """What a model of diffusers computes of keyword arguments, given by position.
 
@@ -95,6 +113,33 @@ class Denoiser(ModelFunction):
             else:
                 arguments[outer] = value
         found: Tensor = self.model(**arguments, **self.options, return_dict=False)[0]
+        return found
+
+
+class GuidedDenoiser(ModelFunction):
+    """SANA-Sprint's transformer, which takes the guidance as a user says it.
+
+    Args:
+        model: of diffusers; its configuration says by what the guidance is multiplied.
+    """
+
+    def forward(
+        self, hidden_states: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor, timestep: Tensor,
+        guidance: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """The velocity of latents, of the shape of the latents.
+
+        Args:
+            hidden_states: (1, channels, height, width), the latents of a flow.
+            encoder_hidden_states: (1, tokens, width).
+            encoder_attention_mask: (1, tokens) of floats, 0 or 1.
+            timestep: (1,), the noise of the latents, from 0 to 1.
+            guidance: (1,)
+        """
+        found: Tensor = self.model(
+            hidden_states, encoder_hidden_states=encoder_hidden_states, encoder_attention_mask=encoder_attention_mask,
+            timestep=timestep, guidance=guidance * self.model.config.guidance_embeds_scale, return_dict=False,
+        )[0]  # fmt: skip
         return found
 
 

@@ -118,7 +118,11 @@ class TextEncoderStandIn(StandIn):
             inputs = {name: with_rows(value, length) for name, value in inputs.items()}
         made = self.function(**inputs)
         if "hidden_states" in made:
-            hidden = with_rows(made["hidden_states"], input_ids.shape[1])
+            hidden = made["hidden_states"]
+            if lacking := length - hidden.shape[1]:  # an asset gives the first state and the last ones only
+                between = hidden.new_zeros(1, lacking, hidden.shape[-1])
+                hidden = torch.cat([hidden[:, :1], between, hidden[:, 1:]], 1)
+            hidden = with_rows(hidden, input_ids.shape[1])
             return Encoded(hidden, dict(zip(self.layers, hidden.chunk(len(self.layers), -1), strict=True)))
         if "hidden_embeds" in made:
             hidden = made["hidden_embeds"]

@@ -143,6 +143,16 @@ class PipelineVariant(ABC):
         return {"height": block["image_size"], "width": block["image_size"], **length}
 
     @classmethod
+    def of_steps(cls, block: Mapping[str, Any], steps: int) -> Mapping[str, Any]:
+        """Further arguments of the pipeline of diffusers for a number of steps.
+
+        Args:
+            block: the block `diffusion` of `metadata.json`.
+            steps: of the scheduler.
+        """
+        return {}
+
+    @classmethod
     def arguments(cls, inputs: Iterable[str]) -> list[str]:
         """The arguments of the denoiser for the inputs of its asset."""
         return [cls.renamed.get(name, name) for name in inputs]

@@ -9,7 +9,7 @@ from patcomp_models.bundles.diffusion.flux import Flux
 from patcomp_models.bundles.diffusion.flux2 import Flux2Klein
 from patcomp_models.bundles.diffusion.ltx_video import LtxVideo
 from patcomp_models.bundles.diffusion.qwen_image import QwenImage
-from patcomp_models.bundles.diffusion.sana import Sana
+from patcomp_models.bundles.diffusion.sana import Sana, SanaSprint
 from patcomp_models.bundles.diffusion.stable_audio import StableAudio
 from patcomp_models.bundles.diffusion.stable_diffusion import StableDiffusion, StableDiffusionXL
 from patcomp_models.bundles.diffusion.stable_diffusion_3 import StableDiffusion3
@@ -18,8 +18,8 @@ from patcomp_models.bundles.diffusion.wan import Wan
 from patcomp_models.bundles.diffusion.z_image import ZImage
 
 VARIANTS: Sequence[type[PipelineVariant]] = (
-    StableDiffusion, StableDiffusion3, Flux2Klein, StableDiffusionXL, StableDiffusionControlNet, Flux, QwenImage,
-    ZImage, Sana, Wan, LtxVideo, StableAudio,
+    StableDiffusion, StableDiffusion3, Flux2Klein, SanaSprint, StableDiffusionXL, StableDiffusionControlNet, Flux,
+    QwenImage, ZImage, Sana, Wan, LtxVideo, StableAudio,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from patcomp_models.errors import BundleError
 
 @dataclass(frozen=True)
 class Diffusion(KindOfComponents):
-    """The pipelines that Apple's Swift package has: Stable Diffusion 1 and 2, Stable Diffusion 3, FLUX.2 klein.
+    """The pipelines that Apple's Swift package has: Stable Diffusion, FLUX.2 klein, SANA-Sprint.
 
     Attributes:
         image_size: the side of the image, in pixels; by default that of the pipeline.

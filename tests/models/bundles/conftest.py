@@ -59,7 +59,9 @@ def pipelines(
             place = tmp_path_factory.mktemp(name)
             of_others = hasattr(further, name)
             folder: Path = further_folders(name) if of_others else getattr(module, name)(place)
-            options = further.OPTIONS[name] if of_others else {"image_size": 32} if name.startswith("flux") else {}
+            options = (
+                further.OPTIONS.get(name, {}) if of_others else {"image_size": 32} if name.startswith("flux") else {}
+            )
             made[name] = folder, convert_bundle(folder, out=place / "bundle", dtype="float32", **options)
         return made[name]
 

@@ -1,4 +1,4 @@
-"""Small pipelines of diffusers for hosts that are not Swift, with random weights, as folders."""
+"""Small pipelines of diffusers for hosts that are not Swift, and SANA-Sprint, with random weights, as folders."""
 
 from __future__ import annotations
 
@@ -146,6 +146,37 @@ def sana(folder: Path) -> Path:
     )  # fmt: skip
     pipeline.save_pretrained(folder / "sana")
     return folder / "sana"
+
+
+def sana_sprint(folder: Path) -> Path:
+    """SANA-Sprint with images of 64 x 64, which are 2 x 2 latents of 32 channels."""
+    from diffusers import AutoencoderDC, SanaSprintPipeline, SanaTransformer2DModel, SCMScheduler
+    from transformers import Gemma2Config, Gemma2Model
+
+    tokenizer = gemma_tokenizer()
+    torch.manual_seed(0)
+    text_encoder = Gemma2Model(Gemma2Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, sliding_window=64,
+    ))  # fmt: skip
+    transformer = SanaTransformer2DModel(
+        in_channels=32, out_channels=32, num_layers=1, num_attention_heads=2, attention_head_dim=8,
+        num_cross_attention_heads=2, cross_attention_head_dim=8, cross_attention_dim=16, caption_channels=16,
+        sample_size=2, guidance_embeds=True, guidance_embeds_scale=0.1, qk_norm="rms_norm_across_heads",
+    )  # fmt: skip
+    blocks, widths, ones = ("ResBlock",) * 6, (8, 8, 8, 8, 8, 32), (1,) * 6
+    autoencoder = AutoencoderDC(
+        latent_channels=32, attention_head_dim=4, encoder_block_types=blocks, decoder_block_types=blocks,
+        encoder_block_out_channels=widths, decoder_block_out_channels=widths, encoder_layers_per_block=ones,
+        decoder_layers_per_block=ones, encoder_qkv_multiscales=((),) * 6, decoder_qkv_multiscales=((),) * 6,
+        upsample_block_type="interpolate", downsample_block_type="stride_conv", scaling_factor=0.41407,
+    )  # fmt: skip
+    pipeline = SanaSprintPipeline(
+        tokenizer=tokenizer, text_encoder=text_encoder, vae=autoencoder, transformer=transformer,
+        scheduler=SCMScheduler(),
+    )  # fmt: skip
+    pipeline.save_pretrained(folder / "sana-sprint")
+    return folder / "sana-sprint"
 
 
 def gemma_tokenizer() -> Any:

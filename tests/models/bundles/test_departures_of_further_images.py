@@ -102,6 +102,11 @@ BAD_FOLDERS: Mapping[str, tuple[str, Change, dict[str, Any], str]] = {
     "larger patches": ("z_image", of("transformer", all_patch_size=[4]), {}, "has patches of [4], and ZImagePipeline"),
     "an odd size": ("z_image", unchanged, {"image_size": 40}, "image_size is 40, and must be a multiple of 16"),
     "Sprint": ("sana", of("transformer", guidance_embeds=True), {}, "embeds the guidance (SANA-Sprint), and"),
+    "no guidance inside": (
+        "sana_sprint", of("transformer", guidance_embeds=False), {}, "embeds no guidance, and SanaSprintPipe"),
+    "other latents": (
+        "sana_sprint", edited(lambda c: c["encoder_block_out_channels"].pop(), "vae/config.json"), {},
+        "the latents have 32 channels and the autoencoder divides by 16; Swift fills 32 channels of images divided"),
     "another autoencoder": ("sana", of("vae", latent_channels=8), {}, "takes 4 channels, and the latents have 8"),
     "no boundary": ("wan", index(transformer_2=TRANSFORMER), {}, "names a transformer_2 and no boundary_ratio"),
     "no second transformer": ("wan", index(boundary_ratio=0.9), {}, "has no folder transformer_2; give the whole"),

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from patcomp_models.bundles import BundleError, convert_bundle, generate_image
+from patcomp_models.bundle_folders.revisions import NEW
+from patcomp_models.bundles import BundleError, check_bundle, convert_bundle, generate_image
 from patcomp_models.bundles.diffusion.tiles import decoded_in_tiles, starts
 from patcomp_models.bundles.diffusion.variants import VARIANTS
 from tests.helpers.command import Command
@@ -39,6 +40,29 @@ def test_images(name: str, pipelines: Pipelines) -> None:
     made = generate_image(bundle, "ab a", seed=3, guidance=4.0, steps=3, **negative)
     assert wanted.std() > 0.05
     assert signal_to_noise(made, wanted) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prompt", "steps", "guidance"), [("ab a", 2, 4.5), ("b", 2, 4.5), ("ab a", 3, 1.0)])
+def test_images_of_sana_sprint(prompt: str, steps: int, guidance: float, pipelines: Pipelines) -> None:
+    """Two steps have a time between them in diffusers, and all other numbers have none."""
+    pytest.importorskip("coreai")
+    folder, bundle = pipelines("sana_sprint")
+    times = {} if steps == 2 else {"intermediate_timesteps": None}
+    wanted, other = (
+        image_of_diffusers(
+            folder, text, 64, seed=3, guidance_scale=guidance, num_inference_steps=steps, use_resolution_binning=False,
+            **times,
+        )
+        for text in (prompt, "c" * 40)
+    )  # fmt: skip
+    made = generate_image(bundle, prompt, seed=3, steps=steps, guidance=guidance)
+    assert wanted.std() > 0.05
+    assert signal_to_noise(made, wanted) > 100 > signal_to_noise(other, wanted)
+    assert [each.message for each in check_bundle(bundle, NEW)] == []
+    assert "diffusion.type is 'sana-sprint'" in check_bundle(bundle)[0].message
+    with pytest.raises(BundleError, match="SanaSprintPipeline takes no negative prompt"):
+        generate_image(bundle, prompt, negative_prompt="c")
 
 
 def test_images_without_guidance(stable_diffusion_folder: Path, stable_diffusion_bundle: Path) -> None:

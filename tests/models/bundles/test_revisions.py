@@ -11,7 +11,7 @@ import pytest
 from patcomp_models.bundle_folders.revisions import FIELDS, NEW, OLD, REVISIONS, field_problems
 from patcomp_models.bundles import BundleError, check_bundle
 from patcomp_models.language import check_bundle as check_language_bundle
-from tests.models.bundles.described import Change, Described, Values, changed
+from tests.models.bundles.described import Change, Described, Values, changed, drop, file, put
 
 _CACHE: Any = ((2, 1, 4, None, 8), "float16")
 _TOKENS: Any = ((1, None), "int32")
@@ -110,6 +110,57 @@ def test_what_each_revision_refuses(name: str, revision: str, tmp_path: Path, mo
         assert set(found) <= set(told)
 
 
+_LATENTS: Any = ((1, 32, 2, 2), "float16")
+_TEXT: Any = ((1, 600), "int32")
+_IMAGE: Any = ((1, 3, 64, 64), "float32")
+SPRINT = Described(
+    {"metadata_version": "0.2", "kind": "diffusion", "name": "small",
+     "assets": {role: f"{role}.aimodel" for role in ("text_encoder", "transformer", "vae_decoder", "vae_encoder")},
+     "diffusion": {"type": "sana-sprint", "image_size": 64, "text_input_length": 600, "text_sequence_length": 300}},
+    {"tokenizer/tokenizer.json": {}, "tokenizer/tokenizer_config.json": {}},
+    {
+        "text_encoder.aimodel": {"main": (
+            {"input_ids": _TEXT, "attention_mask": _TEXT}, {"hidden_states": ((1, 300, 16), "float32")}, {})},
+        "transformer.aimodel": {"main": (
+            {"hidden_states": _LATENTS, "encoder_hidden_states": ((1, 300, 16), "float16"),
+             "encoder_attention_mask": ((1, 300), "float16"), "timestep": ((1,), "float16"),
+             "guidance": ((1,), "float16")},
+            {"velocity": _LATENTS}, {})},
+        "vae_decoder.aimodel": {"main": ({"z": ((1, 32, 2, 2), "float32")}, {"image": _IMAGE}, {})},
+        "vae_encoder.aimodel": {"main": ({"image": _IMAGE}, {"latent_params": ((1, 32, 2, 2), "float32")}, {})},
+    },
+)  # fmt: skip
+SPRINTS: dict[str, tuple[Change, str]] = {
+    "an image-like mask": (
+        put("transformer.aimodel:main", "input", "encoder_attention_mask", (1, 300), "int32"),
+        "encoder_attention_mask of transformer is 1 x 300 of int32"),
+    "whole texts": (
+        put("text_encoder.aimodel:main", "output", "hidden_states", (1, 600, 16)), "hidden_states of text_encoder"),
+    "pairs of latents": (
+        put("transformer.aimodel:main", "input", "hidden_states", (2, 32, 2, 2), "float16"), "hidden_states of transf"),
+    "other latents": (
+        put("vae_decoder.aimodel:main", "input", "z", (1, 4, 2, 2)), "the input z of vae_decoder is 1 x 4 x 2 x 2"),
+    "no guidance": (drop("transformer.aimodel:main", "input", "guidance"), "the inputs of transformer are hidden_st"),
+    "no length": (
+        lambda it: it.metadata["diffusion"].pop("text_input_length"), "diffusion.text_input_length is None"),
+    "no tokenizer": (file("tokenizer/tokenizer.json"), "there is no tokenizer/tokenizer.json"),
+    "a time in words": (
+        lambda it: it.metadata["diffusion"].update(max_timesteps="pi/2"), "diffusion.max_timesteps is 'pi/2', and m"),
+}  # fmt: skip
+
+
+def test_sana_sprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SPRINT.problems(tmp_path / "later", monkeypatch, NEW) == []
+    said = "diffusion.type is 'sana-sprint', and must be one of stable-diffusion, stable-diffusion-3, flux2"
+    assert SPRINT.problems(tmp_path / "earlier", monkeypatch, OLD) == [said]
+
+
+@pytest.mark.parametrize("name", SPRINTS)
+def test_departures_of_sana_sprint(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, message = SPRINTS[name]
+    assert message in "\n".join(changed(SPRINT, change).problems(tmp_path / "bundle", monkeypatch, NEW))
+
+
 def test_pipelines_of_the_earlier_revision() -> None:
     """Stable Diffusion has no pipeline in the later one; other hosts' kinds have no contract with Apple's package."""
     said = "diffusion.type is 'stable-diffusion-3', and must be one of flux2, sana-sprint"
@@ -120,8 +171,9 @@ def test_pipelines_of_the_earlier_revision() -> None:
 
 
 def test_rows() -> None:
-    """Each row is read by a known revision, a row a field, and says where it was read."""
-    assert len({field.path for field in FIELDS}) == len(FIELDS)
+    """Each row is read by a known revision, one row of a revision a field, and says where it was read."""
+    read = [(field.path, revision) for field in FIELDS for revision in field.revisions]
+    assert len(set(read)) == len(read)
     assert all(field.revisions and set(field.revisions) <= set(REVISIONS) for field in FIELDS)
     assert all(field.source.split(", ")[0].endswith(".swift") for field in FIELDS)
 
