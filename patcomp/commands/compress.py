@@ -162,7 +162,7 @@ def _compressed(
     """The program of a model, with smaller weights."""
     from patcomp import TorchConverter
 
-    sizes = device.sizes
+    sizes = device.fixed
     with working(f"exporting {model}", True):
         sources = load_sources(model, "compress", options)
         source = sources[0]

@@ -17,11 +17,13 @@ from patcomp.commands.common import (
     KeepFloat32,
     Random,
     RandomNumbers,
+    Sizes,
     UsageError,
     WriterOption,
     check_page,
     fixed_sizes,
     load_catalogs,
+    several_sizes,
 )
 from patcomp.emit.files.replacement import check_target, check_writable
 
@@ -85,7 +87,7 @@ class DeviceOptions:
     fix: Fix = None
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def fixed(self) -> dict[str, int]:
         """The sizes that dimensions get, by name.
 
         Raises:
@@ -114,6 +116,16 @@ class ProgramOptions(DeviceOptions):
     ] = None
     keep_float32: KeepFloat32 = None
     compress: Compress = None
+    sizes: Sizes = None
+
+    @property
+    def several(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of which each becomes an entry point, by dimension.
+
+        Raises:
+            UsageError: one has another form.
+        """
+        return several_sizes(self.sizes)
 
     @property
     def finds_float32(self) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.interface.constraints import constrain
 from patcomp.interface.dims import Dims
+from patcomp.ir.cleanup import keep_reached
+from patcomp.ir.module import graph_name
 from patcomp.ir.verify import verify
 from patcomp.program import running, verifying
 from patcomp.program.data import ProgramData
@@ -82,6 +84,25 @@ class AIProgram(ProgramData):
         with plain_settings():
             overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
             return known_history(self.history).audit(self.module, chosen, overflows)
+
+    def audit_each(self, target: str | Target) -> dict[str, Audit]:
+        """The audit of each entry point with the graphs that it calls, by name: for entry points of several sizes, say.
+
+            for name, audit in program.audit_each("neural_engine").items():
+                print(name, audit)
+
+        Raises:
+            LookupError: a converter did not make the program.
+            ValueError: there is no such target.
+        """
+        chosen = chosen_target(target)
+        assert chosen is not None
+        history, found = known_history(self.history), {}
+        for graph in self.module.entry_graphs:
+            module = self.module.clone()
+            keep_reached(module, [name := graph_name(graph)])
+            found[name] = history.audit(module, chosen, ())
+        return found
 
     def optimize(self) -> AIProgram:
         """Return the program unchanged, because `to_coreai` has optimized it already."""
