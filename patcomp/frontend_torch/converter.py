@@ -293,8 +293,7 @@ class TorchConverter:
                 the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`: part of the program before it is made
                 for the target, as with `AIProgram.specialize`. Each entry point takes those of its own dimensions.
-            sizes: several sizes of dynamic dimensions by name, `{"length": (128, 256)}`: in place of `main` are then
-                `main_128` and `main_256`, which share the weights; each is made as with `fixed`.
+            sizes: several sizes by name, `{"length": (128, 256)}`, for `main_128` and `main_256` as with `fixed`.
             keep: modules (`"layers.3"`, `"layers.*.norm"`) and FX nodes (`"mul_7"`) whose ops compute in float32 in a
                 program of half precision: one of a model in float16 or bfloat16, or one that a target makes float16.
                 Numbers that float16 cannot hold pass between such ops; `AIProgram.needs_float32` finds them.
