@@ -115,6 +115,7 @@ class AIProgram(ProgramData):
         *,
         force: bool = False,
         writer: Writer | None = None,
+        debug_info: bool = False,
         progress: Advance | None = None,
         check: Callable[[Asset], object] | None = None,
     ) -> Asset:
@@ -131,6 +132,8 @@ class AIProgram(ProgramData):
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
+            debug_info: whether the asset has the source lines and modules of each op, for Core AI Debugger
+                (`docs/core-ai-debugger.md`); they hold paths of this machine. patcomp itself then writes it.
             progress: is called with the bytes of the program that are written so far, and with all of them; only
                 while patcomp writes, because coreai-core does not tell how far it is.
             check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing
@@ -138,8 +141,9 @@ class AIProgram(ProgramData):
 
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
-                `SOURCE_DATE_EPOCH` is not a number.
+            LookupError: debug information of a program that a converter did not make, or of `Mode.RELEASE`.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is
+                asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
@@ -160,9 +164,40 @@ class AIProgram(ProgramData):
                 state=state,
                 force=force,
                 writer=writer,
+                debug_facts=known_history(self.history).debug_facts() if debug_info else None,
                 progress=progress,
                 check=check,
             )
+
+    def save_intermediates(
+        self, path: str | Path, inputs: Any, *, entrypoint: str = "main", asset: str | Path | None = None
+    ) -> Path:
+        """Run the exported model by PyTorch, and write the values of its nodes for Core AI Debugger, which compares
+        them with those of an asset.
+
+            asset = program.save_asset("net.aimodel", debug_info=True)
+            program.save_intermediates("net.aimodelintermediates", (x,))
+
+        Args:
+            path: the folder, ending in `.aimodelintermediates`; one that is there is replaced.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
+            entrypoint: the function to run.
+            asset: the asset whose ops the values belong to, such as one with compressed weights or for a target; it
+                must have debug information. By default the one that `save_asset(debug_info=True)` writes.
+
+        Raises:
+            AssetError: the asset has no debug information, or that of another model.
+            EvaluationError: the inputs are not those of the program.
+            FileExistsError: something else is at the path.
+            LookupError: a converter did not make the program, or made it in `Mode.RELEASE`; the entry point was made
+                later; or the weights of the model are gone, as in a compressed program.
+            OSError: a file cannot be written.
+            ValueError: the path does not end in `.aimodelintermediates`.
+        """
+        from patcomp.program.intermediates import save_intermediates
+
+        with plain_settings():
+            return save_intermediates(self, Path(path), inputs, entrypoint, asset)
 
     def run(
         self,
