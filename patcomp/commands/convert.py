@@ -82,6 +82,8 @@ def convert(
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
     if _is_for_bundle(model, found, outputs.output, bundle.kind):
+        if asset.debug_info:
+            raise UsageError("--debug-info goes with an asset, and a bundle is to be written")
         reader_of(Subject.BUNDLE).convert_to_bundle(
             context, model, outputs.output, bundle=bundle, target=wanted.target, compress=wanted.compress,
             writer=asset.writer, shown=shown, options=options,
@@ -124,6 +126,7 @@ def _convert_to_asset(
     target = target_of(wanted.target, wanted.without, options.catalog)
     _ = wanted.fixed, wanted.several  # before the long export
     smaller = None if wanted.compress is None else CompressionRequest.of(wanted.compress, target)
+    sources: Sequence[ModelSource]
     with working(f"exporting {model}", not shown.quiet):
         sources = load_sources(model, "convert", options, notes=not shown.quiet)
         for source in sources if outputs.verify or wanted.finds_float32 else ():
@@ -208,7 +211,14 @@ def _write(
         what = f"writing {output}" if check is None else f"writing and verifying {output}"
         with working(what, not shown.quiet) as advance, suppress(CheckFailed):
             checked = None if check is None else check.of_asset
-            program.save_asset(output, force=asset.force, writer=asset.writer, progress=advance, check=checked)
+            program.save_asset(
+                output,
+                force=asset.force,
+                writer=asset.writer,
+                debug_info=asset.debug_info,
+                progress=advance,
+                check=checked,
+            )
     elif check is not None:
         with working(f"verifying {model}", not shown.quiet):
             check.of(None)

@@ -166,6 +166,14 @@ class AssetOptions:
 
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False
     writer: WriterOption = None
+    debug_info: Annotated[
+        bool,
+        typer.Option(
+            "--debug-info",
+            help="Write the source lines and modules of each op, with paths of this machine, into the asset, for Core "
+            "AI Debugger.",
+        ),
+    ] = False
 
     def check(self, output: Path | None, html: Path | None) -> None:
         """Check before the long conversion that its results can be written.
@@ -173,9 +181,13 @@ class AssetOptions:
         Raises:
             OSError, ValueError: one cannot be written to its path.
             MissingToolchainError: `coreai-core` is to write the asset, and is not installed.
+            UsageError: debug information is wanted without an asset, or of coreai-core.
         """
         from patcomp.emit.toolchain.library import toolchain
 
+        if self.debug_info and (output is None or self.writer == "coreai"):
+            other = "an asset, and none is written" if output is None else "--writer python"
+            raise UsageError(f"--debug-info goes with {other}")
         if output is not None:
             check_target(output, self.force)
             if self.writer == "coreai":

@@ -144,10 +144,16 @@ class Native:
             TimeoutError: it did not answer in time.
         """
         late = threading.Event()
-        timer = threading.Timer(patience, lambda: (late.set(), self.kill()))
+
+        def give_up() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(patience, give_up)
         timer.start()
         try:
-            return self._ask("time", asset.absolute(), _arrays(inputs), _copies(state), entry, calls, unit)
+            timing: Timing = self._ask("time", asset.absolute(), _arrays(inputs), _copies(state), entry, calls, unit)
+            return timing
         except ProcessDied as error:
             if late.is_set():
                 raise TimeoutError(f"the runtime gave no answer within {patience:g} s") from error

@@ -58,7 +58,9 @@ def _mappings(program: ProgramData, facts: DebugFacts, entrypoint: str, asset: s
             raise AssetError(f"{asset} has no debug information; save it with debug_info=True (--debug-info)")
         other = next((name for number, name in nodes.items() if known.get(number, ("", ""))[1] != name), None)
         if other is not None:
-            raise AssetError(f"{asset} was made of another model: its node {other} is not this one's")
+            raise AssetError(
+                f"{asset} was made of another model, or has other entry points: its node {other} is not this program's"
+            )
     own = {number: name for number, name in nodes.items() if known[number][0] == entrypoint}
     return {
         "sources": {

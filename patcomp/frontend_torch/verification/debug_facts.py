@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-import patcomp
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.value_names import result_names
 from patcomp.ir.debug_facts import Frame, NodeFacts
 
 _FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
-_PATCOMP = Path(patcomp.__file__).parent
+_PATCOMP = Path(__file__).parents[2]
 
 
 def debug_facts(item: Staged) -> dict[str, NodeFacts]:
