@@ -24,6 +24,7 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
+from patcomp.rewrites.repetition import Repetition, stamp
 from patcomp.rewrites.state import state
 from patcomp.rewrites.target import retarget, sizes_of_data
 
@@ -111,6 +112,7 @@ def run_pipeline(
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
+    repetitions: Sequence[Repetition] = (),
 ) -> Compilation:
     """Run the stages on an imported module, in place.
 
@@ -120,8 +122,10 @@ def run_pipeline(
         options: the user's options.
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
+        repetitions: the layers that the import left out; the module gets them after the stages.
 
     Raises:
+        NotRepeatedError: a layer that was left out would have become something else than the others.
         UnsupportedError: ops cannot be converted, or narrowed numbers may change and the user chose errors; the message
             lists all of them.
         UnknownNameError: no op comes from a module or FX node that is to stay in float32.
@@ -132,8 +136,12 @@ def run_pipeline(
     call = after_stage or (lambda name, module: None)
     call("import", module)
     narrowed = Narrowed()
+
+    def op_count() -> int:
+        return module.op_count() + sum(repetition.missing(module) for repetition in repetitions)
+
     with collector_paused(), releasing(blob.data for blob in module.blobs):
-        count = module.op_count()
+        count = op_count()
         for stage in STAGES:
             if stage.name == only_before:
                 break
@@ -152,7 +160,9 @@ def run_pipeline(
                 if isinstance(error, VerifyError) and error.problems and all(each.advice for each in error.problems):
                     raise UnsupportedError("the program cannot be converted:", error.problems) from error
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
-            count = module.op_count()
+            for repetition in repetitions:
+                repetition.completed(statistics)
+            count = op_count()
             report = StageReport(stage.name, before, count, time.perf_counter() - started, statistics)
             reports.append(report)
             _LOG.info(
@@ -166,7 +176,10 @@ def run_pipeline(
         for problem in (*each.failures.values(), *each.warnings)
     ]
     found = (*warnings_of(module), *sizes_of_data(module, options.target)) if only_before is None else ()
-    return Compilation(module, tuple(reports), (*said, *narrowed.diagnostics, *found), narrowed.limits)
+    diagnostics = (*said, *narrowed.diagnostics, *found)
+    for repetition in repetitions:
+        stamp(module, repetition, diagnostics)
+    return Compilation(module, tuple(reports), diagnostics, narrowed.limits)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:
