@@ -35,6 +35,7 @@ from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
 from patcomp.rewrites.repetition import NotRepeatedError, Repetition
+from patcomp.rewrites.target.transposes import NAME as CARRY_TRANSPOSES
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
@@ -100,13 +101,17 @@ class TorchHistory(History):
 
         if not self.places:
             raise LookupError("a program of Mode.RELEASE has no debug information; convert it with Mode.DEBUG")
-        return {item.name: debug_facts(item) for item in self.staged}
+        target = self.options.target
+        carried = target is not None and CARRY_TRANSPOSES in target.steps
+        return {item.name: debug_facts(item, carried=carried) for item in self.staged}
 
-    def reference_run(self, entrypoint: str, values: Mapping[str, Any]) -> Callable[[Save], None]:
+    def reference_run(
+        self, entrypoint: str, values: Mapping[str, Any], computed: Collection[str]
+    ) -> Callable[[Save], None]:
         from patcomp.frontend_torch.verification.reference_run import save_reference
 
         item = self._converted(entrypoint, "a reference run", "make it of the program")
-        return partial(save_reference, item, values)
+        return partial(save_reference, item, values, computed)
 
     def _converted(self, entrypoint: str, what: str, instead: str) -> Staged:
         """The exported program of an entry point, with weights.

@@ -95,11 +95,14 @@ class History(ABC):
         """
 
     @abstractmethod
-    def reference_run(self, entrypoint: str, values: Mapping[str, Any]) -> Callable[[Save], None]:
+    def reference_run(
+        self, entrypoint: str, values: Mapping[str, Any], computed: Collection[str]
+    ) -> Callable[[Save], None]:
         """Run an exported program by PyTorch, and save the values of its nodes.
 
         Args:
             values: the inputs, and states to start from, by the names in the program.
+            computed: the names of the nodes whose values ops of the asset compute.
 
         Raises:
             LookupError: the entry point was made after the conversion, or the weights of the model are gone.

@@ -29,8 +29,10 @@ def save_intermediates(
     prepared(program, values, entrypoint, {})  # checks them; the model takes its own types
     history = known_history(program.history)
     facts = history.debug_facts()
-    run = history.reference_run(entrypoint, values)
-    write_intermediates(path, run, _mappings(program, facts, entrypoint, asset))
+    found = _mappings(program, facts, entrypoint, asset)
+    names = found["sources"]["torch"]
+    computed = {names[str(each["source_op_id"])]["identifiers"][0] for each in found["outputs"]}
+    write_intermediates(path, history.reference_run(entrypoint, values, computed), found)
     return path
 
 

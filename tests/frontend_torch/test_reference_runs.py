@@ -252,11 +252,56 @@ def test_an_asset_with_other_weights_or_types(program: AIProgram, tmp_path: Path
     device = made.save_asset(tmp_path / "device.aimodel", debug_info=True)
     small = program.compress("w8", inputs=None).save_asset(tmp_path / "small.aimodel", debug_info=True)
     path = tmp_path / "net.aimodelintermediates"
-    for asset in (device, small):
+    for asset, dtype in ((device, torch.float16), (small, torch.float32)):
         program.save_intermediates(path, INPUTS, asset=asset.path)
-        assert ("mul_2", 0) in mapped(path)
-        numbers = facts_of(asset.path)
-        assert {op for op, _ in mapped(path).values()} <= numbers.keys()
+        inputs = {name: value.to(dtype) for name, value in zip(("x", "shift"), INPUTS, strict=True)}
+        computed, values = values_of_ops(asset, inputs, {"total": torch.ones(32, dtype=dtype)}, "main"), arrays(path)
+        checked = [
+            (torch.as_tensor(values[name]).float(), computed[op][result].float())
+            for (name, _), (op, result) in mapped(path).items()
+            if name in values
+        ]
+        assert len(checked) >= 4
+        for expected, given in checked:
+            torch.testing.assert_close(given, expected, rtol=0.05, atol=0.05)
+
+
+def test_values_that_a_target_stores_transposed(tmp_path: Path) -> None:
+    """They keep their names, and the shape does not show the transpose where sizes are equal."""
+
+    class Turned(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (x.transpose(1, 2) * 3).sigmoid().transpose(1, 2) + x, (y.transpose(1, 2) * 3).exp()
+
+    inputs = torch.rand(1, 4, 4, 8), torch.rand(1, 4, 5, 8)
+    staged = TorchConverter().add_exported_program(torch.export.export(Turned(), inputs))
+    run = tmp_path / "net.aimodelintermediates"
+    for target in (None, "neural_engine"):
+        program = staged.to_coreai(target=target)  # type: ignore[arg-type]
+        asset = program.save_asset(tmp_path / "net.aimodel", debug_info=True)
+        program.save_intermediates(run, inputs)
+        dtype = torch.float32 if target is None else torch.float16
+        given = {name: value.to(dtype) for name, value in zip(("x", "y"), inputs, strict=True)}
+        computed, values = values_of_ops(asset, given, {}, "main"), arrays(run)
+        compared = {name: place for (name, _), place in mapped(run).items() if name in values}
+        assert "sigmoid" not in compared or target is None
+        assert compared
+        for name, (op, result) in compared.items():
+            torch.testing.assert_close(
+                computed[op][result].float(), torch.as_tensor(values[name]), rtol=0.02, atol=0.02, msg=name
+            )
+
+
+def test_a_view_that_stands_for_a_product(tmp_path: Path) -> None:
+    """A linear layer over three dimensions is decomposed into a product of a matrix, whose value no op has."""
+    model = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU())
+    exported = torch.export.export(model, (torch.rand(2, 3, 8),)).run_decompositions()
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    run = program.save_intermediates(tmp_path / "net.aimodelintermediates", (torch.rand(2, 3, 8),))
+    names = {node.name: str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+    kinds = {names[name] for name in metadata(run)["intermediates"].keys() & names.keys()}
+    assert kinds == {"aten.mm.default", "aten.view.default"}
+    assert len(metadata(run)["intermediates"].keys() & names.keys()) == 2  # not the view before the product
 
 
 def test_a_run_that_fails_replaces_nothing(program: AIProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,23 +18,29 @@ _FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
 _PATCOMP = Path(__file__).parents[2]
 
 
-def debug_facts(item: Staged) -> dict[str, NodeFacts]:
-    """The facts of the nodes of a program that compute something, by the names that locations in the IR have."""
+def debug_facts(item: Staged, *, carried: bool) -> dict[str, NodeFacts]:
+    """The facts of the nodes of a program that compute something, by the names that locations in the IR have.
+
+    Args:
+        item: the program.
+        carried: whether a target may have stored values transposed, under the names of their nodes. A value with equal
+            sizes, whose shape does not show it, has then no name.
+    """
     graph = item.program.graph
     origins, modules = Origins(graph), _Modules()
     found: dict[str, NodeFacts] = {}
     for node in nodes_of(graph):
         if node.op != "call_function" or str(node.target).startswith("patcomp."):  # marks of regions
             continue
-        value = node.meta.get("val")
-        values = value if isinstance(value, list | tuple) else [value]
-        own = node.graph is graph  # the values of nested graphs have names of their own
-        found[origins[node].node] = NodeFacts(
-            _frames(node),
-            modules.of(node),
-            tuple(result_names(node, item.expansions)) if own else (),
-            tuple(_shape(each) for each in values) if own else (),
-        )
+        names: tuple[tuple[str, ...], ...] = ()
+        shapes: tuple[tuple[int | None, ...], ...] = ()
+        if node.graph is graph:  # the values of nested graphs have names of their own
+            value = node.meta.get("val")
+            shapes = tuple(map(_shape, value if isinstance(value, list | tuple) else [value]))
+            unclear = [carried and _looks_alike_transposed(shape) for shape in shapes]
+            known = result_names(node, item.expansions)
+            names = tuple(() if skip else each for each, skip in zip(known, unclear, strict=True))
+        found[origins[node].node] = NodeFacts(_frames(node), modules.of(node), names, shapes)
     return found
 
 
@@ -65,3 +71,9 @@ def _frames(node: Node) -> tuple[Frame, ...]:
 def _shape(value: Any) -> tuple[int | None, ...]:
     shape = value.shape if isinstance(value, torch.Tensor) else ()
     return tuple(size if isinstance(size, int) else None for size in shape)
+
+
+def _looks_alike_transposed(shape: tuple[int | None, ...]) -> bool:
+    """Whether a transpose may leave a shape as it is: two sizes beyond 1 are equal, or may be."""
+    sizes = [size for size in shape if size != 1]
+    return len(sizes) > len(set(sizes)) or (None in sizes and len(sizes) > 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -20,8 +20,7 @@ _MOVING = {
     *("select", "slice", "slice_scatter", "split", "split_with_sizes", "squeeze", "t", "to", "transpose", "unbind"),
     *("unsqueeze", "view", "_unsafe_view"),
 }
-"""The operators that only move elements. Their values are not saved unless they are outputs, as coreai-torch 0.4.3 does
-not save them."""
+"""The operators that only move elements. coreai-torch 0.4.3 does not save their values either."""
 
 
 def run_exported(item: Staged, values: Mapping[str, Any], visit: Visit, wider: Wider | None = None) -> None:
@@ -43,12 +42,16 @@ def run_exported(item: Staged, values: Mapping[str, Any], visit: Visit, wider: W
     run_graph(item.program.graph_module, given, visit, wider)
 
 
-def save_reference(item: Staged, values: Mapping[str, Any], save: Save) -> None:
+def save_reference(item: Staged, values: Mapping[str, Any], computed: Collection[str], save: Save) -> None:
     """Run an exported program, and save the values of its nodes.
+
+    A value that is only moved is saved if it is an output, or if an op computes it and none the value before the move:
+    the view of a product, say.
 
     Args:
         item: the program.
         values: its inputs by the names in the converted program. A state that is not given has its initial content.
+        computed: the names of the nodes whose values ops of the asset compute.
         save: called with each value.
     """
     signature = item.signature
@@ -67,10 +70,18 @@ def save_reference(item: Staged, values: Mapping[str, Any], save: Save) -> None:
             save(_value("inputs", node.name, node.op, node.name, value))
         elif node.name in outputs:
             save(_value("outputs", node.name, node.op, str(node.target), value))
-        elif node.op == "call_function" and not _only_moves(node):
+        elif node.op == "call_function" and (not _only_moves(node) or _stands_for_its_source(node, computed)):
             save(_value("intermediates", node.name, node.op, str(node.target), value))
 
     run_exported(item, {**initial, **values}, visit)
+
+
+def _stands_for_its_source(node: Node, computed: Collection[str]) -> bool:
+    """Whether an op computes the value of a node that only moves elements, and none the value that it moves."""
+    source = node
+    while source.op == "call_function" and _only_moves(source) and isinstance(source.args[0], Node):
+        source = source.args[0]
+    return node.name in computed and source.op == "call_function" and source.name not in computed
 
 
 def _only_moves(node: Node) -> bool:
