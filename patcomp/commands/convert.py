@@ -23,6 +23,7 @@ from patcomp.commands.common import (
     load_catalogs,
     print_json,
     print_text,
+    rules_with,
     say,
 )
 from patcomp.commands.convert_options import (
@@ -124,7 +125,8 @@ def _convert_to_asset(
     from patcomp.compression import CompressionRequest
 
     target = target_of(wanted.target, wanted.without, options.catalog)
-    _ = wanted.fixed, wanted.several  # before the long export
+    _ = wanted.fixed, wanted.several  # before PyTorch is imported, and the long export
+    _check_names(wanted, target, options)
     smaller = None if wanted.compress is None else CompressionRequest.of(wanted.compress, target)
     sources: Sequence[ModelSource]
     with working(f"exporting {model}", not shown.quiet):
@@ -169,7 +171,7 @@ def _program(
     sources = [replace(source, entry=name) for source in sources for name in named[source.entry]]
     made = partial(
         converter.to_coreai,
-        recover=wanted.recover if wanted.recover in ("all", "none") else _names_in(wanted.recover),
+        recover=_composites(wanted),
         assume=wanted.assume or (),
         target=target,
         fixed=wanted.fixed,
@@ -177,6 +179,29 @@ def _program(
     )
     kept = kept_for(made, sources) if wanted.finds_float32 else wanted.keep_float32 or ()
     return made(keep=kept, dump_ir=outputs.dump_stages, verbose=shown.verbose), sources, kept
+
+
+def _check_names(wanted: ProgramOptions, target: Target | None, options: ModelOptions) -> None:
+    """Check the names of composites, assumptions, and rules that a target leaves out.
+
+    Raises:
+        ValueError: there is none of a name.
+    """
+    composites, assumed = _composites(wanted), wanted.assume or ()
+    if composites in ("all", "none") and not assumed and target is None:
+        return  # nothing is named, and the rules are not needed yet
+    from patcomp.rewrites.recover import chosen_assumptions, chosen_composites
+    from patcomp.rewrites.target.stage import usable_target
+
+    rules = rules_with(options.catalog, decompositions=False)
+    chosen_composites(composites, rules)
+    chosen_assumptions(assumed, rules)
+    usable_target(target, rules, ())
+
+
+def _composites(wanted: ProgramOptions) -> str | Sequence[str]:
+    """The composites that are recovered, as `to_coreai` takes them."""
+    return wanted.recover if wanted.recover in ("all", "none") else _names_in(wanted.recover)
 
 
 def _converter(sources: Sequence[ModelSource], wanted: ProgramOptions, options: ModelOptions) -> TorchConverter:

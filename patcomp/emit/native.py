@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from patcomp.emit.asset import as_array
 from patcomp.emit.toolchain.hand_over import HandOver, hand_over_text
 from patcomp.errors import PatcompError
+from patcomp.evaluate.given import as_array
 from patcomp.ir.module import IRModule
 
 if TYPE_CHECKING:

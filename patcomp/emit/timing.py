@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from patcomp.emit.asset import Asset, as_array
+from patcomp.emit.asset import Asset
 from patcomp.emit.toolchain.compute_units import ComputeUnit, placement, specialization_options
 from patcomp.emit.toolchain.library import toolchain
 from patcomp.emit.toolchain.loaded import LoadedModel, checked
+from patcomp.evaluate.given import as_array
 from patcomp.settings import plain_settings
 
 PERCENTILES = (50, 90, 99)
@@ -81,8 +82,6 @@ def timed(
     Raises:
         As `Asset.run` and `specialization_options`.
     """
-    import patcomp.evaluate.inputs  # noqa: F401  PyTorch, which checks the inputs, is no memory of the asset
-
     tools, asset = toolchain(), Asset.load(path)
     before, started = _peak_memory(), time.perf_counter()
     with plain_settings(), closing(LoadedModel(asset.executable(specialization_options(unit)))) as loaded:
