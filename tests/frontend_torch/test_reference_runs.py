@@ -15,9 +15,13 @@ from torch import nn
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.asset import Asset
 from patcomp.emit.native import Native
+from patcomp.emit.stored.debug_mappings import mappings
 from patcomp.emit.stored.folder import read_folder
+from patcomp.emit.stored.storing import stored_program
 from patcomp.errors import AssetError, ConversionWarning, EvaluationError
 from patcomp.evaluate.machine import Machine, evaluate
+from patcomp.ir import IRModule
+from patcomp.ir.xdsl import set_name
 
 
 class Scale(nn.Module):
@@ -73,10 +77,12 @@ def mapped(folder: Path) -> dict[tuple[str, int], tuple[int, int]]:
     """The op and its result, by node and its result."""
     found = metadata(folder)["mappings"]
     names = {number: each["identifiers"][0] for number, each in found["sources"]["torch"].items()}
-    return {
+    places = {
         (names[str(each["source_op_id"])], each["source_output"]): (each["target_op_id"], each["target_output"])
         for each in found["outputs"]
     }
+    assert len(places) == len(found["outputs"]), "a result of a node has one op"
+    return places
 
 
 def facts_of(asset: Path) -> dict[int, tuple[str, dict[str, Any]]]:
@@ -266,6 +272,20 @@ def test_an_asset_with_other_weights_or_types(program: AIProgram, tmp_path: Path
             torch.testing.assert_close(given, expected, rtol=0.05, atol=0.05)
 
 
+def test_a_name_of_two_values_is_no_place(program: AIProgram) -> None:
+    facts = program.history.debug_facts()  # type: ignore[union-attr]
+
+    def nodes_with_an_op(module: IRModule) -> set[str]:
+        nodes, outputs = mappings(stored_program(module, facts))
+        return {nodes[each.node] for each in outputs}
+
+    module = program.module.clone()
+    assert "sigmoid" in nodes_with_an_op(module)
+    other = next(op for op in module.graph("main").walk() if op.results and op.results[0].name_hint == "mul")
+    set_name(other.results[0], "sigmoid")
+    assert nodes_with_an_op(module) == nodes_with_an_op(program.module) - {"sigmoid", "mul"}
+
+
 def test_values_that_a_target_stores_transposed(tmp_path: Path) -> None:
     """They keep their names, and the shape does not show the transpose where sizes are equal."""
 
@@ -294,14 +314,21 @@ def test_values_that_a_target_stores_transposed(tmp_path: Path) -> None:
 
 def test_a_view_that_stands_for_a_product(tmp_path: Path) -> None:
     """A linear layer over three dimensions is decomposed into a product of a matrix, whose value no op has."""
-    model = nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU())
-    exported = torch.export.export(model, (torch.rand(2, 3, 8),)).run_decompositions()
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 4, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) + (torch.arange(4.0) * 2).view(1, 4)  # which is one constant
+
+    exported = torch.export.export(Layer(), (torch.rand(2, 3, 8),)).run_decompositions()
     program = TorchConverter().add_exported_program(exported).to_coreai()
     run = program.save_intermediates(tmp_path / "net.aimodelintermediates", (torch.rand(2, 3, 8),))
-    names = {node.name: str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
-    kinds = {names[name] for name in metadata(run)["intermediates"].keys() & names.keys()}
-    assert kinds == {"aten.mm.default", "aten.view.default"}
-    assert len(metadata(run)["intermediates"].keys() & names.keys()) == 2  # not the view before the product
+    views = [node for node in exported.graph.nodes if str(node.target) == "aten.view.default"]
+    saved = [node.args[0].name for node in views if node.name in metadata(run)["intermediates"]]
+    assert (len(views), saved) == (3, ["mm"])
 
 
 def test_a_run_that_fails_replaces_nothing(program: AIProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
