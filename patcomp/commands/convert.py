@@ -83,8 +83,6 @@ def convert(
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
     if _is_for_bundle(model, found, outputs.output, bundle.kind):
-        if asset.debug_info:
-            raise UsageError("--debug-info goes with an asset, and a bundle is to be written")
         reader_of(Subject.BUNDLE).convert_to_bundle(
             context, model, outputs.output, bundle=bundle, target=wanted.target, compress=wanted.compress,
             writer=asset.writer, shown=shown, options=options,
