@@ -20,7 +20,8 @@ from patcomp.ir import IRModule, Value, aten, coreai, tensor
 from patcomp.ir.locations import Origin, describe, origin_location
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Rule, RuleSet, Stage, decomposition, example, op_rule
-from patcomp.questions.audit import Audit, Finding, audit
+from patcomp.questions.audit import audit
+from patcomp.questions.findings import Audit, Finding
 from patcomp.questions.programs import explain, why_not
 from patcomp.questions.reach import check_reach
 from patcomp.questions.regions import Regions
@@ -141,8 +142,11 @@ def test_problems_come_before_advice() -> None:
                 "places": (),
                 "mended_by": ("carry transposes",),
                 "is_advice": True,
+                "sources": (),
+                "crossings": 0,
             }
         ],
+        "estimates": [],
     }
     assert str(Finding("a", 2, ("here", "there"))) == "a: 2\n    here\n    there"
 

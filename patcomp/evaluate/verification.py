@@ -13,6 +13,8 @@ from patcomp.ir.tables import text_of
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from patcomp.evaluate.devices import DeviceEffect
+
 
 PARTIAL_SUMS = "evaluator that rounds partial sums"
 """The reference of an output of the runtime whose difference from PyTorch the runtime's rounding explains."""
@@ -216,6 +218,8 @@ class Verification:
     loss: tuple[Loss, ...] = ()
     """What the compression of weights costs each output; then the errors are those beside a program with the weights
     that are stored. Empty if the errors are those beside the model."""
+    effects: tuple[DeviceEffect, ...] = ()
+    """What a simulated device computes otherwise, in the order of the program; empty unless one was asked for."""
     half_loss: HalfLoss | None = None
     """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
     unknown."""
@@ -343,6 +347,7 @@ class Verification:
             *self.notes,
             *self.of_half_precision,
             *(f"note: {text}" for text in self.of_partial_sums),
+            *(f"note: {effect}" for effect in self.effects),
             *([str(self.departure)] if self.departure else []),
         ]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from patcomp.evaluate.registry import Implementation
     from patcomp.evaluate.verification import Verification
     from patcomp.ir.xdsl import Operation
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
     from patcomp.questions.ops import Attempt
 
 PROVER = "patcomp_lab.proof.run"

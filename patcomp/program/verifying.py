@@ -10,6 +10,9 @@ from patcomp.ir.module import IRModule
 from patcomp.program.history import known_history
 from patcomp.program.running import drawn_inputs, has_device, prepared, run_entry_point
 
+SIMULATED = ("gpu", "neural_engine")
+"""The units whose known behaviours the evaluator can simulate."""
+
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
     from patcomp.evaluate.expectation import Run
@@ -29,13 +32,19 @@ def verify_program(
     seed: int,
     float32_model: Callable[..., Any] | None,
     asset: Asset | None,
+    device: str | None,
 ) -> Verification:
     """`AIProgram.verify_against`."""
+    from patcomp.evaluate.devices import SimulatedDevice
     from patcomp.evaluate.expectation import Expectation
     from patcomp.evaluate.overflow import first_overflow
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
+    if device is not None and device not in SIMULATED:
+        raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
+    if device is not None and (by == "module" or backends is not None):
+        raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")
     if backends is None:
         from patcomp.emit.toolchain.library import has_toolchain
 
@@ -64,6 +73,10 @@ def verify_program(
         states = dict(expectation.states)
         return run_entry_point(replace(program, module=module), expectation.given, entrypoint, states, backend)
 
+    if device is not None:
+        machine = SimulatedDevice(saved.module, unit=device)
+        simulated = {f"simulated {device}": run_on("evaluator", machine)}
+        return replace(expectation.verification(simulated, tolerance), effects=machine.effects)
     result = expectation.verification(
         {backend: run_on(backend) for backend in backends},
         tolerance,

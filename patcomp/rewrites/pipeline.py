@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patcomp.defects import mend, warnings_of
+from patcomp.devices import units_of, warnings_about
 from patcomp.errors import PatcompError, Problem, StageError, UnknownNameError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import releasing
@@ -165,7 +166,10 @@ def run_pipeline(
         for each in (report.statistics for report in reports)
         for problem in (*each.failures.values(), *each.warnings)
     ]
-    found = (*warnings_of(module), *sizes_of_data(module, options.target)) if only_before is None else ()
+    found: tuple[Problem, ...] = ()
+    if only_before is None:
+        of_devices = warnings_about(module, units_of(options.target))
+        found = (*warnings_of(module), *sizes_of_data(module, options.target), *of_devices)
     return Compilation(module, tuple(reports), (*said, *narrowed.diagnostics, *found), narrowed.limits)
 
 
