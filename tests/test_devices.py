@@ -106,6 +106,12 @@ def stored(element: str, scales: tuple[int, int]) -> Callable[[Value], Value]:
     return body
 
 
+def divided(x: Value) -> Value:
+    most = coreai.broadcasting_maximum(coreai.reduce_max(coreai.abs_(x), [1]), 1e-4)
+    small = coreai.broadcasting_divide(x, most)
+    return coreai.reduce_mean(coreai.broadcasting_mul(small, small), [1])
+
+
 def mask_of(element: str) -> Callable[[Value], Value]:
     def body(x: Value) -> Value:
         zero = coreai.constant(0, element)
@@ -147,6 +153,7 @@ CONSTRUCTS: list[tuple[str, Callable[[], IRModule], Callable[[], IRModule]]] = [
     ("logarithm of a softmax", of(X, lambda x: coreai.log(coreai.softmax(x, 1))),
      of(Y, lambda x: coreai.log(coreai.softmax(x, 1)))),
     ("softmax of -inf", of(X, masked(-np.inf)), of(X, masked(-40000.0))),
+    ("mean of squares", of(X, lambda x: coreai.reduce_mean(coreai.broadcasting_mul(x, x), [1])), of(X, divided)),
     ("mean of squares", of(X, lambda x: coreai.reduce_mean(coreai.broadcasting_mul(x, x), [1])),
      of(X, lambda x: coreai.reduce_mean(coreai.broadcasting_mul(x, 2.0), [1]))),
     ("gathers of the best", of({"x": "2x64xf16", "y": "2x64xf16"}, gathered(lambda x, y: y)),
@@ -245,6 +252,14 @@ def test_a_product_before_hardswish() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Hardswish()).half()
     assert "0.2 off" in told(converted(model, flat))[0]
     assert told(converted(model, deep)) == told(converted(model, flat, target="neural_engine")) == []
+
+
+def test_compression_warns_of_what_it_made() -> None:
+    head = converted(nn.Linear(8, 65056, bias=False).half(), torch.randn(2, 8).half(), target="gpu")
+    with pytest.warns(ConversionWarning, match="gives 0 from row 65,024 on"):
+        small = head.compress("w8")
+    assert len(told(small)) == 1
+    assert told(head) == told(head.compress("w8_block4")) == []
 
 
 def test_a_target_is_told_of_its_own_unit_alone() -> None:

@@ -135,10 +135,21 @@ def of_softmax(op: Operation) -> bool:
     return made_by(op.operands[0], "coreai.softmax") is not None
 
 
-@construct("of a number times itself")
+def _is_at_most_one(value: SSAValue) -> bool:
+    """Whether a value was divided by a maximum."""
+    divided = made_by(value, f"{BROADCASTING}divide", "coreai.divide")
+    largest = None if divided is None else Value(divided.operands[1]).maker
+    while largest is not None and largest.name in (f"{BROADCASTING}maximum", "coreai.maximum", "coreai.reshape"):
+        largest = Value(largest.operands[0]).maker
+    return largest is not None and largest.name == "coreai.reduce_max"
+
+
+@construct("of a number times itself, which was not divided by a maximum")
 def of_square(op: Operation) -> bool:
-    product = made_by(op.operands[0], f"{BROADCASTING}mul", "coreai.mul", "coreai.square", "coreai.pow")
-    return product is not None and product.operands[0] is product.operands[-1]
+    product = made_by(op.operands[0], f"{BROADCASTING}mul", "coreai.mul")
+    if product is None or product.operands[0] is not product.operands[1]:
+        return False
+    return not _is_at_most_one(product.operands[0])
 
 
 def _infinite(value: SSAValue, module: IRModule) -> bool:
@@ -314,20 +325,29 @@ def stored_bits(*bits: int) -> Construct:
     )
 
 
-@construct("with a scale for each row")
-def scaled_by_row(op: Operation) -> bool:
+def _channels(op: Operation) -> tuple[int, ...]:
+    """The sizes of the axes along which the scales of stored values differ, if they have a scale for each channel of one
+    axis; otherwise nothing."""
     data, scale = _shape(op.operands[0]), _shape(op.operands[1])
-    return len(scale) == len(data) > 1 and scale[0] == data[0] and all(size == 1 for size in scale[1:])
+    axes = [axis for axis, size in enumerate(scale) if size != 1]
+    if len(axes) != 1 or scale[axes[0]] != data[axes[0]] or data[axes[0]] is None:
+        return ()
+    return (data[axes[0]] or 0,)
+
+
+@construct("with a scale for each channel")
+def scaled_by_channel(op: Operation) -> bool:
+    return bool(_channels(op))
 
 
 @construct("with scales for blocks")
 def scaled_by_block(op: Operation) -> bool:
-    return any(size not in (1, None) for size in _shape(op.operands[1])[1:])
+    return any(size != 1 for size in _shape(op.operands[1])) and not _channels(op)
 
 
-@construct("with more than 65,024 rows")
-def many_rows(op: Operation) -> bool:
-    return any(size is not None and size > 65024 for size in _shape(op.operands[0])[:1])
+@construct("with a scale for each of more than 65,024 channels")
+def many_channels(op: Operation) -> bool:
+    return any(size > 65024 for size in _channels(op))
 
 
 @construct("of weights that are looked up in a table")

@@ -64,7 +64,8 @@ def estimates(module: IRModule, count: int) -> tuple[Estimate, ...]:
     streamed, expanded = _weight_bytes(module)
     if streamed:
         slow, fast = (CHIPS[chip][0] for chip in ("M1", "M5"))
-        text = f"{streamed:,} bytes of weights, read once ({expanded:,} on chips that expand them)"
+        more = f" ({expanded:,} on chips that expand them)" if expanded > streamed else ""
+        text = f"{streamed:,} bytes of weights, read once{more}"
         found.append(Estimate(text, 1e3 * streamed / fast, 1e3 * expanded / slow, _fact("bandwidth")))
     return tuple(found)
 

@@ -2,10 +2,10 @@
 
 from patcomp.devices.constructs import (
     float8,
-    many_rows,
+    many_channels,
     of_looked_up,
     scaled_by_block,
-    scaled_by_row,
+    scaled_by_channel,
     stored_bits,
 )
 from patcomp.devices.fact import Fact, Unit
@@ -21,12 +21,12 @@ FACTS = (
         "heads of 8 bits", ("gpu",), "wrong",
         "a head of 8 bits with a scale for each row gives 0 from row 65,024 on, so that a chat never ends",
         (zoo("compression"),), "coreai-torch 0.4.1, coreai-opt 0.2.1", _SCALED,
-        (stored_bits(8), scaled_by_row, many_rows), advice="store it in blocks: w8_block32",
+        (stored_bits(8), many_channels), advice="store it in blocks: w8_block32",
     ),
     Fact(
         "rows of 8 bits", ("gpu",), "wrong",
         "products with weights of 8 bits and a scale for each row gave NaN at several sizes",
-        (_REFERENCE, DOCTOR), "macOS 27 betas, June 2026", _SCALED, (stored_bits(8), scaled_by_row),
+        (_REFERENCE, DOCTOR), "macOS 27 betas, June 2026", _SCALED, (stored_bits(8), scaled_by_channel),
         quiet="seen on betas of June 2026 alone", advice="store them in blocks: w8_block32",
     ),
     Fact(
