@@ -76,6 +76,7 @@ def masked(number: float, element: str = "f16") -> Callable[[Value], Value]:
 def gathered(data: Callable[[Value, Value], Value]) -> Callable[..., Value]:
     def body(x: Value, y: Value) -> Value:
         best = coreai.slice_(coreai.argsort(x, 1, True, True), [0, 0], [2, 8], [1, 1])
+        best = coreai.broadcasting_modulo(best, 64)
         return coreai.gather_along_axis(data(x, y), best, 1)
 
     return body
@@ -141,6 +142,8 @@ CONSTRUCTS: list[tuple[str, Callable[[], IRModule], Callable[[], IRModule]]] = [
     ("halves away from zero", of(Y, coreai.round_), of({"x": "2x64xsi32"}, coreai.round_)),
     ("floor division by one", of(Y, lambda x: coreai.broadcasting_floor_divide(x, 1.0)),
      of(Y, lambda x: coreai.broadcasting_floor_divide(x, 2.0))),
+    ("floor division by one", of(Y, lambda x: coreai.broadcasting_floor_divide(x, 1.0)),
+     of({"x": "8xsi32"}, lambda x: coreai.broadcasting_floor_divide(x, 1))),
     ("masks of 64-bit comparisons", of({"x": "8xsi64"}, mask_of("si64")), of({"x": "8xsi32"}, mask_of("si32"))),
     ("masks of two conditions", of(Y, mask_of("f32")),
      of(Y, lambda x: coreai.cast(coreai.broadcasting_greater(x, 0.0), "f32"))),
@@ -148,7 +151,8 @@ CONSTRUCTS: list[tuple[str, Callable[[], IRModule], Callable[[], IRModule]]] = [
     ("logarithm of an overflow", of(X, lambda x: coreai.log(coreai.broadcasting_add(coreai.exp(x), 1.0))),
      of(X, lambda x: coreai.log(coreai.broadcasting_add(coreai.exp(coreai.broadcasting_mul(coreai.abs_(x), -1.0)),
                                                          1.0)))),
-    ("logarithm of an overflow", of(X, lambda x: coreai.log(coreai.reduce_sum(coreai.exp(x), [1]))),
+    ("logarithm of an overflow",
+     of(X, lambda x: coreai.log(coreai.reshape(coreai.reduce_sum(coreai.exp(x), [1]), [2]))),
      of(Y, lambda x: coreai.log(coreai.reduce_sum(coreai.exp(x), [1])))),
     ("logarithm of a softmax", of(X, lambda x: coreai.log(coreai.softmax(x, 1))),
      of(Y, lambda x: coreai.log(coreai.softmax(x, 1)))),

@@ -123,11 +123,18 @@ _SHIFTED = ("coreai.sub", f"{BROADCASTING}sub", f"{BROADCASTING}mul", "coreai.mu
 
 @construct("of a sum of an exponential whose operand may be positive")
 def of_open_exponential(op: Operation) -> bool:
-    summed = made_by(op.operands[0], *_SUMS, "coreai.reduce_sum", "coreai.scan")
+    summed = made_by(_before(op.operands[0]), *_SUMS, "coreai.reduce_sum", "coreai.scan")
     if summed is None:
         return False
-    exponential = next(filter(None, (made_by(operand, "coreai.exp") for operand in summed.operands)), None)
-    return exponential is not None and made_by(exponential.operands[0], *_SHIFTED) is None
+    exponentials = [made_by(_before(operand), "coreai.exp") for operand in summed.operands]
+    return any(each is not None and made_by(_before(each.operands[0]), *_SHIFTED) is None for each in exponentials)
+
+
+def _before(value: SSAValue) -> SSAValue:
+    """A value before reshapes and casts."""
+    while (made := made_by(value, "coreai.reshape", "coreai.cast")) is not None:
+        value = made.operands[0]
+    return value
 
 
 @construct("of a softmax")
@@ -231,17 +238,20 @@ def at_computed_place(op: Operation) -> bool:
     return constant_integers(op.operands[1]) is None
 
 
-_MOVES = tuple(f"coreai.{name}" for name in ("slice", "reshape", "broadcast_to", "broadcast_in_dims", "tile", "cast"))
-"""Ops between the positions of a sort and the gather that reads them."""
+def _sorts_behind(value: SSAValue, steps: int) -> list[Operation]:
+    """The sorts from whose positions an integer is computed, through few ops."""
+    maker = Value(value).maker
+    if maker is None or not steps or not _element(value.type).startswith(("s", "u")):
+        return []
+    if maker.name == "coreai.argsort":
+        return [maker]
+    return [sort for operand in maker.operands for sort in _sorts_behind(operand, steps - 1)]
 
 
 @construct("of another tensor, at positions of a sort")
 def at_sorted_positions(op: Operation) -> bool:
-    value = op.operands[1]
-    while (made := made_by(value, *_MOVES, "coreai.gather_along_axis")) is not None:
-        value = made.operands[made.name == "coreai.gather_along_axis"]  # positions at positions are positions
-    sort = made_by(value, "coreai.argsort")
-    return sort is not None and not _comes_from(sort.operands[0], op.operands[0], 4)
+    sorts = _sorts_behind(op.operands[1], 8)
+    return bool(sorts) and not any(_comes_from(sort.operands[0], op.operands[0], 4) for sort in sorts)
 
 
 def _comes_from(value: SSAValue, source: SSAValue, steps: int) -> bool:
@@ -326,8 +336,8 @@ def stored_bits(*bits: int) -> Construct:
 
 
 def _channels(op: Operation) -> tuple[int, ...]:
-    """The sizes of the axes along which the scales of stored values differ, if they have a scale for each channel of one
-    axis; otherwise nothing."""
+    """The size of the axis along which the scales of stored values differ, if each of its channels has one; otherwise
+    nothing."""
     data, scale = _shape(op.operands[0]), _shape(op.operands[1])
     axes = [axis for axis, size in enumerate(scale) if size != 1]
     if len(axes) != 1 or scale[axes[0]] != data[axes[0]] or data[axes[0]] is None:

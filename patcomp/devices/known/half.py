@@ -55,7 +55,7 @@ FACTS = (
         "softmax of -inf", _NE, "wrong", "a softmax of float16 with -inf gives other numbers than its definition",
         (_UNITS, issue("cactus-compute/cactus", 734)), f"{_BETA}; M4 Pro",
         ("coreai.softmax",), (half, masked_by_infinity),
-        advice="mask with -40000; target='neural_engine' does so",
+        advice="mask with -40000; target='neural_engine' does so in attention",
     ),
     Fact(
         "masks beyond float16", _NE, "wrong", "a mask of -1e9 becomes -inf in float16, and rows of it NaN",

@@ -3,6 +3,7 @@
 from patcomp.devices.constructs import (
     back_from_integer,
     by_one,
+    floats,
     mask_of_conditions,
     mask_of_wide_integers,
     neighbour_matters,
@@ -25,7 +26,7 @@ FACTS = (
     ),
     Fact(
         "floor division by one", UNITS, "wrong", "a floor division by 1 becomes its operand", (torch(10),),
-        _FIRST_BETA, ("coreai.floor_divide", "coreai.decomposable.broadcasting_floor_divide"), (by_one,),
+        _FIRST_BETA, ("coreai.floor_divide", "coreai.decomposable.broadcasting_floor_divide"), (floats, by_one),
         advice="divide 2x by 2 instead",
     ),
     Fact(
