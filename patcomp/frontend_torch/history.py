@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
+from patcomp.frontend_torch.importing.repeats import repeats_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.names import in_types_of
 from patcomp.frontend_torch.way_in import headline
@@ -26,15 +28,20 @@ from patcomp.interface.dims import Dims
 from patcomp.ir.module import IRModule
 from patcomp.ir.verify import verify
 from patcomp.ir.xdsl import Operation
+from patcomp.patterns.context import UNLIMITED
 from patcomp.patterns.installed_catalogs import versions_of
 from patcomp.patterns.user_catalogs import Catalog
 from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
+from patcomp.rewrites.repetition import NotRepeatedError, Repetition
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.frontend_torch.verification.departure import DepartureSearch
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -146,10 +153,34 @@ class TorchHistory(History):
 
         try:
             with collector_paused():
+                if dumps is None and (made := self._by_layers(advance)) is not None:
+                    return made
                 return run_pipeline(self.imported(), self.rules, self.options, after_stage=after_stage)
         except StageError as error:
             found = self._first_defect(error)
             raise StageError(f"{found}\n{self._dump_before(found.stage, dumps)}", found.stage) from found
+
+    def _by_layers(self, advance: Callable[[str], object]) -> Compilation | None:
+        """Convert each layer that a model repeats once; None if no model does, or its layers do not stay equal."""
+        options = self.options
+        prepared = options.target is not None and options.target.steps  # which read the weights
+        if prepared or options.keep or options.budget is not UNLIMITED:
+            return None
+        repeats = [repeats_of(item) for item in self.staged]
+        if not any(repeats):
+            return None
+        module, repetitions = IRModule(), list[Repetition]()
+        try:
+            for item, found in zip(self.staged, repeats, strict=True):
+                with preparing(item.program, TypeError, ValueError):
+                    repetitions += import_program(module, item, self.lowerings, found)
+            form_regions(module)
+            return run_pipeline(
+                module, self.rules, options, after_stage=lambda stage, _: advance(stage), repetitions=repetitions
+            )
+        except (NotRepeatedError, UnsupportedError) as reason:
+            _LOG.info("the program is converted as a whole: %s", reason)
+            return None
 
     def _first_defect(self, error: StageError) -> StageError:
         """The error of the stage that caused another stage's error; runs the conversion again.

@@ -62,6 +62,8 @@ class BlobStore:
     without_values: dict[str, object] = field(default_factory=dict)
     """The keys of weights that a program names, but that have no bytes, with the tensor of each. Such a program has a
     text; it can neither be run nor saved."""
+    read: set[str] = field(default_factory=set)
+    """The keys of weights whose numbers a stage of a conversion read."""
     _by_memory: dict[tuple[int, int, TensorType], str] = field(default_factory=dict)
     _by_content: dict[tuple[TensorType, str], str] = field(default_factory=dict)
 

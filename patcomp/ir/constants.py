@@ -119,6 +119,30 @@ def _dense_values(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
         return values
 
 
+def was_read(attribute: Attribute) -> bool:
+    """Whether somebody read the numbers of a small constant, and not only whether they are one number."""
+    return "_values" in attribute.__dict__
+
+
+def unread_values(value: SSAValue) -> np.ndarray | None:
+    """As `constant_values`, for a reader to whom all constants of several numbers are alike; it does not count."""
+    attribute = value.owner.properties.get("value") if is_constant(value.owner) else None  # type: ignore[union-attr]
+    return _peeked(attribute) if isinstance(attribute, DenseIntOrFPElementsAttr) else None
+
+
+def uniform_number(attribute: Attribute | None) -> np.generic | None:
+    """The number that all elements of a small constant equal; None if there is none. It does not count as reading."""
+    values = _peeked(attribute) if isinstance(attribute, DenseIntOrFPElementsAttr) else None
+    if values is None or values.size == 0:
+        return None
+    first = values[(0,) * values.ndim]
+    return first if bool((values == first).all()) else None  # type: ignore[no-any-return]
+
+
+def _peeked(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
+    return attribute.__dict__["_values"] if was_read(attribute) else _read(attribute)
+
+
 def _read(attribute: DenseIntOrFPElementsAttr) -> np.ndarray | None:
     name, shape = element_name(attribute.type.element_type), static_shape(attribute.type)
     raw = np.frombuffer(attribute.data.data, dtype=np.uint8)
@@ -141,6 +165,7 @@ def attribute_values(attribute: Attribute, blobs: BlobStore | None = None) -> np
     if isinstance(attribute, DenseIntOrFPElementsAttr):
         return _dense_values(attribute)
     if blobs is not None and isinstance(attribute, DenseResourceAttr):
+        blobs.read.add(attribute.resource_handle.data)
         blob = blobs.blobs.get(attribute.resource_handle.data)
         return None if blob is None else _blob_values(blob)
     return None

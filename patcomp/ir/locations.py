@@ -6,7 +6,7 @@ In the IR: `loc("fx_node@module.path"("model.py":12:0))` for an imported op, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -121,6 +121,30 @@ def _without(location: LocationAttr, rule: str) -> Iterator[LocationAttr]:
             yield _named(location.desc, tuple(dict.fromkeys(children)))
     else:
         yield location
+
+
+class Moved(dict[LocationAttr, LocationAttr]):
+    """Locations with other origins in the place of some; a key that is missing is computed.
+
+    Args:
+        others: the origin that takes the place of a node, by the node's name.
+    """
+
+    def __init__(self, others: Mapping[str, Origin]):
+        super().__init__()
+        self.others = others
+
+    def __missing__(self, location: LocationAttr) -> LocationAttr:
+        made = location
+        if isinstance(location, FusedLoc):
+            made = joined([self[part] for part in _parts(location)])
+        elif isinstance(location, NameLoc) and isinstance(location.location, FusedLoc):
+            made = _named(location.desc, tuple([self[part] for part in _parts(location.location)]))
+        elif isinstance(location, NameLoc):
+            other = self.others.get(location.desc.data.partition("@")[0])
+            made = location if other is None else origin_location(other)
+        self[location] = made
+        return made
 
 
 def origins(location: LocationAttr) -> tuple[Origin, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.constants import constant_values
+from patcomp.ir.constants import constant_values, is_constant, uniform_number
 from patcomp.ir.types import Shape, element_name, shape_of, static_shape
 from patcomp.ir.xdsl import Attribute, Operation, OpTrait, SSAValue, TensorType, maker_of, replace_uses, set_name
 
@@ -106,6 +106,11 @@ class Value:
     def constant(self) -> np.ndarray | None:
         """The values, when the value is an inline constant; None otherwise."""
         return constant_values(self.ssa)
+
+    @property
+    def uniform(self) -> np.generic | None:
+        """The number that every element of an inline constant equals; None if there is none."""
+        return uniform_number(self.maker.properties.get("value")) if is_constant(self.ssa) else None  # type: ignore[union-attr]
 
     @property
     def maker(self) -> Operation | None:

@@ -106,7 +106,8 @@ def apply(
             matcher = Matcher(rule.graph, op, fuel=context.fuel, trace=trace, assumed=context.assumed)
             made = _instantiate(rule, op, builder, matcher)
     except Rejected as refusal:
-        made = Refusal(refusal, declined=isinstance(refusal, Declined))
+        # a traceback would keep this frame, and so the refusal, until the garbage collector finds the circle
+        made = Refusal(refusal.with_traceback(None), declined=isinstance(refusal, Declined))
     except (OverflowError, RuntimeRefusalError) as refusal:
         # a number that does not fit its type, or an op that the runtime cannot run, is not a defect of the rule
         made = Refusal(str(refusal))

@@ -16,10 +16,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, NoReturn
 
 from patcomp.errors import RuleError, did_you_mean
 from patcomp.ir.namespaces import OpSpec
+from patcomp.ir.value import Value, ValueType
+from patcomp.ir.xdsl import Operation
 from patcomp.patterns.expressions import Expression, Said, Undefined
 from patcomp.patterns.language import Attr, Capture
 from patcomp.patterns.op_view import OpView, Rejected
@@ -63,6 +65,53 @@ class _Arguments:
         return self.values[node.name]
 
     attribute_of = value_of
+
+
+class _NotLocal(Exception):  # noqa: N818  (not an error: the condition reads more than the op)
+    """A condition reads ops around its op."""
+
+
+class _LocalValue(Value):
+    """A value of which a condition reads its type, and its numbers if it is a constant."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Value):
+        self._value = value
+
+    @property
+    def ssa(self) -> NoReturn:  # type: ignore[override]
+        raise _NotLocal
+
+    @property
+    def type(self) -> ValueType:
+        return self._value.type
+
+    shape = property(lambda self: self._value.shape)  # type: ignore[assignment]
+    rank = property(lambda self: self._value.rank)  # type: ignore[assignment]
+    element_type = property(lambda self: self._value.element_type)  # type: ignore[assignment]
+    static_shape = property(lambda self: self._value.static_shape)  # type: ignore[assignment]
+    constant = property(lambda self: self._value.constant)  # type: ignore[assignment]
+    uniform = property(lambda self: self._value.uniform)  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _LocalValue) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class _Unknown(frozenset[str]):
+    """What the user declared about the whole model."""
+
+    def __contains__(self, name: object) -> NoReturn:
+        raise _NotLocal
+
+
+def _local(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_local(item) for item in value]
+    return _LocalValue(value) if isinstance(value, Value) else value
 
 
 class Formula:
@@ -146,6 +195,14 @@ class Formula:
                 _check(condition, given)
         return self.function(c, *(arguments[name] for name in self.parameters))
 
+    def refutes(self, op: Operation) -> bool:
+        """Whether types, properties and constants of an op make a condition false, whatever is around the op."""
+        view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
+        read = {name: _local(value) for name, value in view.read_all().items()}
+        named = {**self._absent, **read, "op_name": view.op_name, "results": view.results}
+        given = _Arguments(named | {"result": view.results[0] if view.results else None}, _Unknown())
+        return any(_is_false(condition, given) for condition in self.conditions)
+
 
 _TYPE = "element type"
 """The kind of an argument that the type of the result holds."""
@@ -169,6 +226,16 @@ def _listed(conditions: Any) -> tuple[Expression, ...]:
     if wrong := [condition for condition in given if not isinstance(condition, Expression)]:
         raise RuleError(f"where= gives {wrong[0]!r}, which is not a condition on the arguments")
     return given
+
+
+def _is_false(condition: Expression, given: _Arguments) -> bool:
+    """Whether a condition is known not to hold."""
+    try:
+        return not condition.evaluate(given)
+    except Undefined:
+        return True
+    except Exception:  # it reads more than the op, or is broken, which is reported where the rule is tried
+        return False
 
 
 def _check(condition: Expression, given: _Arguments) -> None:

@@ -5,8 +5,9 @@ depends only on the op's name, on the properties that some rule tests, on where 
 and on the states of the operands. A table remembers it, so each op needs one lookup, however many rules there are. A
 state may contain nodes that do not match: the matcher checks equal captures, uses and conditions.
 
-Most tries in vain are of small patterns, such as `transpose(x, p)` where p keeps the order. Types, properties and
-constants of the op decide about these (`Pattern.is_local`), so a second table remembers which of them match.
+Most tries in vain are of small patterns, such as `transpose(x, p)` where p keeps the order, and of formulas, whose
+conditions tell them from formulas of the same op. Types, properties and constants of the op decide about these
+(`Pattern.is_local`, `Formula.refutes`), so a second table remembers which of them may match.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.ir.constants import all_equal, as_element, constant_values, is_constant
+from patcomp.ir.constants import all_equal, as_element, is_constant, unread_values
 from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, TensorType
+from patcomp.patterns.formula import Formula
 from patcomp.patterns.language import ANY, LAST, AnyOf, Attr, Capture, Const, Number, OpNode, PatternNode, ResultNode
 from patcomp.patterns.match import Matcher, orders, same_literal
 from patcomp.patterns.rule import Rule
@@ -129,7 +131,7 @@ class _State:
     @cached_property
     def has_local(self) -> bool:
         """Whether types, properties and constants alone refute some of the rules."""
-        return any(rule.is_declarative and rule.graph.is_local for rule in self.rules)
+        return any(map(_is_local, self.rules))
 
 
 @dataclass
@@ -265,7 +267,7 @@ class Index:
         state = self._by_constant.get(attribute)
         if state is None:
             value = op.results[0]
-            values = constant_values(value)
+            values = unread_values(value)
             if values is None or not isinstance(value.type, TensorType):
                 return self._none  # no rule reads the values of a weight
             literals = self._literals_of(value.type.element_type)
@@ -332,10 +334,19 @@ def _roots(test: _Test) -> Iterator[_Result]:
         yield test
 
 
+def _is_local(rule: Rule) -> bool:
+    """Whether types, properties and constants of an op may refute a rule."""
+    if isinstance(rule.function, Formula):
+        return rule.composite is None and bool(rule.function.conditions)
+    return rule.is_declarative and rule.graph.is_local
+
+
 def _refutes(rule: Rule, op: Operation) -> bool:
     """Whether an op has types, properties or constants that prevent every match of a rule."""
-    if not (rule.is_declarative and rule.graph.is_local):
+    if not _is_local(rule):
         return False
+    if isinstance(rule.function, Formula):
+        return rule.function.refutes(op)
     try:
         return Matcher(rule.graph, op).run() is None
     except Exception:  # its condition is broken; this is reported where the rule is tried

@@ -115,12 +115,11 @@ class Const(Capture):
         return Property(self, "values", lambda value: value.constant)
 
     def _uniform(self, value: Any) -> Any:
-        array = value.constant
-        if array.size == 0 or not bool((array == array[(0,) * array.ndim]).all()):
+        number = value.uniform
+        if number is None:
             raise Undefined(f"`{self.name}.value` has no value: the constant is not one number")
-        number = array[(0,) * array.ndim]
         # the shortest decimal that rounds to the same f32, so that the 1e-5 of a model reads 1e-05 again
-        return float(str(number)) if array.dtype.kind == "f" else number.item()
+        return float(str(number)) if number.dtype.kind == "f" else number.item()
 
 
 class Attr(Expression):

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from patcomp.errors import RuleError
-from patcomp.ir.constants import constant_equals, constant_values
+from patcomp.ir.constants import constant_equals, unread_values
 from patcomp.ir.namespaces import DialectInterface, OpSpec
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, OpResult, SSAValue
@@ -319,11 +319,11 @@ class Matcher:
             return self._argument_fails(op, name, actual, pattern)
         bound = self.match.values.get(id(pattern))
         if isinstance(pattern, Const):
-            values = constant_values(actual.ssa)
+            values = unread_values(actual.ssa)
             if values is None:
                 return self._fail(op, lambda: f"{pattern} is {_described(actual)}, not an inline constant")
             if bound is not None and bound is not actual.ssa:
-                before = constant_values(bound)
+                before = unread_values(bound)
                 same = bound.type == actual.ssa.type and before is not None and before.tobytes() == values.tobytes()
                 return same or self._fail(op, lambda: f"{pattern} is two different constants")
         if bound is None:

@@ -174,7 +174,8 @@ class _Lowering:
             made = apply(rule, op, builder, self.context, rebuilding=rebuilding)
             self.statistics.record(rule.name, isinstance(made, Replacement), time.perf_counter() - started)
             if isinstance(made, Replacement):
-                self.budget.spend(Record(rule.name, op.location))
+                self.statistics.records.append(record := Record(rule.name, op.location))
+                self.budget.spend(record)
                 given = dict(zip(made.replaced, made.values, strict=True))
                 pairs = zip(map(given.get, op.results), types, strict=True)
                 return [None if value is None else _refined(value, type_) for value, type_ in pairs]
@@ -210,7 +211,8 @@ class _Lowering:
             error.add_note(f"while the registered lowering of {name} ran for {describe(op)}")
             raise
         self.statistics.record(name, True, time.perf_counter() - started)
-        self.budget.spend(Record(name, op.location))
+        self.statistics.records.append(record := Record(name, op.location))
+        self.budget.spend(record)
         results = list(made) if isinstance(made, list | tuple) else [made]
         builder.location = location
         if len(results) != len(types):

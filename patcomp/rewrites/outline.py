@@ -18,7 +18,7 @@ from patcomp.ir.text import AttributeTexts, to_text
 from patcomp.ir.types import is_static
 from patcomp.ir.value import replace_op
 from patcomp.ir.xdsl import Block, Operation, StringAttr
-from patcomp.patterns.statistics import Statistics
+from patcomp.patterns.statistics import Record, Statistics
 
 
 def outline(module: IRModule) -> Statistics:
@@ -31,7 +31,8 @@ def outline(module: IRModule) -> Statistics:
     for graph in list(module.graphs):
         for region in inner_first(graph):
             _outline(graph, region, symbols)
-            statistics.record(f"outline {region.symbol.data}", True, 0.0)
+            statistics.record(name := f"outline {region.symbol.data}", True, 0.0)
+            statistics.records.append(Record(name, region.location))
     return statistics
 
 

@@ -25,6 +25,7 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
+from patcomp.rewrites.repetition import Repetition, stamp
 from patcomp.rewrites.state import state
 from patcomp.rewrites.target import retarget, sizes_of_data
 
@@ -112,6 +113,7 @@ def run_pipeline(
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
+    repetitions: Sequence[Repetition] = (),
 ) -> Compilation:
     """Run the stages on an imported module, in place.
 
@@ -121,8 +123,10 @@ def run_pipeline(
         options: the user's options.
         after_stage: called with the name of each stage, `import` first, and the module after it.
         only_before: stop before the stage of this name.
+        repetitions: the layers that the import left out; the module gets them after the stages.
 
     Raises:
+        NotRepeatedError: a layer that was left out would have become something else than the others.
         UnsupportedError: ops cannot be converted, or narrowed numbers may change and the user chose errors; the message
             lists all of them.
         UnknownNameError: no op comes from a module or FX node that is to stay in float32.
@@ -133,8 +137,12 @@ def run_pipeline(
     call = after_stage or (lambda name, module: None)
     call("import", module)
     narrowed = Narrowed()
+
+    def op_count() -> int:
+        return module.op_count() + sum(repetition.missing(module) for repetition in repetitions)
+
     with collector_paused(), releasing(blob.data for blob in module.blobs):
-        count = module.op_count()
+        count = op_count()
         for stage in STAGES:
             if stage.name == only_before:
                 break
@@ -153,7 +161,9 @@ def run_pipeline(
                 if isinstance(error, VerifyError) and error.problems and all(each.advice for each in error.problems):
                     raise UnsupportedError("the program cannot be converted:", error.problems) from error
                 raise StageError(f"stage {stage.name}: {error}", stage.name) from error
-            count = module.op_count()
+            for repetition in repetitions:
+                repetition.completed(statistics)
+            count = op_count()
             report = StageReport(stage.name, before, count, time.perf_counter() - started, statistics)
             reports.append(report)
             _LOG.info(
@@ -166,11 +176,12 @@ def run_pipeline(
         for each in (report.statistics for report in reports)
         for problem in (*each.failures.values(), *each.warnings)
     ]
-    found: tuple[Problem, ...] = ()
-    if only_before is None:
-        of_devices = warnings_about(module, units_of(options.target))
-        found = (*warnings_of(module), *sizes_of_data(module, options.target), *of_devices)
-    return Compilation(module, tuple(reports), (*said, *narrowed.diagnostics, *found), narrowed.limits)
+    found = (*warnings_of(module), *sizes_of_data(module, options.target)) if only_before is None else ()
+    diagnostics = (*said, *narrowed.diagnostics, *found)
+    for repetition in repetitions:
+        stamp(module, repetition, diagnostics)
+    of_devices = warnings_about(module, units_of(options.target)) if only_before is None else ()
+    return Compilation(module, tuple(reports), (*diagnostics, *of_devices), narrowed.limits)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:

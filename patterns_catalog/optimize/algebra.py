@@ -54,18 +54,18 @@ def divided_by_one(a: CoreaiSource, c: CoreaiTarget, x: Capture) -> Rewrite:
 def plus_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture, zero: Const) -> Rewrite:
     "x + 0 -> x for integers, x + -0.0 -> x for floats, where -0.0 + 0.0 is 0.0"
     y = x + zero
-    return Rewrite(y, to=x, where=[call(_is_neutral, zero.values, True), y.type == x.type])
+    return Rewrite(y, to=x, where=[zero.value == 0, call(_is_neutral, zero.values, True), y.type == x.type])
 
 
 @algebra(example={"x": "2x3xf32", "zero": 0.0})
 def minus_zero(a: CoreaiSource, c: CoreaiTarget, x: Capture, zero: Const) -> Rewrite:
     "x - 0 -> x, but not x - -0.0, which is x + 0.0"
     y = x - zero
-    return Rewrite(y, to=x, where=[call(_is_neutral, zero.values, False), y.type == x.type])
+    return Rewrite(y, to=x, where=[zero.value == 0, call(_is_neutral, zero.values, False), y.type == x.type])
 
 
-def _is_minus_one(number: np.ndarray) -> bool:
-    return number.size == 1 and number.dtype.kind in "if" and number.item() == -1
+def _is_one_number(number: np.ndarray) -> bool:
+    return number.size == 1 and number.dtype.kind in "if"
 
 
 @algebra(example={"x": "2x3xf32", "y": "3xf32", "number": -1.0})
@@ -73,7 +73,11 @@ def plus_negated(a: CoreaiSource, c: CoreaiTarget, x: Capture, y: Capture, numbe
     "x + y * -1 -> x - y"
     negated = y * number
     z = x + negated
-    return Rewrite(z, to=c.broadcasting_sub(x, y), where=[call(_is_minus_one, number.values), negated.type == y.type])
+    return Rewrite(
+        z,
+        to=c.broadcasting_sub(x, y),
+        where=[number.value == -1, call(_is_one_number, number.values), negated.type == y.type],
+    )
 
 
 @algebra(example={"x": "2x3xf32", "to": "f32"})

@@ -13,8 +13,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from patcomp.authoring import AtenSource, Coreai
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Operation
@@ -80,7 +78,7 @@ def _column(a: AtenSource, table: Capture, axis: Attr, start: Attr, end: Attr) -
 def _is_zero(value: Value) -> bool:
     if (filled := arguments_of(value, "full", "full_like")) is not None:
         return bool(filled["fill_value"] == 0)
-    return value.constant is not None and not np.any(value.constant)
+    return bool(value.uniform == 0)
 
 
 def _weight(value: Value) -> tuple[Routing, int] | None:

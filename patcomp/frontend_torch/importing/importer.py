@@ -38,6 +38,7 @@ from patcomp.frontend_torch.fx.sizes import (
     scalar_type,
 )
 from patcomp.frontend_torch.importing.control_flow import CONTROL_FLOW
+from patcomp.frontend_torch.importing.repeats import Repeat
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.stored_views import check_widths, stored_view
 from patcomp.frontend_torch.importing.strided import flatten_source
@@ -53,21 +54,30 @@ from patcomp.ir.locations import Origin, origin_location
 from patcomp.ir.module import IRModule, create_graph
 from patcomp.ir.types import TensorType, is_static, shape_of, tensor
 from patcomp.ir.value import Value
-from patcomp.ir.xdsl import Attribute, Block, DenseResourceAttr, UnitAttr, set_name
+from patcomp.ir.xdsl import Attribute, Block, DenseResourceAttr, OpResult, UnitAttr, set_name
 from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
+from patcomp.rewrites.repetition import Repetition, Weight
 from patcomp.rewrites.state import mark_mutated
 
 
-def import_program(module: IRModule, staged: Staged, lowerings: Lowerings) -> None:
+def import_program(
+    module: IRModule, staged: Staged, lowerings: Lowerings, repeats: Sequence[Repeat] = ()
+) -> list[Repetition]:
     """Append the graph of a staged program to a module.
 
-    Weights become blobs of the module without a copy; the program is not changed. A state is an argument, marked as
-    mutated, and a result of the same name. The nodes of registered lowerings become `patcomp.custom` ops.
+    Of each repeat, only the layers to be converted are imported; the last one reads the second one. Weights become
+    blobs of the module without a copy; the program is not changed. A state is an argument, marked as mutated, and a
+    result of the same name. The nodes of registered lowerings become `patcomp.custom` ops.
+
+    Returns:
+        The repetitions that stand for the layers that were left out.
 
     Raises:
         UnsupportedError: some nodes cannot be imported; the message lists all of them.
     """
-    _Importer(module, staged, lowerings).run()
+    importer = _Importer(module, staged, lowerings, repeats)
+    importer.run()
+    return [importer.repetition(repeat) for repeat in repeats]
 
 
 def _type_of(value: Any) -> TensorType:
@@ -102,6 +112,7 @@ class _Importer:
     module: IRModule
     staged: Staged
     lowerings: Lowerings
+    repeats: Sequence[Repeat] = ()
 
     def __post_init__(self) -> None:
         self.program, self.signature = self.staged.program, self.staged.signature
@@ -121,6 +132,25 @@ class _Importer:
         """The dynamic sizes of results, by their expressions."""
         self.block = Block()
         self.builder = Builder(self.block, blobs=self.module.blobs)
+        self.left_out: set[Node] = set()
+        self.stands_for: dict[Node, Node] = {}
+        """For each node that the last layer of a repeat reads, the node whose value it reads instead."""
+        for repeat in self.repeats:
+            self.left_out.update(
+                node for layer in repeat.left_out for node in (*repeat.layers[layer], *repeat.weights[layer])
+            )
+            self.stands_for.update(zip(repeat.layers[-2], repeat.layers[1], strict=True))
+        self.attributes: dict[Node, Attribute] = {}
+        """The constants of the weights of repeats."""
+
+    def repetition(self, repeat: Repeat) -> Repetition:
+        """What the ops of the layers that were left out differ in."""
+        return Repetition(
+            self.staged.name,
+            [[self.origins[node] for node in layer] for layer in repeat.layers],
+            [[Weight(self.origins[node], self.attributes[node]) for node in weights] for weights in repeat.weights],
+            {node.name: place for place, node in enumerate(self.program.graph.find_nodes(op="placeholder"))},
+        )
 
     def run(self) -> None:
         name, names = self.staged.name, self.staged.names
@@ -140,6 +170,8 @@ class _Importer:
                     with self._reporting(node):
                         self._constant(node)
             for node in nodes:
+                if node in self.left_out:
+                    continue
                 if node.op == "call_function":
                     self._call(node)
                 elif node.op not in ("placeholder", "output") and nested_graph(node) is None:
@@ -172,6 +204,7 @@ class _Importer:
         return None
 
     def _value(self, node: Node) -> Value:
+        node = self.stands_for.get(node, node)
         if node not in self.values and node.graph is self.program.graph and node.name in self.signature.constants:
             self._constant(node)
         value = self.values.get(node)
@@ -181,6 +214,11 @@ class _Importer:
 
     def _constant(self, node: Node) -> None:
         path, value = self.signature.constants[node.name]
+        if node in self.left_out:
+            self.attributes[node] = constant_attribute(
+                storage_array(value), element_of(value.dtype), self.module.blobs, path, value
+            )
+            return
         self.builder.location = origin_location(self._origin(node))
         if (weight := self.compressed.get(node.name)) is not None:
             parts = {name: self._literal(f"{path}.{name}", *part) for name, part in weight.parts.items()}
@@ -189,6 +227,8 @@ class _Importer:
             made = self._stored(path, value)
         self.values[node] = made
         set_name(made.ssa, node.name)
+        if self.repeats and isinstance(made.ssa, OpResult):
+            self.attributes[node] = made.ssa.op.properties["value"]
 
     def _literal(self, name: str, values: np.ndarray, element: Attribute, owner: object = None) -> Value:
         attribute = constant_attribute(values, element, self.module.blobs, name, owner)
