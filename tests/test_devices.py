@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
-from patcomp.devices import UNITS, facts_met, known_facts
+from patcomp.devices import UNITS, known_facts, occurrences
 from patcomp.ir import IRModule, Value, coreai
 from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import ROWS
@@ -194,7 +194,7 @@ CONSTRUCTS: list[tuple[str, Callable[[], IRModule], Callable[[], IRModule]]] = [
 
 
 def met(module: IRModule) -> set[str]:
-    return {each.fact.name for each in facts_met(module, UNITS, all_severities=True)}
+    return {each.fact.name for each in occurrences(module, UNITS, all_severities=True)}
 
 
 @pytest.mark.parametrize(("name", "having", "lacking"), CONSTRUCTS, ids=[name for name, *_ in CONSTRUCTS])

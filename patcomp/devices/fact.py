@@ -46,18 +46,20 @@ class Fact:
     """The devices and the builds of the OS, or of the toolchain, that the reports name."""
     ops: tuple[str, ...] = ()
     """The ops that it is about, by their full names, and composites, `composite rope`. Empty if the fact is about
-    no single op: `finding` then says how an audit finds it, or it is about assets and how they are loaded."""
+    no single op; `finding` or `about` then says what it is about, or it is about assets and how apps load them."""
     where: tuple[Construct, ...] = ()
     """The conditions on such an op; all must hold."""
     finding: str = ""
     """The finding of an audit that it explains, as the beginning of its text: `f32 values`."""
+    about: str = ""
+    """The construct in words, where nothing looks for it."""
     healed: str = ""
     """The build without it; empty if none is known. patcomp says nothing of what is healed."""
     advice: str = ""
     """What to do."""
     rules: tuple[str, ...] = ()
     """The rules of targets that avoid it."""
-    met: str = ""
+    avoided: str = ""
     """Why no program of patcomp has it, or which other part of patcomp avoids it."""
     quiet: str = ""
     """Why a conversion does not warn of it although the severity is high; an audit lists it."""
@@ -67,12 +69,14 @@ class Fact:
     @property
     def warned(self) -> bool:
         """Whether a conversion warns of the construct: the numbers are wrong, or the process ends."""
-        return bool(self.ops) and self.severity in ("wrong", "aborts") and not (self.quiet or self.met or self.healed)
+        return (
+            bool(self.ops) and self.severity in ("wrong", "aborts") and not (self.quiet or self.avoided or self.healed)
+        )
 
     @property
     def audited(self) -> bool:
         """Whether an audit looks for the construct."""
-        return bool(self.ops) and not (self.met or self.healed)
+        return bool(self.ops) and not (self.avoided or self.healed)
 
     def fits(self, op: Operation, module: IRModule) -> bool:
         """Whether an op, which is one of `ops`, has the construct."""
@@ -82,4 +86,4 @@ class Fact:
     def construct(self) -> str:
         """The construct in words."""
         listed = ", ".join(name.removeprefix("coreai.").removeprefix("decomposable.") for name in self.ops)
-        return ", ".join(filter(None, [listed or self.finding, *(each.says for each in self.where)]))
+        return ", ".join(filter(None, [listed or self.finding or self.about, *(each.says for each in self.where)]))

@@ -22,14 +22,14 @@ def known_facts() -> tuple[Fact, ...]:
 
 
 @dataclass(frozen=True)
-class Met:
+class Occurrence:
     """A fact, and the ops of a program that it is about."""
 
     fact: Fact
     ops: tuple[Operation, ...]
 
 
-def facts_met(module: IRModule, units: Iterable[str], *, all_severities: bool) -> list[Met]:
+def occurrences(module: IRModule, units: Iterable[str], *, all_severities: bool) -> list[Occurrence]:
     """The facts that are about ops of a program, in the order of the tables.
 
     Args:
@@ -46,7 +46,7 @@ def facts_met(module: IRModule, units: Iterable[str], *, all_severities: bool) -
         for fact in index.get(name, ()):
             if fact.fits(op, module):
                 found.setdefault(fact, []).append(op)
-    return [Met(fact, tuple(found[fact])) for fact in known_facts() if fact in found]
+    return [Occurrence(fact, tuple(found[fact])) for fact in known_facts() if fact in found]
 
 
 @cache
@@ -67,14 +67,14 @@ def units_of(target: Target | None) -> tuple[Unit, ...]:
 
 def warnings_about(module: IRModule, units: Iterable[str]) -> list[Problem]:
     """What the user of a converted program is told: one warning a fact, with the number of places and the address."""
-    return [_warning(met) for met in facts_met(module, units, all_severities=False)]
+    return [_warning(each) for each in occurrences(module, units, all_severities=False)]
 
 
-def _warning(met: Met) -> Problem:
-    fact, count = met.fact, len(met.ops)
+def _warning(found: Occurrence) -> Problem:
+    fact, count = found.fact, len(found.ops)
     where = f" ({count} places)" if count > 1 else ""
     text = f"{_units(fact.units)}: {fact.says}{where}; seen on {fact.seen}; {', '.join(fact.source)}"
-    return problem_at(met.ops[0], text, _advice(fact))
+    return problem_at(found.ops[0], text, _advice(fact))
 
 
 def _units(units: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from patcomp.devices import UNITS, Fact, facts_met, facts_of_finding, known_facts
+from patcomp.devices import UNITS, Fact, facts_of_finding, known_facts, occurrences
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.xdsl import Operation
@@ -111,10 +111,16 @@ def of_devices(module: IRModule, target: Target) -> list[Finding]:
     is not merely left to another unit are problems, unless a conversion is quiet about them."""
     found = [
         Finding(
-            met.fact.says, len(met.ops), places_of(met.ops), met.fact.rules, not met.fact.warned, met.ops, (met.fact,)
+            each.fact.says,
+            len(each.ops),
+            places_of(each.ops),
+            each.fact.rules,
+            not each.fact.warned,
+            each.ops,
+            (each.fact,),
         )
-        for met in facts_met(module, _units(target), all_severities=True)
-        if target.wants.left_out.isdisjoint(met.fact.ops) or met.fact.severity in ("wrong", "aborts")
+        for each in occurrences(module, _units(target), all_severities=True)
+        if target.wants.left_out.isdisjoint(each.fact.ops) or each.fact.severity in ("wrong", "aborts")
     ]
     if target.name == "neural_engine" and (large := large_working_sets(module)):
         what = f"a working set over {CHIPS['M5'][1]} MB, the memory on the chip"

@@ -47,8 +47,8 @@ def _row(fact: Fact) -> list[str]:
 def _done(fact: Fact) -> str:
     """What patcomp does about a fact."""
     said = [f"rule {rule!r}" for rule in fact.rules]
-    if fact.met:
-        said.append(fact.met)
+    if fact.avoided:
+        said.append(fact.avoided)
     if fact.warned:
         said.append("a conversion warns")
     elif fact.audited or fact.finding:

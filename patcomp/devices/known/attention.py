@@ -40,7 +40,7 @@ FACTS = (
     ),
     Fact(
         "attention without a mask", _GPU, "aborts", "loading a program with unmasked attention ends the process",
-        (PLAYBOOK,), "macOS 27 betas", finding="attention without a mask",
+        (PLAYBOOK,), "macOS 27 betas", about="attention without a mask",
         advice="most programs with it load; if one does not: dissolve the composite with recover=[...]",
     ),
     Fact(

@@ -27,11 +27,11 @@ FACTS = (
     Fact(
         "softplus of Core ML's other frontend", _NE, "wrong", "a softplus of float16 falls to 0 beyond 10.4",
         (core_ml(2814),), "Core ML; not reproduced on M2 Pro",
-        met="patcomp's softplus for this target has no such exponential",
+        avoided="patcomp's softplus for this target has no such exponential",
     ),
     Fact(
         "cumulative logarithms", _NE, "wrong", "log(cumsum(exp(x))) of float16 overflows from x = 11.09",
-        (torch(21), core_ml(2727)), "Core ML", met="patcomp subtracts running maxima",
+        (torch(21), core_ml(2727)), "Core ML", avoided="patcomp subtracts running maxima",
     ),
     Fact(
         "logarithm of a softmax", _NE, "wrong",
@@ -73,13 +73,13 @@ FACTS = (
         "sums of products", _NE, "wrong",
         "a product of float16 matrices rounds its partial sums to float16; a convolution sums in float32",
         (_UNITS, _SILICON), f"{_BETA}; M1: 3 % of error at 5,632 terms",
-        finding="products of float16 matrices", rules=("linear as convolution",),
+        about="products of float16 matrices", rules=("linear as convolution",),
         advice="`verify --as neural_engine` measures the loss",
     ),
     Fact(
         "batch norm in float16", _NE, "wrong", "a batch norm of float16, with its `eps`, is computed in float16",
         (torch(54), zoo("coreai-torch-042-lowering-changes")), "coreai-torch 0.4.1", healed="coreai-torch 0.4.2",
-        met="patcomp folds or computes batch norms in float32",
+        avoided="patcomp folds or computes batch norms in float32",
     ),
     Fact(
         "float16 for everything", _NE, "wrong",
@@ -104,7 +104,7 @@ FACTS = (
         "frequencies in a large graph", ("gpu",), "wrong",
         "angles of rotary embeddings that are computed inside a transformer of 25 blocks are corrupted",
         (apple_code("diffusion/flux2.py"),),
-        "macOS 27", finding="cosines of computed angles", advice="take cosines and sines as inputs",
+        "macOS 27", about="cosines of computed angles", advice="take cosines and sines as inputs",
     ),
     Fact(
         "projections of a deep decoder", _NE, "wrong",

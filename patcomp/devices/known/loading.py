@@ -14,7 +14,7 @@ FACTS = (
     Fact(
         "locations of coreai-torch 0.4.0", UNITS, "aborts", "assets of coreai-torch 0.4.0 are not loaded",
         (torch(37), torch(44)), "macOS 27.0 26A5368g to 26A5416b",
-        met="patcomp's assets have a `producer` and no nested locations",
+        avoided="patcomp's assets have a `producer` and no nested locations",
     ),
     Fact(
         "half assets without memory", _NE, "aborts", "some assets of float16 end the process when they are loaded",
@@ -51,11 +51,11 @@ FACTS = (
     Fact(
         "a model that is let go", UNITS, "wrong", "a function whose model was let go returns garbage",
         (zoo("conversion-guide"),), "coreai-core, Python", advice="keep the AIModel",
-        met="patcomp keeps it while it runs a program",
+        avoided="patcomp keeps it while it runs a program",
     ),
     Fact(
         "types of inputs", UNITS, "aborts", "an input of another type than the program's is refused (CoreAIError 3)",
-        (_ERRORS,), _BETAS, met="patcomp casts inputs to the program's types",
+        (_ERRORS,), _BETAS, avoided="patcomp casts inputs to the program's types",
     ),
     Fact(
         "symbolic links", UNITS, "aborts", "Swift does not follow a symbolic link to an asset", (_ERRORS, DOCTOR),
@@ -88,7 +88,7 @@ FACTS = (
     ),
     Fact(
         "bandwidth", _NE, "slow", "weights cross the memory at 51 GB/s on M1, 145 GB/s on M5", (_SILICON,), "M1, M5",
-        finding="weights of the program",
+        about="weights that a call reads",
     ),
     Fact(
         "one token at a time on the engine", _NE, "slow",
@@ -113,7 +113,7 @@ FACTS = (
     ),
     Fact(
         "optimizer", UNITS, "aborts", "`optimize()` ends the process for some networks, and takes hours for others",
-        (torch(33), zoo("conversion-guide"), _ERRORS), "coreai-torch 0.4.1", met="patcomp never calls it",
+        (torch(33), zoo("conversion-guide"), _ERRORS), "coreai-torch 0.4.1", avoided="patcomp never calls it",
     ),
     Fact(
         "graphs with empty shapes on iPhones", _GPU, "aborts",
@@ -133,6 +133,6 @@ FACTS = (
         "slices of joined projections", _GPU, "wrong",
         "slices of one product for queries, keys and values are wrong with partial rotation (rdar 184090277)",
         ("https://github.com/apple/coreai-models/blob/86b363d/python/src/coreai_models/models/macos/phi3.py",),
-        "macOS 27", met="patcomp does not join them where the rotation is partial",
+        "macOS 27", avoided="patcomp does not join them where the rotation is partial",
     ),
 )  # fmt: skip

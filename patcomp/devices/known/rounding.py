@@ -22,7 +22,7 @@ FACTS = (
     ),
     Fact(
         "floor as identity", ("gpu",), "wrong", "`floor`, `ceil` and `trunc` return their operand", (torch(10),),
-        _FIRST_BETA, met="patcomp makes them of `round` and comparisons, which are right for either neighbour",
+        _FIRST_BETA, avoided="patcomp makes them of `round` and comparisons, which are right for either neighbour",
     ),
     Fact(
         "floor division by one", UNITS, "wrong", "a floor division by 1 becomes its operand", (torch(10),),
@@ -32,7 +32,7 @@ FACTS = (
     Fact(
         "cast to an integer and back", UNITS, "wrong", "a cast of a float to an integer and back is left out",
         (torch(9),), _FIRST_BETA, ("coreai.cast",), (back_from_integer,),
-        met="a copy stands between two such casts where the types allow the merger (`dropped_casts`)",
+        avoided="a copy stands between two such casts where the types allow the merger (`dropped_casts`)",
     ),
     Fact(
         "masks of 64-bit comparisons", UNITS, "wrong",
@@ -55,35 +55,35 @@ FACTS = (
     Fact(
         "truncated division", UNITS, "wrong", "a true division of integers is computed in integers",
         (torch(32), zoo("coreai-torch-042-lowering-changes")), "coreai-torch 0.4.1", healed="coreai-torch 0.4.2",
-        met=f"{_CONVERTER}it casts the integers first",
+        avoided=f"{_CONVERTER}it casts the integers first",
     ),
     Fact(
         "axis of quantization", UNITS, "wrong", "quantization along a negative axis takes the axis before it",
         (torch(24), zoo("coreai-torch-042-lowering-changes")), "coreai-torch 0.4.1", healed="coreai-torch 0.4.2",
-        met=f"{_CONVERTER}it counts axes from the front",
+        avoided=f"{_CONVERTER}it counts axes from the front",
     ),
     Fact(
         "normalization without its least norm", UNITS, "wrong",
         "`F.normalize` loses its `eps`, so that vectors near zero become huge", (zoo("conversion-guide"),),
-        "coreai-torch 0.4.x", met=f"{_CONVERTER}the norm is at least `eps`",
+        "coreai-torch 0.4.x", avoided=f"{_CONVERTER}the norm is at least `eps`",
     ),
     Fact(
         "folded sines of large numbers", UNITS, "wrong",
         "sines and cosines of large constants are folded with low precision", (zoo("conversion-guide"),),
-        "coreai-torch 0.4.x", met=f"{_CONVERTER}it folds constants itself, as PyTorch computes them",
+        "coreai-torch 0.4.x", avoided=f"{_CONVERTER}it folds constants itself, as PyTorch computes them",
     ),
     Fact(
         "squared distances", UNITS, "wrong",
         "`optimize()` drops the move of an axis, so that a squared distance adds the norm of the wrong row",
-        (torch(49),), "macOS 27.0 26A5378j and 26A5388g", met=f"{_CONVERTER}it never calls `optimize()`",
+        (torch(49),), "macOS 27.0 26A5378j and 26A5388g", avoided=f"{_CONVERTER}it never calls `optimize()`",
     ),
     Fact(
         "float bounds of arange", UNITS, "aborts", "`arange` with float bounds ends the converter", (torch(8),),
-        "coreai-torch 0.4.0", met=f"{_CONVERTER}constant ranges are folded",
+        "coreai-torch 0.4.0", avoided=f"{_CONVERTER}constant ranges are folded",
     ),
     Fact(
         "squeeze of a longer axis", UNITS, "aborts", "`squeeze` of an axis that is longer than 1 ends the converter",
-        (zoo("coreai-error-index"),), "coreai-torch 0.4.x", met=f"{_CONVERTER}such a squeeze does nothing",
+        (zoo("coreai-error-index"),), "coreai-torch 0.4.x", avoided=f"{_CONVERTER}such a squeeze does nothing",
     ),
     Fact(
         "convolution and LeakyReLU", ("neural_engine",), "wrong",

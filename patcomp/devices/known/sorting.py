@@ -98,13 +98,13 @@ FACTS = (
     Fact(
         "complex numbers", UNITS, "aborts", "complex numbers are refused by the converter",
         (zoo("conversion-guide"),), "coreai-torch 0.4.x",
-        met="patcomp computes with real and imaginary parts where it can",
+        avoided="patcomp computes with real and imaginary parts where it can",
     ),
     Fact(
         "parts of size 0", ("gpu", "neural_engine"), "aborts",
         "a split with a part of size 0 ends the process, also if nothing reads the part",
         (torch(68), zoo("coreai-zero-sized-dim-abort")), "M4 Max, macOS 27.0 26A5416b",
-        met="patcomp removes parts that nothing reads, and slices instead of splitting into such parts",
+        avoided="patcomp removes parts that nothing reads, and slices instead of splitting into such parts",
     ),
     Fact(
         "empty outputs", ("gpu", "neural_engine"), "aborts", "an output with a dimension of size 0 ends the process",
@@ -114,7 +114,7 @@ FACTS = (
     ),
     Fact(
         "recurrent layers", _NE, "falls back", "LSTM and GRU layers run elsewhere", (UNSUPPORTED_LAYERS,), "Core ML",
-        met="patcomp writes them as products and activations",
+        avoided="patcomp writes them as products and activations",
     ),
     Fact(
         "layers of any rank", _NE, "falls back", "layers that broadcast tensors of any rank run elsewhere",

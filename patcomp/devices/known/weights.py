@@ -65,11 +65,11 @@ FACTS = (
     ),
     Fact(
         "palettes stream", _NE, "slow", "palettes of 4 bits were 1.6 to 2.4 times as fast as float16", (_SILICON,),
-        "M1 and M5", met="this is why target='neural_engine' means palettes by 4bit",
+        "M1 and M5", avoided="this is why target='neural_engine' means palettes by 4bit",
     ),
     Fact(
         "sparse weights stream", _NE, "slow", "sparse weights were 1.55 to 1.64 times as fast as float16", (_SILICON,),
-        "M1", met="a sparse scheme stores them so",
+        "M1", avoided="a sparse scheme stores them so",
     ),
     Fact(
         "floats of 8 bits", _NE, "falls back", "floats of 8 bits are computed by A18 (H18) alone", (_SILICON,),
@@ -81,17 +81,17 @@ FACTS = (
     ),
     Fact(
         "clipped heads", ("gpu",), "wrong", "a large head stored with clipping loses its outlier rows", (DOCTOR,),
-        "every device", met="patcomp's schemes do not clip",
+        "every device", avoided="patcomp's schemes do not clip",
     ),
     Fact(
         "sizes that no block divides", ("gpu", "neural_engine"), "slow",
         "layers whose size no block divides are left uncompressed, and nothing says so", (_REFERENCE,),
         "coreai-opt 0.2",
-        met="patcomp lists the weights that a scheme does not fit",
+        avoided="patcomp lists the weights that a scheme does not fit",
     ),
     Fact(
         "tied heads", ("gpu", "neural_engine"), "slow", "tied heads are left uncompressed", (DOCTOR,), "coreai-opt 0.2",
-        met="patcomp compresses the table once, for both uses",
+        avoided="patcomp compresses the table once, for both uses",
     ),
     Fact(
         "large assets", _NE, "aborts", "an asset of 2 GB or more ends an app without the entitlement for more memory",

@@ -30,7 +30,7 @@ FACTS = (
     Fact(
         "output padding", UNITS, "wrong", "a transposed convolution with output padding is too long", (torch(57),),
         "coreai-torch 0.4.1", healed="coreai-torch 0.4.2",
-        met="no program of patcomp has it: the op has an operand for the output padding",
+        avoided="no program of patcomp has it: the op has an operand for the output padding",
     ),
     Fact(
         "transposed convolutions of stride 16", _NE, "falls back",
@@ -40,7 +40,7 @@ FACTS = (
     Fact(
         "transposed convolutions with a size", ("gpu", "neural_engine"), "wrong",
         "a transposed convolution with a given output size differs between the CPU and other units", (core_ml(2281),),
-        "Core ML", met="no program of patcomp has it: Core AI's op has no such operand",
+        "Core ML", avoided="no program of patcomp has it: Core AI's op has no such operand",
     ),
     Fact(
         "wide windows", _NE, "falls back", "windows wider than 13 are refused up to A15; 15 from A16 on",
@@ -116,7 +116,7 @@ FACTS = (
     Fact(
         "convolutions with padding", UNITS, "wrong", "a corner of a convolution is wrong for some paddings",
         (core_ml(2515),), "Core ML, May 2025",
-        met="no program of patcomp has it: a pad op pads before the convolution",
+        avoided="no program of patcomp has it: a pad op pads before the convolution",
     ),
     Fact(
         "softmax of odd sizes", _NE, "aborts", "a softmax whose size is no power of two is refused",
@@ -124,6 +124,6 @@ FACTS = (
     ),
     Fact(
         "enumerated shapes with norms", _NE, "falls back", "a layer norm with enumerated shapes runs elsewhere",
-        (core_ml(1909),), "Core ML", met="no program of patcomp has enumerated shapes; an entry point has one size",
+        (core_ml(1909),), "Core ML", avoided="no program of patcomp has enumerated shapes; an entry point has one size",
     ),
 )  # fmt: skip
