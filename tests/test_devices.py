@@ -15,6 +15,8 @@ from torch.nn import functional
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
 from patcomp.devices import UNITS, known_facts, occurrences
+from patcomp.evaluate.devices import BEHAVIOURS, SimulatedDevice
+from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, Value, coreai
 from patcomp.ir.composite import Composite
 from patcomp.ir.coreai_table import ROWS
@@ -361,9 +363,6 @@ SIMULATED: list[tuple[str, str, Callable[..., torch.Tensor], tuple[torch.Tensor,
 def test_behaviours(
     device: Any, fact: str, model: Callable[..., torch.Tensor], args: tuple[torch.Tensor, ...], given: Any
 ) -> None:
-    from patcomp.evaluate.devices import SimulatedDevice
-    from patcomp.evaluate.machine import evaluate
-
     made = converted(Function(model), *args)
     names = [each.name for each in made.signature().inputs]
     machine = SimulatedDevice(made.module, unit=device)
@@ -377,9 +376,7 @@ def test_behaviours(
 
 
 def test_each_behaviour_has_a_fact() -> None:
-    from patcomp.evaluate.devices import _BEHAVIOURS
-
-    named = {fact for behaviours in _BEHAVIOURS.values() for fact, _ in behaviours}
+    named = {fact for behaviours in BEHAVIOURS.values() for fact, _ in behaviours}
     assert named == {each[1] for each in SIMULATED} <= set(FACTS)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from patcomp.devices import Fact, known_facts
-from patcomp.devices.constructs import PRODUCTS, half
+from patcomp.devices.constructs import BROADCASTING, PRODUCTS, half
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.partial_sums import rounded_product
 from patcomp.evaluate.registry import EvaluatedOp, Implementation, axis_of
@@ -31,22 +30,7 @@ _WIDTH_LIMIT = 4094.0
 Behaviour = Callable[[EvaluatedOp, Sequence[Any], Tensor], Tensor]
 """What the device gives for an op, from its operands and its right result."""
 
-_BEHAVIOURS: dict[str, list[tuple[str, Behaviour]]] = {}
-"""The facts that change an op, and how, by the op's name."""
 
-
-def _behaves(fact: str, *ops: str) -> Callable[[Behaviour], Behaviour]:
-    """Declare what a device gives for ops, by the name of the fact."""
-
-    def declare(function: Behaviour) -> Behaviour:
-        for op in ops:
-            _BEHAVIOURS.setdefault(op, []).append((fact, function))
-        return function
-
-    return declare
-
-
-@_behaves("halves away from zero", "coreai.round")
 def _away_from_zero(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     x = operands[0]
     if not x.is_floating_point():
@@ -55,35 +39,29 @@ def _away_from_zero(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) ->
     return torch.where(is_half, x.trunc() + x.sign(), result)
 
 
-@_behaves("logarithm of an overflow", "coreai.log")
 def _zero_for_infinity(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     return result.masked_fill(operands[0].isposinf(), 0.0)
 
 
-@_behaves("softmax of -inf", "coreai.softmax")
 def _unknown_for_masked(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     x = operands[0]
     masked = x.isneginf().any(axis_of(op, operands[1], x.dim()), keepdim=True)
     return result.masked_fill(masked.expand_as(result), torch.nan)
 
 
-@_behaves("slices along the width", "coreai.slice")
 def _infinite_beyond_width(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     return torch.where(result.abs() > _WIDTH_LIMIT, result.sign() * torch.inf, result)
 
 
-@_behaves("mean of squares", "coreai.reduce_mean")
 def _infinite_sum(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     count = operands[0].numel() // max(result.numel(), 1)
     return result.masked_fill(result.float() * count > _LARGEST, torch.inf)
 
 
-@_behaves("sums of products", *PRODUCTS)
 def _rounded_sums(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     return rounded_product(op, *operands) if result.dtype == torch.float16 else result
 
 
-@_behaves("float32 inside norms", "coreai.decomposable.broadcasting_mul", "coreai.decomposable.broadcasting_pow")
 def _half_inside_norm(op: EvaluatedOp, operands: Sequence[Any], result: Tensor) -> Tensor:
     graph = op.operation.parent_op()
     if result.dtype != torch.float32 or graph is None or not _is_half_norm(op, graph):
@@ -108,9 +86,16 @@ def _is_about(fact: Fact, op: Operation, module: IRModule) -> bool:
     return op.name not in fact.ops or fact.fits(op, module)
 
 
-@cache
-def _facts() -> dict[str, Fact]:
-    return {fact.name: fact for fact in known_facts()}
+BEHAVIOURS: dict[str, tuple[tuple[str, Behaviour], ...]] = {
+    "coreai.round": (("halves away from zero", _away_from_zero),),
+    "coreai.log": (("logarithm of an overflow", _zero_for_infinity),),
+    "coreai.softmax": (("softmax of -inf", _unknown_for_masked),),
+    "coreai.slice": (("slices along the width", _infinite_beyond_width),),
+    "coreai.reduce_mean": (("mean of squares", _infinite_sum),),
+    f"{BROADCASTING}mul": (("float32 inside norms", _half_inside_norm),),
+    **dict.fromkeys(PRODUCTS, (("sums of products", _rounded_sums),)),
+}
+"""The facts that change an op, by the op's name, and what the device then gives."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +132,13 @@ class SimulatedDevice(Machine):
     """Evaluates a program as a device with its known behaviours does. `effects` then has what it changed."""
 
     unit: str = field(kw_only=True)
+    _facts: dict[str, Fact] = field(default_factory=lambda: {fact.name: fact for fact in known_facts()})
     _changed: dict[tuple[Operation, str], list[float]] = field(default_factory=dict)
 
     def run_op(self, op: EvaluatedOp, implementation: Implementation, operands: Sequence[Any]) -> list[Any]:
         results = super().run_op(op, implementation, operands)
-        for name, behaviour in _BEHAVIOURS.get(op.operation.name, ()):
-            fact, right = _facts()[name], results[0]
+        for name, behaviour in BEHAVIOURS.get(op.operation.name, ()):
+            fact, right = self._facts[name], results[0]
             if self.unit not in fact.units or not _is_about(fact, op.operation, self.module):
                 continue
             given = behaviour(op, operands, right)
@@ -174,7 +160,7 @@ class SimulatedDevice(Machine):
 
     def _effect(self, key: tuple[Operation, str]) -> DeviceEffect:
         op, name = key
-        fact, (changed, elements, largest) = _facts()[name], self._changed[key]
+        fact, (changed, elements, largest) = self._facts[name], self._changed[key]
         place = next(iter(origins(op.location)), Origin(""))
         return DeviceEffect(
             name, fact.says, fact.source, op.name, int(changed), int(elements), largest,

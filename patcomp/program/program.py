@@ -348,11 +348,18 @@ class AIProgram(ProgramData):
                 random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
-            ValueError: no backend is given, or an unknown one; or an unknown `by`.
+            ValueError: no backend is given, or an unknown one; an unknown `by`; a device that is not simulated, or a
+                device with `backends` or `by="module"`.
         """
+        if device is not None and (by != "output" or backends is not None):
+            raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")
         with plain_settings():
+            if device is not None:
+                return verifying.verify_on_device(
+                    self, model, inputs, entrypoint, tolerance, seed, float32_model, asset, device
+                )
             return verifying.verify_program(
-                self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset, device
+                self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
             )
 
     def verify_compressed(

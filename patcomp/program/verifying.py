@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +32,13 @@ def verify_program(
     seed: int,
     float32_model: Callable[..., Any] | None,
     asset: Asset | None,
-    device: str | None,
 ) -> Verification:
     """`AIProgram.verify_against`."""
-    from patcomp.evaluate.devices import SimulatedDevice
     from patcomp.evaluate.expectation import Expectation
     from patcomp.evaluate.overflow import first_overflow
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
-    if device is not None and device not in SIMULATED:
-        raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
-    if device is not None and (by == "module" or backends is not None):
-        raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")
     if backends is None:
         from patcomp.emit.toolchain.library import has_toolchain
 
@@ -73,10 +67,6 @@ def verify_program(
         states = dict(expectation.states)
         return run_entry_point(replace(program, module=module), expectation.given, entrypoint, states, backend)
 
-    if device is not None:
-        machine = SimulatedDevice(saved.module, unit=device)
-        simulated = {f"simulated {device}": run_on("evaluator", machine)}
-        return replace(expectation.verification(simulated, tolerance), effects=machine.effects)
     result = expectation.verification(
         {backend: run_on(backend) for backend in backends},
         tolerance,
@@ -105,6 +95,37 @@ def verify_program(
     if not result.passed and result.overflow is None:
         departure = found.departure() or found.runtime_departure(run_changed)
     return replace(result, modules=modules, departure=departure)
+
+
+def verify_on_device(
+    program: ProgramData,
+    model: Callable[..., Any],
+    inputs: Any,
+    entrypoint: str,
+    tolerance: float | None,
+    seed: int,
+    float32_model: Callable[..., Any] | None,
+    asset: Asset | None,
+    device: str,
+) -> Verification:
+    """`AIProgram.verify_against` with a simulated device."""
+    from patcomp.evaluate.devices import SimulatedDevice
+    from patcomp.evaluate.expectation import Expectation
+
+    if device not in SIMULATED:
+        raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
+    signature = program.signature(entrypoint)
+    expectation = Expectation.of(
+        model, inputs, signature, lambda values: drawn_inputs(program, values, entrypoint, seed), float32_model
+    )
+    saved = program if asset is None else replace(program, module=asset.module)
+    machine = SimulatedDevice(saved.module, unit=device)
+
+    def run(values: Mapping[str, Any], state: dict[str, Any]) -> Mapping[str, Any]:
+        return run_entry_point(saved, values, entrypoint, state, "evaluator", machine=machine)
+
+    result = expectation.verification({f"simulated {device}": run}, tolerance)
+    return replace(result, effects=machine.effects)
 
 
 def verify_compressed_program(
