@@ -22,6 +22,9 @@ from patcomp.ir.locations import Origin, origins, place_text
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import Operation
 
+_SHOWN = 3
+"""The places of a fact that are printed."""
+
 _LARGEST = 65504.0
 """The largest float16."""
 _WIDTH_LIMIT = 4094.0
@@ -121,10 +124,21 @@ class DeviceEffect:
         text = place_text(self.node, self.module, self.source)
         place = f" ({text})" if text else ""
         size = f", by at most {self.largest:.3g} where both are finite" if self.largest else ""
-        return (
-            f"{self.op}{place}: {self.changed} of {self.elements} elements differ{size}: {self.says}; "
-            f"{', '.join(self.sources)}"
-        )
+        return f"{self.op}{place}: {self.changed} of {self.elements} elements differ{size}"
+
+
+def told(effects: Sequence[DeviceEffect]) -> list[str]:
+    """Each fact that changed numbers, with its sources, the number of places, and those where most elements differ."""
+    by_fact: dict[str, list[DeviceEffect]] = {}
+    for effect in effects:
+        by_fact.setdefault(effect.fact, []).append(effect)
+    texts = []
+    for found in by_fact.values():
+        shown = sorted(found, key=lambda each: -each.changed / each.elements)[:_SHOWN]
+        count = f" ({len(found)} places, {len(shown)} shown)" if len(found) > _SHOWN else ""
+        head = f"{found[0].says}{count}; {', '.join(found[0].sources)}"
+        texts.append("\n".join([head, *(f"      {each}" for each in shown)]))
+    return texts
 
 
 @dataclass(eq=False)

@@ -260,6 +260,13 @@ class Verification:
         )
 
     @property
+    def of_device(self) -> list[str]:
+        """Notes on what a simulated device computes otherwise, one a fact."""
+        from patcomp.evaluate.devices import told
+
+        return told(self.effects)
+
+    @property
     def of_half_precision(self) -> tuple[str, ...]:
         """Notes on outputs that half precision makes NaN or infinite, or moves far from the float32 model in PyTorch as
         well."""
@@ -347,7 +354,7 @@ class Verification:
             *self.notes,
             *self.of_half_precision,
             *(f"note: {text}" for text in self.of_partial_sums),
-            *(f"note: {effect}" for effect in self.effects),
+            *(f"note: {text}" for text in self.of_device),
             *([str(self.departure)] if self.departure else []),
         ]
 
