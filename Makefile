@@ -39,6 +39,7 @@ docs-serve: docs
 style: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/python -m patcomp_lab.commands.stubs
 	.venv/bin/mypy
 
 .venv/installed: pyproject.toml constraints.txt

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 from torch import _meta_registrations, _prims_common
 from torch._decomp import _core_aten_decompositions_post_autograd as python_decompositions
@@ -45,7 +45,6 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental import _config as symbolic_shapes_settings
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
 from torch.library import _impls as implementations_from_python
 from torch.utils import _device as torch_device
 from torch.utils import _pytree as pytree
@@ -53,10 +52,13 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_traces
 from torch.utils._pytree import tree_map, tree_map_only
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 __all__ = [
     "ELEMENTWISE_TYPE_PROMOTION_KIND",
@@ -119,6 +121,23 @@ __all__ = [
     "unrolled_layers",
     "without_tensors",
 ]
+
+
+_OF_SIZES = {
+    "torch.fx.experimental.symbolic_shapes": ("free_unbacked_symbols", "statically_known_true", "sym_eq"),
+    "torch.utils._sympy.functions": ("FloorDiv", "Mod", "PythonMod"),
+    "torch.utils._sympy.interp": ("sympy_interp",),
+    "torch.utils._sympy.numbers": ("int_oo",),
+    "torch.utils._sympy.value_ranges": ("ValueRanges", "bound_sympy"),
+}
+"""The names about symbolic sizes, whose modules import SymPy: the evaluator starts without it."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _OF_SIZES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 OLDEST, NEWEST = (2, 8), (2, 14)
@@ -222,6 +241,8 @@ def asking(environment: ShapeEnv | None) -> Iterator[list[Any]]:
     if environment is None:
         yield asked
         return
+
+    import sympy
 
     def ask(condition: Any, value: Any) -> None:
         negation = sympy.Not(condition) if value == sympy.false else sympy.Eq(condition, value)

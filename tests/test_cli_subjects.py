@@ -127,11 +127,3 @@ def test_what_is_converted_takes_no_options_of_models(here: Command, subject: st
     done = here("diff", subject, "net.aimodel", "--half", "--dynamic", "x:0=batch")
     assert done.code == 2
     assert done.err.startswith(f"error: --half, --dynamic goes with a model, and {subject} is ")
-
-
-def test_wrong_inputs_do_not_blame_the_asset(here: Command, tmp_path: Path) -> None:
-    np.savez(tmp_path / "in.npz", x=np.zeros((3, 64), np.float32))
-    done = here("run", "net.aimodel", "--inputs", str(tmp_path / "in.npz"))
-    assert (done.code, done.err) == (
-        1, "error: input 'x' must be of type tensor<2x64xf32>, got torch.float32 of shape (3, 64)\n",
-    )  # fmt: skip

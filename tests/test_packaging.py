@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,12 +19,21 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+def _clone(folder: Path) -> None:
+    """Copies what git has of the packages, and what a build reads besides, to a folder."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyi"))
+    for name in (".gitignore", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+
+
+def _stubs(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.endswith(".pyi")}
+
+
 def test_wheel(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    _clone(source)
     command = ["-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -36,6 +47,8 @@ def test_wheel(tmp_path: Path) -> None:
     }
     assert {"patcomp/py.typed", "patcomp/ir/aten_schemas.txt", "patterns_catalog/normalize/views.py"} <= wanted
     assert "special_functions_catalog/ops.txt" in wanted
+    classes = ("aten", "aten_source", "aten_target", "composites", "coreai", "coreai_source", "coreai_target")
+    assert _stubs(files) == {f"patcomp/authoring/{name}.pyi" for name in ("__init__", *classes)}
     shipped = {name for name in files if ".dist-info/" not in name}
     assert shipped == wanted
     assert any(name.endswith("licenses/LICENSE") for name in files)
@@ -44,10 +57,7 @@ def test_wheel(tmp_path: Path) -> None:
 def test_a_script_beside_a_clone_that_is_called_patcomp(tmp_path: Path) -> None:
     """An editable install of the clone is found before the folder is taken for a namespace package."""
     clone, site = tmp_path / "patcomp", tmp_path / "site"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, clone / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, clone)
+    _clone(clone)
     build = f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=clone, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -58,6 +68,26 @@ def test_a_script_beside_a_clone_that_is_called_patcomp(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-c", f"{begin}runpy.run_path({str(script)!r})"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == str(clone / "patcomp" / "__init__.py"), done.stderr
+    assert len(_stubs(path.name for path in (clone / "patcomp" / "authoring").iterdir())) == 8  # for editors and mypy
+
+
+def test_an_sdist_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    _clone(clone)
+    build = f"from hatchling.build import build_sdist; build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=clone, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {name.partition("/")[2] for name in content.getnames()}
+    assert {"hatch_build.py", "pyproject.toml"} <= names
+    assert len(_stubs(names)) == 8
+
+
+def test_a_build_needs_the_versions_that_patcomp_needs() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert needed[0].startswith("hatchling")
+    assert set(needed[1:]) <= set(PROJECT["dependencies"])
+    assert "torch" not in _requirements(needed)
 
 
 def _requirements(lines: list[str]) -> dict[str, str]:
@@ -120,5 +150,10 @@ def test_ci_runs_what_make_test_runs() -> None:
     assert recipe is not None
     commands = [line.strip() for line in recipe[1].splitlines()]
     assert commands[0] == "$(MAKE) --jobs 2 style browser"
-    style = [".venv/bin/ruff check .", ".venv/bin/ruff format --check .", ".venv/bin/mypy"]
+    style = [
+        ".venv/bin/ruff check .",
+        ".venv/bin/ruff format --check .",
+        ".venv/bin/python -m patcomp_lab.commands.stubs",
+        ".venv/bin/mypy",
+    ]
     assert "\n".join([*style, ".ci/browser", *commands[1:]]) in (ROOT / ".ci/run").read_text()

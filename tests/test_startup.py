@@ -1,5 +1,6 @@
 """What the command and a first conversion import: tools for text start without PyTorch, slow modules when needed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,51 @@ print(*sorted(slow & (set(sys.modules) - before)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.fixture(scope="module")
+def asset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    exported = torch.export.export(Block().eval(), (torch.rand(2, 8),))
+    program = TorchConverter().add_exported_program(exported).to_coreai()
+    return program.save_asset(tmp_path_factory.mktemp("asset") / "block.aimodel", writer="python").path
+
+
+def test_an_asset_runs_without_torch(asset: Path, tmp_path: Path) -> None:
+    """Neither the command imports PyTorch, nor the process of the runtime."""
+    pytest.importorskip("coreai")
+    (tmp_path / "torch.py").write_text("raise RuntimeError('PyTorch is imported')\n")
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-m", "patcomp", "run", str(asset)],
+        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "2x8xfloat32" in done.stdout
+
+
+def test_the_evaluator_imports_no_sympy(asset: Path) -> None:
+    """The objects of PyTorch are left out of what the garbage collector looks through."""
+    code = """
+import gc, sys
+from patcomp.cli import whole_command
+whole_command()([*sys.argv[1:], "--backend", "evaluator"], standalone_mode=False)
+assert gc.isenabled() and gc.get_freeze_count() > 100_000
+print(*[name for name in ("torch", "sympy") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", code, "run", str(asset)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "2x8xfloat32" in done.stdout
+    assert done.stdout.splitlines()[-1] == "torch"
+
+
+def test_imports_do_not_wait_for_the_garbage_collector() -> None:
+    """Each full collection would look through all objects of PyTorch."""
+    code = """
+import gc, torch
+rounds = []
+gc.callbacks.append(lambda phase, about: rounds.append(about["generation"]))
+from patcomp import TorchConverter
+assert TorchConverter and gc.isenabled()
+assert 2 not in rounds, rounds
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.command import Command
+from tests.helpers.command import Command, Outcome
 from tests.helpers.wrong_uses import make_folder
 
 TABLE = tomllib.loads((Path(__file__).parent / "wrong_uses.toml").read_text())
@@ -48,10 +52,52 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name != "__pycache__")
 
 
+_WITHOUT_TORCH = """
+import contextlib, io, json, shlex, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise RuntimeError("PyTorch is imported")
+
+sys.meta_path.insert(0, Refuse())
+from patcomp.__main__ import main
+
+ends = []
+for run in json.load(sys.stdin):
+    sys.argv = ["patcomp", *shlex.split(run)]
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        except Exception as error:
+            err.write(repr(error))
+    ends.append((code, out.getvalue(), err.getvalue()))
+json.dump(ends, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def without_torch(names: dict[str, Any]) -> dict[str, Outcome]:
+    """How the commands end that need no PyTorch, in a process that has none."""
+    runs = [case["run"] for case in TABLE["command"] if "torch" not in case]
+    command = [sys.executable, "-c", _WITHOUT_TORCH]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        command, input=json.dumps(runs), capture_output=True, text=True, cwd=names["place"], env=environment, check=True
+    )
+    return {run: Outcome(*end) for run, end in zip(runs, json.loads(done.stdout), strict=True)}
+
+
 @pytest.mark.parametrize("case", TABLE["command"], ids=lambda case: case["run"])
-def test_commands(case: dict[str, Any], patcomp: Command, names: dict[str, Any]) -> None:
+def test_commands(case: dict[str, Any], request: pytest.FixtureRequest, names: dict[str, Any]) -> None:
     before = _files(names["place"])
-    done = patcomp(*shlex.split(case["run"]))
+    if "torch" in case:
+        done = request.getfixturevalue("patcomp")(*shlex.split(case["run"]))
+    else:
+        done = request.getfixturevalue("without_torch")[case["run"]]
     assert done.code == case["code"] != 0, done.err
     assert done.out == ""
     check(done.err, case["says"], names["place"])

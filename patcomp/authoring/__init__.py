@@ -15,8 +15,8 @@
 | `Coreai` | functions that add an op of `coreai` | lowerings, optimizations, bodies of composites |
 | `Aten` | functions that add an op of `aten` | normalizations |
 
-The signatures are in the `.pyi` files beside this one. `python -m patcomp_lab.commands.stubs` generates them from the
-dialects and the catalog.
+The signatures are in the `.pyi` files beside this one, which an installation, or
+`python -m patcomp_lab.commands.stubs`, makes from the dialects and the catalog.
 """
 
 from types import ModuleType
@@ -26,9 +26,15 @@ from patcomp.patterns.language import SourceNamespace
 from patcomp.patterns.op_view import OpView
 from patcomp.patterns.targets import TargetNamespace
 
-AtenSource = CoreaiSource = SourceNamespace
-AtenTarget = CoreaiTarget = Composites = Targets = TargetNamespace
-Aten = Coreai = ModuleType
+# an assignment each, which mypy takes for the name of a type in a clone that is not installed
+AtenSource = SourceNamespace
+CoreaiSource = SourceNamespace
+AtenTarget = TargetNamespace
+CoreaiTarget = TargetNamespace
+Composites = TargetNamespace
+Targets = TargetNamespace
+Aten = ModuleType
+Coreai = ModuleType
 
 __all__ = [
     "Aten",

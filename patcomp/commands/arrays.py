@@ -11,19 +11,10 @@ import numpy as np
 from patcomp.commands.common import UsageError
 from patcomp.emit.files.metadata import USUAL_SIZE
 from patcomp.errors import near_names
+from patcomp.evaluate.given import HELD, as_array
 
 if TYPE_CHECKING:
     from patcomp.interface.signature import EntrySignature, TensorSpec
-
-
-def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """The dtype of an input's arrays; a dtype of `ml_dtypes` for an element type unknown to numpy."""
-    import torch
-
-    from patcomp.emit.asset import as_array
-    from patcomp.evaluate.element_types import TORCH_DTYPES
-
-    return as_array(torch.empty(0, dtype=TORCH_DTYPES[spec.element_type])).dtype
 
 
 def random_inputs(
@@ -61,14 +52,16 @@ def random_inputs(
     generator = np.random.default_rng(seed)
     values = {}
     for spec in signature.inputs:
-        shape, dtype = shape_of(spec), _dtype(spec)
+        shape, dtype = shape_of(spec), HELD[spec.element_type]
         if spec.distribution:
             values[spec.name] = _noise(spec, shape, int(generator.integers(2**62)))
             continue
         integral = dtype.kind in "iub"
         values[spec.name] = (generator.integers(0, 2, shape) if integral else generator.random(shape)).astype(dtype)
     return values | {
-        spec.name: np.zeros(shape_of(spec), _dtype(spec)) for spec in signature.states if spec.name not in initial
+        spec.name: np.zeros(shape_of(spec), HELD[spec.element_type])
+        for spec in signature.states
+        if spec.name not in initial
     }
 
 
@@ -84,7 +77,6 @@ def _noise(spec: TensorSpec, shape: list[int], seed: int) -> np.ndarray:
     """Noise for an input that is random numbers."""
     import torch
 
-    from patcomp.emit.asset import as_array
     from patcomp.evaluate.draws import noise_of
     from patcomp.evaluate.element_types import TORCH_DTYPES
 
@@ -108,7 +100,7 @@ def read_inputs(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
     except (*damages, MemoryError) as error:
         raise UsageError(f"--inputs {path} is not a file that numpy.savez wrote") from error
     for spec in (*signature.inputs, *signature.states):
-        dtype = _dtype(spec)
+        dtype = HELD[spec.element_type]
         if spec.name in values and not dtype.isbuiltin and values[spec.name].dtype == np.float32:
             values[spec.name] = values[spec.name].astype(dtype)
     return values

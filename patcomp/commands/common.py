@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from patcomp.collector import collector_paused
 from patcomp.errors import PatcompError, printable
 from patcomp.options import ALLOW_MISSING, ALLOW_UNEXPECTED, CATALOG, COMPRESS, WRITER
 
@@ -171,6 +173,16 @@ def tell(text: object, *, flush: bool = False) -> None:
     """Print a text on standard output. Control characters are escaped: names of files or models may contain some, and a
     terminal would obey them."""
     print(printable(str(text)), flush=flush)
+
+
+def import_torch() -> None:
+    """Import PyTorch, and leave its objects, which stay, out of what the collector looks through: half a second of
+    CPU of a command. Commands do this, because the process is theirs."""
+    if "torch" not in sys.modules:
+        with collector_paused():
+            import torch  # noqa: F401
+
+            gc.freeze()
 
 
 def hide_export_warnings() -> None:

@@ -160,12 +160,12 @@ def _compressed(
     options: ModelOptions,
 ) -> AIProgram:
     """The program of a model, with smaller weights."""
-    from patcomp import TorchConverter
-
     sizes = device.sizes
     with working(f"exporting {model}", True):
         sources = load_sources(model, "compress", options)
         source = sources[0]
+    from patcomp import TorchConverter
+
     with working(f"converting {model}", True):
         converter = TorchConverter(catalog=load_catalogs(options.catalog), random=device.random.value)
         program = add_sources(converter, sources).to_coreai(target=target, fixed=sizes)

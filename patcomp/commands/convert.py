@@ -23,6 +23,7 @@ from patcomp.commands.common import (
     load_catalogs,
     print_json,
     print_text,
+    rules_with,
     say,
 )
 from patcomp.commands.convert_options import (
@@ -122,7 +123,8 @@ def _convert_to_asset(
     from patcomp.compression import CompressionRequest
 
     target = target_of(wanted.target, wanted.without, options.catalog)
-    _ = wanted.sizes  # before the long export
+    _ = wanted.sizes  # before PyTorch is imported, and the long export
+    _check_names(wanted, target, options)
     smaller = None if wanted.compress is None else CompressionRequest.of(wanted.compress, target)
     with working(f"exporting {model}", not shown.quiet):
         sources = load_sources(model, "convert", options, notes=not shown.quiet)
@@ -158,13 +160,36 @@ def _program(
     """The program of a model's functions, and what of it stays in float32."""
     made = partial(
         _converter(sources, wanted, options).to_coreai,
-        recover=wanted.recover if wanted.recover in ("all", "none") else _names_in(wanted.recover),
+        recover=_composites(wanted),
         assume=wanted.assume or (),
         target=target,
         fixed=wanted.sizes,
     )
     kept = kept_for(made, sources) if wanted.finds_float32 else wanted.keep_float32 or ()
     return made(keep=kept, dump_ir=outputs.dump_stages, verbose=shown.verbose), kept
+
+
+def _check_names(wanted: ProgramOptions, target: Target | None, options: ModelOptions) -> None:
+    """Check the names of composites, assumptions, and rules that a target leaves out.
+
+    Raises:
+        ValueError: there is none of a name.
+    """
+    composites, assumed = _composites(wanted), wanted.assume or ()
+    if composites in ("all", "none") and not assumed and target is None:
+        return  # nothing is named, and the rules are not needed yet
+    from patcomp.rewrites.recover import chosen_assumptions, chosen_composites
+    from patcomp.rewrites.target.stage import usable_target
+
+    rules = rules_with(options.catalog, decompositions=False)
+    chosen_composites(composites, rules)
+    chosen_assumptions(assumed, rules)
+    usable_target(target, rules, ())
+
+
+def _composites(wanted: ProgramOptions) -> str | Sequence[str]:
+    """The composites that are recovered, as `to_coreai` takes them."""
+    return wanted.recover if wanted.recover in ("all", "none") else _names_in(wanted.recover)
 
 
 def _converter(sources: Sequence[ModelSource], wanted: ProgramOptions, options: ModelOptions) -> TorchConverter:

@@ -184,7 +184,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSourc
         note = "\nnote: ".join(filter(None, (note, lost)))
     keywords = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
-    dynamic = shapes[0] if shapes else _dynamic_shapes(options.dynamic, module, positional, keywords)
+    dynamic = shapes[0] if shapes else _dynamic_shapes(dynamic_sizes(options.dynamic), module, positional, keywords)
     with running(f"the export of {function} of {path}"):
         try:
             exported = export(
@@ -247,46 +247,68 @@ def _in_half(module: torch.nn.Module, inputs: Any, dtype: torch.dtype) -> tuple[
     return before, made, what
 
 
+@dataclass(frozen=True)
+class _DynamicSize:
+    """What `--dynamic INPUT:AXIS=NAME:MIN..MAX` says."""
+
+    text: str
+    input: str
+    axis: int
+    name: str
+    limits: dict[str, int]
+
+
 _DYNAMIC = re.compile(r"(?P<input>[^:=]+):(?P<axis>\d+)=(?P<name>[A-Za-z_]\w*)(:(?P<min>\d+)\.\.(?P<max>\d*))?")
 
 
-def _dynamic_shapes(
-    specs: Sequence[str], module: torch.nn.Module, positional: tuple[Any, ...], keywords: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The `dynamic_shapes` of `torch.export` for `INPUT:AXIS=NAME:MIN..MAX` texts; equal names are equal sizes.
+def dynamic_sizes(texts: Sequence[str]) -> list[_DynamicSize]:
+    """What `INPUT:AXIS=NAME:MIN..MAX` texts say; equal names are one size, with the range that one of them gives.
 
     Raises:
-        UsageError: a text has another form, or names no tensor or axis that the model takes, or a name has two ranges.
+        UsageError: a text has another form, or a name has two ranges, or an empty one.
+    """
+    sizes: list[tuple[str, str, int, str]] = []
+    ranges: dict[str, dict[str, int]] = {}
+    for text in texts:
+        found = _DYNAMIC.fullmatch(text)
+        if found is None:
+            raise UsageError(f"--dynamic {text} must have the form INPUT:AXIS=NAME:MIN..MAX, such as x:0=batch:1..64")
+        limits = {side: int(found[side]) for side in ("min", "max") if found[side]}
+        known = ranges.get(found["name"], {})
+        if limits and known and limits != known:
+            raise UsageError(f"--dynamic {text}: {found['name']} has another range elsewhere; equal names are one size")
+        if limits.get("min", 0) > limits.get("max", sys.maxsize):
+            raise UsageError(f"--dynamic {text}: the range is empty")
+        ranges[found["name"]] = limits or known
+        sizes.append((text, found["input"], int(found["axis"]), found["name"]))
+    return [_DynamicSize(*size, ranges[size[-1]]) for size in sizes]
+
+
+def _dynamic_shapes(
+    sizes: Sequence[_DynamicSize], module: torch.nn.Module, positional: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The `dynamic_shapes` of `torch.export`.
+
+    Raises:
+        UsageError: a size names no tensor or axis that the model takes.
     """
     import torch
     from torch.export import Dim
 
-    if not specs:
+    if not sizes:
         return None
     given = inspect.signature(module.forward).bind(*positional, **keywords).arguments
     shapes: dict[str, Any] = dict.fromkeys(given)
-    dims: dict[str, Any] = {}
-    for spec in specs:
-        found = _DYNAMIC.fullmatch(spec)
-        if found is None:
-            raise UsageError(f"--dynamic {spec} must have the form INPUT:AXIS=NAME:MIN..MAX, such as x:0=batch:1..64")
-        name, axis = found["input"], int(found["axis"])
-        if name not in given or not isinstance(given[name], torch.Tensor):
+    dims = {size.name: Dim(size.name, **size.limits) for size in sizes}
+    for size in sizes:
+        value = given.get(size.input)
+        if not isinstance(value, torch.Tensor):
             tensors = [each for each, value in given.items() if isinstance(value, torch.Tensor)]
             raise UsageError(
-                f"--dynamic {spec}: no tensor input is called {name}; there are {near_names(name, tensors)}"
+                f"--dynamic {size.text}: no tensor input is called {size.input}; there are "
+                f"{near_names(size.input, tensors)}"
             )
-        if axis >= given[name].dim():
-            raise UsageError(f"--dynamic {spec}: {name} has {given[name].dim()} dimensions, counted from 0")
-        limits = {side: int(found[side]) for side in ("min", "max") if found[side]}
-        known = dims.get(found["name"], {})
-        if limits and known and limits != known:
-            raise UsageError(f"--dynamic {spec}: {found['name']} has another range elsewhere; equal names are one size")
-        dims[found["name"]] = limits or known
-        if limits.get("min", 0) > limits.get("max", sys.maxsize):
-            raise UsageError(f"--dynamic {spec}: the range is empty")
-        shapes[name] = {**(shapes[name] or {}), axis: found["name"]}
-    made = {name: Dim(name, **limits) for name, limits in dims.items()}
-    return {
-        name: None if axes is None else {axis: made[dim] for axis, dim in axes.items()} for name, axes in shapes.items()
-    }
+        if size.axis >= value.dim():
+            raise UsageError(f"--dynamic {size.text}: {size.input} has {value.dim()} dimensions, counted from 0")
+        shapes[size.input] = {**(shapes[size.input] or {}), size.axis: dims[size.name]}
+    return shapes

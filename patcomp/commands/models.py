@@ -19,13 +19,14 @@ from patcomp.commands.common import (
     UsageError,
     hide_export_warnings,
     import_modules,
+    import_torch,
     load_catalogs,
     say,
 )
-from patcomp.commands.exporting import ExportOptions, ModelSource, check_unused, exported_by
+from patcomp.commands.exporting import ExportOptions, ModelSource, check_unused, dynamic_sizes, exported_by
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
-from patcomp.commands.saved_programs import load_program
+from patcomp.commands.saved_programs import check_program, load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.hub import TIMM
 
@@ -137,6 +138,7 @@ def converted_already(options: list[str], name: str, found: Subject) -> UsageErr
     return UsageError(f"{', '.join(options)} goes with a model, and {name} is {found}, which is converted already")
 
 
+_CHECKPOINTS = (Subject.FOLDER, Subject.NAME)
 _FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
 
 
@@ -164,25 +166,21 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
         UsageError: there is no model there, or an option does not fit the model.
         PatcompError: the model cannot be loaded or exported.
     """
+    found = subject_of(model, command, MODELS)
+    _check(model, found, options)
+    import_torch()
     from patcomp.torchvision import misfit  # declares operators: transformers imports torchvision
 
-    found = subject_of(model, command, MODELS)
-    if options.weights is not None and found is not Subject.NAME:
-        raise UsageError(f"--weights goes with a model by name, {TIMM}resnet18")
-    is_checkpoint = found in (Subject.FOLDER, Subject.NAME)
-    if not is_checkpoint and (unused := options.given(*_FOR_FOLDERS)):
-        raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
     hide_export_warnings()
     known = "torchvision" in sys.modules
     try:
         import_modules(options.modules)
-        if is_checkpoint:
+        if found in _CHECKPOINTS:
             return reader_of(found).sources(model, found, options)
         if found is Subject.FUNCTION:
             file, _, function = model.rpartition(".py:")
             source = exported_by(Path(f"{file}.py"), function, options.export)
         else:
-            check_unused(model, options.export)
             source = ModelSource(model, load_program(Path(model), options.trusted))
         if notes and source.note:
             say(f"note: {source.note}")
@@ -190,6 +188,26 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
     finally:
         if notes and not known and (problem := misfit()):
             say(f"note: {problem}")
+
+
+def _check(model: str, found: Subject, options: ModelOptions) -> None:
+    """Check what the user gives, as far as it can be done before PyTorch is imported, which takes seconds.
+
+    Raises:
+        UsageError: an option does not fit the model.
+        PatcompError: a file or a folder is no model.
+    """
+    if options.weights is not None and found is not Subject.NAME:
+        raise UsageError(f"--weights goes with a model by name, {TIMM}resnet18")
+    if found in _CHECKPOINTS:
+        reader_of(found).check(model, found, options)
+    elif unused := options.given(*_FOR_FOLDERS):
+        raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
+    elif found is Subject.PROGRAM:
+        check_unused(model, options.export)
+        check_program(Path(model), options.trusted)
+    else:
+        dynamic_sizes(options.export.dynamic)
 
 
 def add_sources(converter: TorchConverter, sources: list[ModelSource]) -> TorchConverter:

@@ -40,6 +40,9 @@ class Reader(Commands, ABC):
     reads: ClassVar[frozenset[Subject]]
     """What it reads."""
 
+    def check(self, model: str, found: Subject, options: ModelOptions) -> None:
+        """Check a model and the options for it before PyTorch is imported for `sources`; raises what `sources` does."""
+
     @abstractmethod
     def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         """The exported functions of a model that the user names by its folder or its name."""

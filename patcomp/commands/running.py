@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from patcomp.commands.assets import Entrypoint, RandomSizes, chosen_entry, runnable, runnable_parts
-from patcomp.commands.common import AsJson, UsageError, given_options, print_json, say, tell
+from patcomp.commands.common import AsJson, UsageError, given_options, import_torch, print_json, say, tell
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
@@ -165,7 +165,7 @@ _Described = dict[str, list[dict[str, Any]]]
 
 def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
     """Convert a model and run one of its functions."""
-    from patcomp.emit.asset import as_array
+    from patcomp.evaluate.given import as_array
     from patcomp.evaluate.inputs import call_arguments, named_arguments
 
     with working(f"converting {model}"):
@@ -204,6 +204,7 @@ def _run(path: Path, call: _Call) -> _Described:
     """What a function of an asset computes; the arrays are written to the output."""
     from patcomp.commands.arrays import described_array, write_outputs
     from patcomp.emit.asset import Asset
+    from patcomp.emit.evaluated import arrays_in_types
     from patcomp.emit.files.metadata import read_metadata
     from patcomp.emit.reading import opened, read_asset, signatures
 
@@ -213,10 +214,12 @@ def _run(path: Path, call: _Call) -> _Described:
     asset = Asset(path)
     values = call.given.values(functions[name], asset.initial_state.get(name, ()), call.examples)
     state = {spec.name: values.pop(spec.name) for spec in functions[name].states if spec.name in values}
+    arrays_in_types(module, values, state, name)  # wrong ones are told before a runtime, or PyTorch, is started
     if call.backend == "runtime":
         with opened(path) as native, runnable(path, module) as usable:
             outputs, state = native.call(usable, values, state, name)
     else:
+        import_torch()
         outputs = asset.evaluate(values, state, name)
     if both := outputs.keys() & state.keys():
         state = {f"state {each}" if each in both else each: value for each, value in state.items()}

@@ -11,6 +11,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from patcomp.commands.archives import DAMAGED, code_in, weights_only
+from patcomp.commands.common import import_torch
 from patcomp.commands.subjects import WHAT_MODELS_ARE, is_archive
 from patcomp.errors import PatcompError, shortened
 
@@ -18,18 +19,16 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def load_program(path: Path, trusted: bool) -> ExportedProgram:
-    """The exported program in a file.
+def check_program(path: Path, trusted: bool) -> None:
+    """Check a file before PyTorch loads it.
 
     Args:
         path: of the file.
         trusted: whether to load a file that can run code while it is loaded.
 
     Raises:
-        PatcompError: `torch.export.save` did not write the file, it can run code, or PyTorch cannot load it.
+        PatcompError: `torch.export.save` did not write the file, or it can run code.
     """
-    import torch
-
     if _written_by_torch_save(path):
         raise PatcompError(
             f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
@@ -38,8 +37,19 @@ def load_program(path: Path, trusted: bool) -> ExportedProgram:
         )
     if not is_archive(path):
         raise PatcompError(f"{path} is not a program that torch.export.save wrote; {WHAT_MODELS_ARE}")
+    import_torch()  # to see what the file holds
     if not trusted:
         _check_trust(path)
+
+
+def load_program(path: Path, trusted: bool) -> ExportedProgram:
+    """The exported program in a file that `check_program` let pass.
+
+    Raises:
+        PatcompError: PyTorch cannot load it.
+    """
+    import torch
+
     reasons = _Reasons()
     loggers = [logging.getLogger(name) for name in _Reasons.LOGGERS]
     for logger in loggers:

@@ -17,6 +17,7 @@ from patcomp.commands.common import (
     Fix,
     UsageError,
     fixed_sizes,
+    import_torch,
     load_catalogs,
     print_json,
     say,
@@ -179,10 +180,12 @@ def _on_both(
 ) -> Verification:
     from patcomp.commands.arrays import random_inputs
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate.expectation import Expectation
 
     asset = Asset(path)
-    values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))
+    values = random_inputs(signature, sizes, 0, asset.initial_state.get(function, ()))  # a wrong size is told at once
+    import_torch()
+    from patcomp.evaluate.expectation import Expectation
+
     empty = {each.name: values.pop(each.name) for each in signature.states if each.name in values}
     expectation = Expectation.of_program(asset.module, values, asset.new_state(function) | empty, function)
     run, evaluate = _on_runtime(native, path, function), _on_evaluator(asset, function)

@@ -75,7 +75,7 @@ def within(
     config.check(weights)
     before = {weight.name: storage_bytes(weight.shape, weight.type.element_type) for weight in weights}
     elements = sum(weight.count for weight in weights)
-    limit = int(bits * elements / 8) if bits is not None else _limit(budget, sum(before.values()))
+    limit = int(bits * elements / 8) if bits is not None else bytes_of(budget, sum(before.values()))
     if limit >= (present := sum(before.values())):
         raise ValueError(f"the budget is {limit:,} bytes, and the weights have {present:,} already")
     schemes = [Scheme.parse(name) for name in BUDGET_SCHEMES if target is None or target.stores(name)]
@@ -123,7 +123,12 @@ def _moves(candidates: Mapping[str, Sequence[_Candidate]], chosen: Mapping[str, 
                 yield _Move(name, position, now.size - option.size, option.loss - now.loss)
 
 
-def _limit(budget: str | int | None, before: int) -> int:
+def bytes_of(budget: str | int | None, before: int) -> int:
+    """The bytes of a budget, for weights that have `before` bytes.
+
+    Raises:
+        ValueError: it is neither a number of bytes nor a share.
+    """
     if type(budget) is int and budget > 0:
         return budget
     share = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", str(budget))

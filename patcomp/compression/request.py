@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from patcomp.compression.budget import bytes_of
 from patcomp.compression.config import CompressionConfig
 from patcomp.compression.scheme import Scheme, UnknownSchemeError
 from patcomp.compression.schemes.integers import Integers
@@ -49,6 +50,10 @@ class CompressionRequest:
     config: CompressionConfig
     budget: str | int | None = None
     bits: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            bytes_of(self.budget, 1)  # a wrong one is told before a model is converted
 
     @property
     def is_budget(self) -> bool:

@@ -29,6 +29,7 @@ from patcomp.emit.toolchain.loaded import LoadedModel, checked
 from patcomp.emit.toolchain.writing import handed_over, parsed
 from patcomp.emit.written import written_in_python, written_module
 from patcomp.errors import AssetError as AssetError
+from patcomp.evaluate.given import as_array
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.weights import stored_weights
 from patcomp.settings import plain_settings
@@ -271,15 +272,6 @@ def stored_text(path: Path, values: bool) -> tuple[str, dict[str, str]]:
                         # the first four bytes are the alignment
                         hashes[name.strip('"')] = hashlib.sha256(bytes.fromhex(data.rstrip('"'))[4:]).hexdigest()
     return text, hashes
-
-
-def as_array(value: Any) -> np.ndarray:
-    """A numpy array of an array or torch tensor, sharing its memory; `ml_dtypes` for what numpy lacks."""
-    if not type(value).__module__.startswith("torch"):
-        return np.asarray(value)
-    from patcomp.evaluate.element_types import array_of
-
-    return array_of(value)
 
 
 def save_asset(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from patcomp.errors import UnknownNameError, near_names
+from patcomp.evaluate.given import array_in_type, check_input_names
 from patcomp.interface.graphs import argument_types
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.types import HandleType
@@ -52,24 +53,35 @@ def evaluated_outputs(
 def inputs_in_types(
     module: IRModule, inputs: Mapping[str, Any], states: Mapping[str, Any], entrypoint: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs and copies of the states of an entry point, in the types that it takes.
+    """The inputs and copies of the states of an entry point as tensors of the types that it takes.
 
     Args, raises:
         As `evaluated_outputs`.
     """
-    from patcomp.evaluate.inputs import prepare_input
+    from patcomp.evaluate.element_types import to_tensor
 
+    given, contents = arrays_in_types(module, inputs, states, entrypoint)
+    tensors = {name: to_tensor(value) for name, value in given.items()}
+    return tensors, {name: to_tensor(value).clone() for name, value in contents.items()}
+
+
+def arrays_in_types(
+    module: IRModule, inputs: Mapping[str, Any], states: Mapping[str, Any], entrypoint: str
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The inputs and states of an entry point as arrays of the types that it takes; states may be missing.
+
+    Args, raises:
+        As `evaluated_outputs`.
+    """
     graphs = {graph_name(graph): graph for graph in module.entry_graphs}
     if entrypoint not in graphs:
         raise UnknownNameError(f"there is no entry point {entrypoint!r}; there are {near_names(entrypoint, graphs)}")
     types = argument_types(graphs[entrypoint])
-
-    def prepared(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-        made = {}
-        for name, value in values.items():
-            type_ = types.get(name)
-            type_ = type_.tensor_type if isinstance(type_, HandleType) else type_
-            made[name] = prepare_input(value, type_, name, what) if isinstance(type_, TensorType) else value
-        return made
-
-    return prepared(inputs, "input"), {name: value.clone() for name, value in prepared(states, "state").items()}
+    tensors = {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}
+    contents = {name: type_.tensor_type for name, type_ in types.items() if isinstance(type_, HandleType)}
+    check_input_names(entrypoint, "input", inputs, tensors)
+    check_input_names(entrypoint, "state", states, contents, partial=True)
+    return (
+        {name: array_in_type(value, tensors[name], name) for name, value in inputs.items()},
+        {name: array_in_type(value, contents[name], name, "state") for name, value in states.items()},  # type: ignore[arg-type]
+    )

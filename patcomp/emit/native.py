@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.asset import as_array
 from patcomp.emit.toolchain.hand_over import HandOver, hand_over_text
 from patcomp.errors import PatcompError
+from patcomp.evaluate.given import as_array
 from patcomp.ir.module import IRModule
 
 _PATIENCE = 10

@@ -5,35 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from patcomp.errors import EvaluationError
 from patcomp.pytorch import pytree
-
-
-def check_input_names(
-    entry: str, what: str, given: Iterable[str], expected: Iterable[str], *, partial: bool = False
-) -> None:
-    """Check the names of the inputs or states that a graph is called with.
-
-    Args:
-        entry: the graph.
-        what: `"input"` or `"state"`.
-        given, expected: the given names, and the names that the graph has.
-        partial: whether some may be missing.
-
-    Raises:
-        EvaluationError: a name is missing, or the graph has none of that name.
-    """
-    given, expected = set(given), set(expected)
-    missing, unknown = sorted(expected - given), sorted(given - expected)
-    wrong = [f"needs {what} {', '.join(missing)}"] if missing and not partial else []
-    if unknown:
-        there = f"its {what}s are {', '.join(sorted(expected))}" if expected else f"it has no {what}s"
-        wrong.append(f"has no {what} {', '.join(map(str, unknown))}; {there}")
-    if wrong:
-        raise EvaluationError(f"graph @{entry} {' and '.join(wrong)}")
 
 
 def is_model_call(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

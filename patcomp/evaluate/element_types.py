@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
+from patcomp.evaluate.given import held
 from patcomp.ir.types import BIT_WIDTHS, ELEMENT_OF_TORCH, ML_DTYPES, integer_range, is_integer
 
 ELEMENT_OF_DTYPE: dict[torch.dtype, str] = {getattr(torch, name): element for name, element in ELEMENT_OF_TORCH.items()}
@@ -157,12 +158,7 @@ def to_tensor(value: Tensor | np.ndarray) -> Tensor:
     """
     if isinstance(value, Tensor):
         return value.detach()
-    array = np.asarray(value)
-    name = array.dtype.name
-    if name in ("int4", "int2", "uint4", "uint2", "uint1"):
-        return torch.from_numpy(array.astype(np.int8 if name[0] == "i" else np.uint8))
-    if array.dtype == ML_DTYPES["f4E2M1FN"]:
-        return torch.from_numpy(array.astype(np.float32))
+    array = held(np.asarray(value))
     if (element := _ELEMENT_OF_ML_DTYPE.get(array.dtype)) is not None:
         # ascontiguousarray makes a 0-d array 1-d
         bits = np.ascontiguousarray(array).view(f"int{8 * array.itemsize}")
@@ -179,7 +175,7 @@ _ML_DTYPE_OF = {TORCH_DTYPES[name]: dtype for dtype, name in _ELEMENT_OF_ML_DTYP
 
 def array_of(tensor: Tensor) -> np.ndarray:
     """The array of a tensor, sharing its memory; `ml_dtypes` dtypes for bf16 and 8-bit floats."""
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if (dtype := _ML_DTYPE_OF.get(tensor.dtype)) is not None:
         return tensor.view(torch.int16 if dtype.itemsize == 2 else torch.uint8).numpy().view(dtype)
     return tensor.numpy()

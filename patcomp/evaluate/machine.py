@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from patcomp.errors import EvaluationError
-from patcomp.evaluate.calling import check_input_names
 from patcomp.evaluate.element_types import TORCH_DTYPES, accumulated, to_tensor
+from patcomp.evaluate.given import check_input_names
 from patcomp.evaluate.registry import EvaluatedOp, Implementation, implementations
 from patcomp.ir import packing
 from patcomp.ir.blobs import NO_VALUES, BlobStore

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from patcomp.collector import collector_paused
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.registry import Implementation
@@ -33,7 +34,7 @@ from patcomp.patterns.installed_catalogs import versions_of
 from patcomp.patterns.user_catalogs import Catalog
 from patcomp.program.history import History
 from patcomp.program.program import AIProgram
-from patcomp.rewrites import Compilation, Dumps, collector_paused, run_pipeline
+from patcomp.rewrites import Compilation, Dumps, run_pipeline
 from patcomp.rewrites.repetition import NotRepeatedError, Repetition
 from patcomp.version import __version__
 

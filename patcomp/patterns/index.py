@@ -390,7 +390,7 @@ class Sweep:
         if not plan.tests:
             # no pattern contains this op, so that only procedural rules can start from it
             state = self._states[id(op)] = index._state(frozenset(), op.name)
-            return state.rules
+            return self._unrefuted(op, state) if state.has_local else state.rules
         states = self._states
         key: list[Any] = [op.name]
         for operand in op.operands:

@@ -10,12 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from patcomp.collector import collector_paused
 from patcomp.ir.anonymous import anonymous
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.program.proof_of_run import ProofOfRun
 from patcomp.program.stages import StageTexts
-from patcomp.rewrites import Compilation, Options, StageReport, collector_paused, run_pipeline, specialize
+from patcomp.rewrites import Compilation, Options, StageReport, run_pipeline, specialize
 from patcomp.rewrites.options import Sizes
 from patcomp.settings import plain_settings
 from patcomp.targets import Target

@@ -124,8 +124,9 @@ class AIProgram(ProgramData):
             AssetError: coreai-core refused the program.
             UnsupportedError: the program has something that only coreai-core writes.
         """
-        from patcomp.emit.asset import as_array, save_asset
+        from patcomp.emit.asset import save_asset
         from patcomp.emit.files.metadata import saved_entries
+        from patcomp.evaluate.given import as_array
 
         with plain_settings():
             initial = self.initial_state.items()

@@ -113,7 +113,7 @@ def prepared(
     Raises:
         EvaluationError: as `AIProgram.run`.
     """
-    from patcomp.evaluate.calling import check_input_names
+    from patcomp.evaluate.given import check_input_names
     from patcomp.evaluate.inputs import prepare_input
 
     types = argument_types(program.module.graph(entrypoint))

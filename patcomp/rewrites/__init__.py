@@ -6,7 +6,6 @@ from patcomp.rewrites.pipeline import (
     Compilation,
     Dumps,
     StageReport,
-    collector_paused,
     run_pipeline,
 )
 from patcomp.rewrites.recover import chosen_assumptions, chosen_composites
@@ -20,7 +19,6 @@ __all__ = [
     "StageReport",
     "chosen_assumptions",
     "chosen_composites",
-    "collector_paused",
     "run_pipeline",
     "specialize",
 ]

@@ -21,6 +21,7 @@ from patcomp.ir.xdsl import (
 )
 from patcomp.patterns import RuleSet, run
 from patcomp.patterns.statistics import Statistics
+from patcomp.rewrites.folded_weights import fold_weights
 from patcomp.rewrites.folding import fold_constants
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.single_steps import inline_single_steps
@@ -88,6 +89,11 @@ def _apply_rules(work: Work, graph: Operation) -> None:
     work.statistics.add(run(graph, work.rules.index, work.options.context(work.module, coreai)))
 
 
+def _fold_weights(work: Work, graph: Operation) -> None:
+    """Compute what depends on weights alone, where it takes their place."""
+    work.step("weights computed once", fold_weights, graph, work.module, work.pure)
+
+
 def _drop_uncalled(work: Work) -> None:
     """Remove the graphs that were called and are no longer."""
     work.step("graphs without calls", remove_uncalled_graphs, work.module, work.called)
@@ -113,7 +119,8 @@ STEPS_OF_A_GRAPH: tuple[Callable[[Work, Operation], None], ...] = (
     _inline_known,  # before the rules, whose patterns do not reach into branches
     _apply_rules,  # before the second merge: rules make ops equal
     _merge_equal,
-    _drop_dead,  # of branches that were not taken; before or after the merge is the same
+    _fold_weights,  # after the merge: what computes a weight twice would seem to be two readers of it
+    _drop_dead,  # last: of branches that were not taken, and of weights that nothing reads any more
 )
 """The steps that each graph goes through before the next graph does, in order."""
 

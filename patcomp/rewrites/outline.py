@@ -1,7 +1,8 @@
 """Outline: every `patcomp.region` becomes a `coreai.graph` of its own and a `coreai.invoke` of it.
 
 Equal regions share one graph, if it is private. The symbol is the region's stem and a hash of its content, so it
-does not change from run to run.
+does not change from run to run. The content of a composite's shared body is what the body depends on: its declaration,
+its options and its types.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class GraphSymbols:
 
     def __init__(self, module: IRModule):
         self._module = module
+        self._taken = {graph_name(graph) for graph in module.graphs}
         self._known: dict[tuple[str, str], str] = {}
         self._of_shared: dict[str, str] = {}
         self._texts = AttributeTexts()
@@ -51,30 +53,38 @@ class GraphSymbols:
         content = to_text(graph, generic=True, names=False, known=self._texts)
         # the runtime can call a public graph by its name, so only calls of the same module share one
         key = (content, stem if public else "")
-        symbol = self._known.get(key)
-        if symbol is None:
-            symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
-            taken = {graph_name(other) for other in self._module.graphs}
-            while symbol in taken:
-                symbol += "x"
-            self._known[key] = symbol
-            graph.properties["sym_name"] = StringAttr(symbol)
-            self._module.op.body.block.insert_op_before(graph, caller)
-        return symbol
+        if key not in self._known:
+            self._known[key] = self._insert(graph, self._symbol(stem, content), caller)
+        return self._known[key]
 
-    def place_shared(self, name: str, stem: str, caller: Operation) -> str:
+    def place_shared(self, region: RegionOp, caller: Operation) -> str:
         """Place the graph of a shared body for its first call; return the symbol."""
+        assert region.graph is not None
+        name = region.graph.string_value()
         if name not in self._of_shared:
             graph = self._module.graph(name)
             graph.detach()
             _order_constants(graph.regions[0].block)
-            self._of_shared[name] = self.place(graph, stem, caller, public=False)
+            content = " ".join(map(str, (region.declaration, region.options, graph.properties["function_type"])))
+            self._of_shared[name] = self._insert(graph, self._symbol(region.symbol.data, content), caller)
         return self._of_shared[name]
+
+    def _symbol(self, stem: str, content: str) -> str:
+        symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+        while symbol in self._taken:
+            symbol += "x"
+        self._taken.add(symbol)
+        return symbol
+
+    def _insert(self, graph: Operation, symbol: str, caller: Operation) -> str:
+        graph.properties["sym_name"] = StringAttr(symbol)
+        self._module.op.body.block.insert_op_before(graph, caller)
+        return symbol
 
 
 def _outline(caller: Operation, region: RegionOp, symbols: GraphSymbols) -> None:
     if region.graph is not None:
-        symbol = symbols.place_shared(region.graph.string_value(), region.symbol.data, caller)
+        symbol = symbols.place_shared(region, caller)
     else:
         symbol = symbols.place(_graph_of(region), region.symbol.data, caller, public=region.public is not None)
     invoke = create_op(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from patcomp.collector import collector_paused
 from patcomp.defects import mend, warnings_of
 from patcomp.devices import units_of, warnings_about
 from patcomp.errors import PatcompError, Problem, StageError, UnknownNameError, UnsupportedError, VerifyError
@@ -191,15 +190,3 @@ def _narrowed(module: IRModule, options: Options) -> Narrowed:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:  # the IR may be invalid
         raise StageError(f"the analysis of ranges fails with {type(error).__name__}: {error}", "lower") from error
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which otherwise looks through all objects of PyTorch again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -35,9 +35,9 @@ def list_rules(
     from patcomp_lab.commands.rules_page import rules_pages, subject, summary
     from patcomp_lab.proof.data_rules import is_data
 
-    rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
-    if not rules:
+    if stage is not None and stage not in list(Stage):
         raise UsageError(f"no rule has the stage {stage!r}; there are {', '.join(Stage)}")
+    rules = [rule for rule in rules_with(catalog) if stage in (None, rule.stage)]
     if markdown is not None:
         write_pages(markdown, rules_pages(rules))
         return

@@ -40,12 +40,13 @@ def lint_catalog(
     """List suspicious rules; with --catalog, only those of the given catalogs."""
     from patcomp.patterns import RuleSet
     from patcomp.patterns.user_catalogs import rules_of
-    from patcomp_lab.proof.lint import fired_by_examples, lint
 
     hide_export_warnings()
     import_modules(modules)
-    everything = rules_with(catalog)
     modules_of = load_catalogs(catalog)
+    everything = rules_with(catalog)
+    from patcomp_lab.proof.lint import fired_by_examples, lint
+
     given = (rule for module in modules_of for rule in rules_of(module))
     rules = RuleSet(everything[rule.name] for rule in (given if catalog else everything))
     fired: set[str] = set()

@@ -74,9 +74,6 @@ def check_rules(
 ) -> None:
     """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
     from patcomp.patterns.user_catalogs import rules_of
-    from patcomp_lab.proof.converted import converted_checks
-    from patcomp_lab.proof.examination import examine
-    from patterns_catalog import default_rules
 
     hide_export_warnings()
     import_modules(modules)
@@ -87,6 +84,10 @@ def check_rules(
         raise UsageError(f"{file} has no rule {', '.join(unknown)}; it has {known}")
     if not len(rules):
         raise UsageError(f"{file} has no rules")
+    from patcomp_lab.proof.converted import converted_checks
+    from patcomp_lab.proof.examination import examine
+    from patterns_catalog import default_rules
+
     catalog = default_rules().preceded_by(rules, override=True)
     failed = unproved = 0
     with _runtime(runtime) as runner:

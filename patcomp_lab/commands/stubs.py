@@ -1,6 +1,7 @@
 """The type stubs of `patcomp.authoring`: signatures from the tables of the dialects and the declared composites.
 
-`python -m patcomp_lab.commands.stubs` writes them.
+`python -m patcomp_lab.commands.stubs` writes those that are not up to date. An installation (`hatch_build.py`) and
+`make style` run it; git ignores the stubs.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from patcomp.ir.rows import PropertySlot, Row, Slot
 from patcomp.patterns import composites
 
 FOLDER = Path(patcomp.authoring.__file__).parent
-COMMAND = "python -m patcomp_lab.commands.stubs"
 
 Parameter = tuple[str, str, bool]
 """The name and the type of a parameter, and whether it has a default."""
 
-_HEAD = f"""# Made by `{COMMAND}`; do not edit.
+_HEAD = """# Made by `python -m patcomp_lab.commands.stubs`; do not edit.
 # mypy: disable-error-code="overload-cannot-match, overload-overlap"
 
 from collections.abc import Callable, Sequence
@@ -43,6 +43,16 @@ from patcomp.patterns.expressions import Expression
 from patcomp.patterns.language import Attr, OpNode, PatternNode, _Any
 from patcomp.patterns.targets import TargetCall, TargetResult
 
+"""
+
+_PACKAGE = """\
+from patcomp.patterns.op_view import OpView as OpView
+from patcomp.patterns.targets import TargetNamespace
+
+Targets = TargetNamespace
+
+aten: Aten
+coreai: Coreai
 """
 
 _SOURCE = """\
@@ -94,20 +104,24 @@ def stubs() -> dict[str, str]:
 
     default_rules()  # declares the composites
     aten_specs, coreai_specs = _aten_specs(), {name: coreai_namespace.candidates(name) for name in coreai_rows()}
-    return {
-        "aten.pyi": _stub("Aten", _ATEN, _aten_builders()),
-        "aten_source.pyi": _stub("AtenSource", _SOURCE, _source(_with_composites(aten_specs))),
-        "aten_target.pyi": _stub("AtenTarget", _TARGET, _target(aten_specs)),
-        "composites.pyi": _stub("Composites", _TARGET, _composites()),
-        "coreai.pyi": _stub("Coreai", _COREAI, _coreai_functions()),
-        "coreai_source.pyi": _stub("CoreaiSource", _SOURCE, _source(coreai_specs)),
-        "coreai_target.pyi": _stub("CoreaiTarget", _TARGET, _target(coreai_specs, [("result_type", "Any", True)])),
+    # the class in each file, the names of types in its signatures, and its members
+    classes = {
+        "aten": ("Aten", _ATEN, _aten_builders()),
+        "aten_source": ("AtenSource", _SOURCE, _source(_with_composites(aten_specs))),
+        "aten_target": ("AtenTarget", _TARGET, _target(aten_specs)),
+        "composites": ("Composites", _TARGET, _composites()),
+        "coreai": ("Coreai", _COREAI, _coreai_functions()),
+        "coreai_source": ("CoreaiSource", _SOURCE, _source(coreai_specs)),
+        "coreai_target": ("CoreaiTarget", _TARGET, _target(coreai_specs, [("result_type", "Any", True)])),
     }
-
-
-def _stub(name: str, forms: str, members: Iterable[str]) -> str:
-    """A file with one class; `forms` defines the names of types in its signatures."""
-    return f"{_HEAD}{forms}\nclass {name}:\n{_indented(members)}\n"
+    imports = "".join(
+        f"from patcomp.authoring.{file} import {name} as {name}\n" for file, (name, *_) in classes.items()
+    )
+    texts = {
+        f"{file}.pyi": f"{_HEAD}{forms}\nclass {name}:\n{_indented(members)}\n"
+        for file, (name, forms, members) in classes.items()
+    }
+    return {"__init__.pyi": imports + _PACKAGE, **texts}
 
 
 def _indented(members: Iterable[str]) -> str:
@@ -324,9 +338,11 @@ def _attribute(declared: str) -> str:
 
 
 def main() -> None:
-    """Write the stubs."""
+    """Write the stubs that are not up to date."""
     for name, text in stubs().items():
-        (FOLDER / name).write_text(text)
+        path = FOLDER / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,6 @@ class _Watch:
             PatcompError: the file or the model cannot be run or converted.
             UsageError: the file has no rules, or none of a name.
         """
-        from patcomp import TorchConverter
-        from patcomp.ir.difference import difference
         from patcomp.patterns import collect
 
         catalog = run_file(self.file)
@@ -142,6 +140,9 @@ class _Watch:
         shown = self._chosen(rules)
         before = self._program_without()
         assert before.history is not None
+        from patcomp import TorchConverter
+        from patcomp.ir.difference import difference
+
         converter = TorchConverter(catalog=[catalog, *load_catalogs(self.options.catalog)], random="inputs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConversionWarning)  # what concerns a rule is said below

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
+from patcomp_models.checkpoints.contents import adapter_of, check_contents
 from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.refused import REASONS
 from patcomp_models.checkpoints.untrusted import bytes_of, inside, object_in, tensors_in
@@ -19,7 +20,6 @@ LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """The ends of the names of their classes."""
 
 _BY_FUNCTION = "export it by FILE.py:FUNCTION, a function that returns the module and its inputs"
-_AS_SAVED = "give the folder of a checkpoint as transformers saves it, with config.json and *.safetensors"
 
 
 def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
@@ -28,11 +28,7 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
     Raises:
         LanguageModelError: the folder is not a checkpoint, its weights are quantised, or it needs its own code.
     """
-    if not folder.is_dir():
-        what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
-        raise LanguageModelError(f"{what}; give the folder of a checkpoint, with config.json")
-    if other := _other_contents(folder):
-        raise LanguageModelError(f"{str(folder)!r} {other}")
+    check_contents(folder)
     config = _read_object(folder / "config.json")
     if "_class_name" in config and "_diffusers_version" in config:
         raise LanguageModelError(f"{str(folder)!r} holds {config['_class_name']} of diffusers; {_BY_FUNCTION}")
@@ -48,38 +44,6 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
             "(--trust-remote-code of convert-lm, --trusted of convert)"
         )
     return config
-
-
-def _other_contents(folder: Path) -> str:
-    """Describe the contents of a folder that is no checkpoint, and what to do; empty for a possible checkpoint."""
-    names = {path.name for path in folder.iterdir()}
-    if "main.mlirb" in names:
-        return "is an asset, which is converted already"
-    if "adapter_config.json" in names:
-        return _adapter_of(folder)
-    if "model_index.json" in names:
-        return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
-    if "config.json" in names:
-        return ""
-    if not names:
-        return f"is empty; {_AS_SAVED}"
-    if any(name.endswith(".gguf") for name in names):
-        return "holds files of GGUF; give one of them, FILE.gguf"
-    if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
-        return "is a bundle, which is converted already"
-    return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
-
-
-def _adapter_of(folder: Path) -> str:
-    """Explain why the folder of an adapter is not converted, and what to do.
-
-    If peft is installed, transformers would load the model that `base_model_name_or_path` names.
-    """
-    base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
-    return (
-        f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
-        "(merge_and_unload of peft) and give the folder of the result"
-    )
 
 
 def _read_object(file: Path) -> dict[str, Any]:
@@ -157,7 +121,7 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     from safetensors import SafetensorError
 
     if (folder / "adapter_config.json").is_file():
-        raise LanguageModelError(f"{str(folder)!r} {_adapter_of(folder)}")
+        raise LanguageModelError(f"{str(folder)!r} {adapter_of(folder)}")
     files = weight_files(folder, config)
     for file in files:
         if file.suffix == ".gguf":

@@ -32,10 +32,15 @@ class ModelCommands(Reader):
         app.command()(speech.transcribe)
         app.command("generate-image")(images.generate_image)
 
+    def check(self, model: str, found: Subject, options: ModelOptions) -> None:
+        from patcomp_models.commands.models import check_model
+
+        check_model(model, found, options)
+
     def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         from patcomp_models.commands.models import sources_of
 
-        return sources_of(model, found, options)
+        return sources_of(model, options)
 
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
         from patcomp_models.commands.bundles import convert_to_bundle

@@ -19,6 +19,7 @@ NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bu
 def convert_lm(*, options: LanguageOptions, no_check: NoCheck = False) -> None:
     """Convert a causal language model to a bundle that Apple's Swift package loads."""
     require_transformers("a language model")
+    _check_source(options)
     from patcomp_models.language import check_bundle, convert_language_model
 
     if options.check is not True and no_check:
@@ -36,6 +37,7 @@ def convert_lm(*, options: LanguageOptions, no_check: NoCheck = False) -> None:
 def convert_vlm(*, options: VisionOptions, no_check: NoCheck = False) -> None:
     """Convert a model of images and text to a bundle that Apple's Swift package loads."""
     require_transformers("a vision-language model")
+    _check_source(options)
     from patcomp_models.language import check_bundle, convert_vision_language_model
 
     bundle = convert_vision_language_model(**_arguments(options, no_check))
@@ -47,6 +49,21 @@ def convert_vlm(*, options: VisionOptions, no_check: NoCheck = False) -> None:
     )
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
+
+
+def _check_source(options: LanguageOptions | VisionOptions) -> None:
+    """Check before PyTorch is imported that there is a folder which may hold a checkpoint.
+
+    Raises:
+        LanguageModelError: there is none.
+    """
+    from patcomp.hub import is_hub_id
+    from patcomp_models.checkpoints.contents import check_contents
+    from patcomp_models.checkpoints.gguf.folder import is_gguf
+
+    given = str(options.folder_or_model)
+    if not is_hub_id(given) and not is_gguf(given):
+        check_contents(Path(given))
 
 
 def _arguments(options: LanguageOptions | VisionOptions, no_check: bool) -> dict[str, Any]:
@@ -75,12 +92,13 @@ def generate(
 ) -> None:
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
     from patcomp_models.checkpoints.json_files import metadata_in
-    from patcomp_models.language import Bundle
 
     if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
         raise UsageError(f"{bundle} is a bundle of the kind {kind}, and not of a language model")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
+    from patcomp_models.language import Bundle
+
     found = Bundle(bundle)
     made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft, ignore_eos=ignore_eos)
     tell(found.decoded(made.tokens))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from patcomp.commands.common import UsageError, require_transformers
 from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions
@@ -10,16 +12,29 @@ from patcomp.commands.subjects import Subject
 _FOR_MODULES = ("dynamic", "strict", "train")
 
 
-def sources_of(model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
-    """The functions of the model of a folder, or of a name.
+def check_model(model: str, found: Subject, options: ModelOptions) -> None:
+    """Check the options for the model of a folder, or of a name, and the folder, without PyTorch.
 
     Raises:
         UsageError: an option does not fit such models.
-        PatcompError: the model cannot be loaded or exported.
+        PatcompError: the folder is not a checkpoint, or transformers is not installed.
     """
     if unused := options.given(*_FOR_MODULES):
         raise UsageError(f"{model} is {found}, whose task decides {', '.join(unused)}; leave it out")
     require_transformers("the model of a folder")
+    _size_in(options.image)
+    if found is Subject.FOLDER:
+        from patcomp_models.checkpoints.contents import check_contents
+
+        check_contents(Path(model))
+
+
+def sources_of(model: str, options: ModelOptions) -> list[ModelSource]:
+    """The functions of the model of a folder, or of a name.
+
+    Raises:
+        PatcompError: the model cannot be loaded or exported.
+    """
     from patcomp_models.checkpoints.agreement import Allowed
     from patcomp_models.tasks.folder_to_program import entries_of, exported_entry
 

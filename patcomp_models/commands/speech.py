@@ -21,6 +21,9 @@ def transcribe(
 ) -> None:
     """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed."""
     require_transformers("a transcription")
+    from patcomp_models.checkpoints.json_files import metadata_in
+
+    metadata_in(bundle)  # before PyTorch is imported
     from patcomp_models.bundles import transcribe as transcribed
 
     made = transcribed(bundle, recording, language=language, task=task)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from patcomp import AIProgram
-from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
+from patcomp.evaluate.given import as_array
 from patcomp.ir.pages import release
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES, spans_of

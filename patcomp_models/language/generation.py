@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from patcomp.emit.asset import as_array
+from patcomp.evaluate.given import as_array
 from patcomp_models.language.contract import CAPACITY, HIDDEN, LOGITS, POSITIONS, TOKENS, VERIFY
 
 AssetCall = Callable[[str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp.emit.asset import as_array
+from patcomp.evaluate.given import as_array
 from patcomp.ir.pages import release
 from patcomp_models.language.checking import Comparison
 from patcomp_models.language.contract import HIDDEN, POSITIONS, TOKENS

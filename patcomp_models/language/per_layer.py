@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from patcomp.emit.asset import as_array
+from patcomp.evaluate.given import as_array
 from patcomp_models.checkpoints.quantized.weight import Unpacking
 from patcomp_models.checkpoints.untrusted import bytes_of, inside
 from patcomp_models.errors import LanguageModelError

@@ -19,10 +19,11 @@ from patcomp import (
     TorchMetalKernel,
     mark_for_externalization,
 )
-from patcomp.emit.asset import as_array, save_asset
+from patcomp.emit.asset import save_asset
 from patcomp.emit.bytecode import read_program
 from patcomp.emit.native import Native
 from patcomp.emit.stored.folder import PROGRAM, read_folder
+from patcomp.evaluate.given import as_array
 from patcomp.ir import Value, coreai
 from patcomp.targets import TARGETS
 from tests.asset.structure import encoded, settled, structure

@@ -95,7 +95,7 @@ def test_wrong_uses_are_named(path: Path) -> None:
         asset.run({"y": X, "index": INDEX})
     with pytest.raises(EvaluationError, match=r"input 'x' must be of type tensor<2x3xf32>, got .* \(3, 2\)"):
         asset.run({"x": X.T, "index": INDEX})
-    with pytest.raises(EvaluationError, match=r"input 'index' has values that do not fit torch\.int32"):
+    with pytest.raises(EvaluationError, match=r"input 'index' has values that do not fit int32"):
         asset.run({"x": X, "index": INDEX + 2**40})
     with pytest.raises(EvaluationError, match="graph @main has no state total; its states are b_steps, b_total"):
         asset.run(inputs, {"total": X})

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.emit.asset import Asset, as_array
+from patcomp.emit.asset import Asset
 from patcomp.emit.files.state_file import earlier_state_path, read_state, remove_earlier_state, write_state
+from patcomp.evaluate.given import as_array
 
 VALUES = {
     "f32": torch.tensor([1.5, float("nan"), -0.0, float("inf")]),

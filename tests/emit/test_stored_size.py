@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp import AIProgram, ConversionWarning, TorchConverter
-from patcomp.emit.asset import as_array
+from patcomp.evaluate.given import as_array
 
 SHAPE = (256, 256)
 COUNT = 256 * 256

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from patcomp.emit import native_worker
-from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
 from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.errors import EvaluationError
 from patcomp.evaluate.element_types import TORCH_DTYPES
+from patcomp.evaluate.given import as_array
 from patcomp.evaluate.machine import evaluate
 from patcomp.ir import IRModule, coreai
 from patcomp.ir.types import integer_range, is_integer

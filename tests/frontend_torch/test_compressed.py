@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from patcomp import ExternalizeSpec, TorchConverter
-from patcomp.emit.asset import as_array
 from patcomp.emit.native import Native
 from patcomp.errors import UnsupportedError
+from patcomp.evaluate.given import as_array
 from patcomp.ir.constants import is_constant
 from patcomp.ir.types import element_name
 from patcomp.ir.xdsl import DenseResourceAttr, ops_inside

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 NETS = """
 import torch
 from torch import nn
@@ -113,6 +115,7 @@ def make_folder(place: Path) -> dict[str, Any]:
     (place / "needs.py").write_text("import a_module_that_is_not_here\n")
     (place / "batch.toml").write_text(BATCH)
     (place / "exits.py").write_text("raise SystemExit(3)\n")
+    np.savez(place / "wide.npz", x=np.zeros((2, 65), np.float32))
     (place / "text.pt2").write_text("not a program\n")
     (place / "broken.toml").write_text("[[models]\n")
     (place / "notes.txt").write_text("notes\n")

@@ -28,6 +28,7 @@ FLAG, CHOICE = {"x": "2x3xf32", "flag": "i1"}, {**XY, "flag": "i1"}
 OPEN = {"x": "?x3xf32", "y": "?x3xf32", "flag": "i1"}
 STATE = {"state": "2x3xf32"}
 WEIGHT = np.linspace(-1, 1, 300, dtype=np.float32)
+LARGE = np.linspace(-1, 1, 20_000, dtype=np.float32)
 
 
 def read_by_dead_ops(x: Value, y: Value) -> Value:
@@ -113,6 +114,12 @@ def scattered(x: Value) -> Value:
     return c.broadcasting_add(*made)  # type: ignore[no-any-return]
 
 
+def computed_twice(x: Value) -> Value:
+    weight = c.constant(LARGE)
+    again = c.relu(c.broadcasting_mul(weight, 1.0))
+    return c.broadcasting_add(c.broadcasting_mul(x, c.relu(weight)), again)  # type: ignore[no-any-return]
+
+
 def of(body: Callable[..., Any], inputs: dict[str, str] = XY, **options: Any) -> Callable[[], IRModule]:
     return lambda: program(inputs, body, **options)
 
@@ -145,6 +152,8 @@ PROGRAMS: dict[str, Callable[[], IRModule]] = {
     "scatters in a branch": of(
         lambda x, y, flag: chosen(flag, lambda: scattered(x), lambda: c.broadcasting_mul(x, 2.0)), OPEN
     ),
+    "a formula of a large weight": of(lambda x: c.broadcasting_add(x, c.relu(LARGE)), {"x": "20000xf32"}),
+    "a weight that is computed twice": of(computed_twice, {"x": "20000xf32"}),
     "a formula of a weight": of(lambda x: c.broadcasting_add(x, c.relu(WEIGHT)), {"x": "300xf32"}),
 }
 
@@ -180,7 +189,8 @@ OF_A_GRAPH: list[tuple[str, str, str | None]] = [
     ("_fold", "equal masks", "a computed condition"),
     ("_inline_known", "a computed condition", "half of a rule in a branch"),
     ("_apply_rules", "equal after a rule", "equal after a rule"),
-    ("_merge_equal", "equal after a rule", FREE),
+    ("_merge_equal", "equal after a rule", "a weight that is computed twice"),
+    ("_fold_weights", "a formula of a large weight", "a formula of a large weight"),
     ("_drop_dead", "read by the other branch", FREE),
 ]
 """Each step, a program that needs it, and one that needs it before the next step."""

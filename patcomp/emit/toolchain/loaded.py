@@ -12,12 +12,13 @@ import numpy as np
 
 from patcomp.emit.toolchain.runtime_lines import kept_apart
 from patcomp.errors import UnknownNameError, near_names
+from patcomp.evaluate.given import array_in_type, check_input_names
 from patcomp.ir.packing import is_packed
 from patcomp.ir.types import ELEMENT_OF_TORCH, tensor
 from patcomp.ir.xdsl import TensorType
 
 _ELEMENTS = {name.replace("_", ""): element for name, element in ELEMENT_OF_TORCH.items() if not is_packed(element)}
-"""The element types that PyTorch computes with, by their names in the runtime's descriptors."""
+"""The element types of a byte and more, by their names in the runtime's descriptors."""
 
 
 class LoadedModel:
@@ -96,21 +97,18 @@ class LoadedModel:
 def checked(
     function: Any, inputs: Mapping[str, Any], state: Mapping[str, Any], entrypoint: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Convert inputs and states to tensors of the function's types, because the runtime aborts on some others.
+    """Convert inputs and states to arrays of the function's types, because the runtime aborts on some others.
 
     Raises:
         EvaluationError: one is missing, unknown, or of another type or shape.
     """
-    from patcomp.evaluate.calling import check_input_names
-    from patcomp.evaluate.inputs import prepare_input
-
     descriptor = function.desc
     check_input_names(entrypoint, "input", inputs, descriptor.input_names)
     check_input_names(entrypoint, "state", state, descriptor.state_names)
 
     def prepared(what: str, values: Mapping[str, Any], described: Any) -> dict[str, Any]:
         return {
-            name: value if (type_ := _type_of(described(name))) is None else prepare_input(value, type_, name, what)
+            name: value if (type_ := _type_of(described(name))) is None else array_in_type(value, type_, name, what)
             for name, value in values.items()
         }
 
@@ -121,7 +119,7 @@ def checked(
 
 
 def _type_of(described: Any) -> TensorType | None:
-    """The type of a descriptor; None for an element type that PyTorch does not have."""
+    """The type of a descriptor; None for an element type below a byte."""
     element = _ELEMENTS.get(described.dtype)
     shape = [None if size is None or size < 0 else size for size in described.shape]
     return None if element is None else tensor(shape, element)

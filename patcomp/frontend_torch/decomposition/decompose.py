@@ -26,6 +26,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.custom.skeleton import ASSIGNS_DATA, advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
+from patcomp.frontend_torch.decomposition.renamed import renamed
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.decomposition.table import Formulas, Table, any_complex, current_table, formulas, is_known
 from patcomp.frontend_torch.externalization.markers import is_marker
@@ -150,8 +151,17 @@ class Decomposer:
         key = key_of(node)
         if key not in self._graphs:
             # only on success: the next such node fails for the same reason
-            self._graphs[key] = self._decomposed(node, questions)
+            written = None if self._is_told(node) else renamed(node)
+            self._graphs[key] = self._decomposed(node, questions) if written is None else (written, [])
         return self._graphs[key]
+
+    def _is_told(self, node: Node) -> bool:
+        """Whether a library, the user's catalog or the kind of the numbers decides how an op is decomposed."""
+        from patterns_catalog import default_decompositions  # programs without such ops need none
+
+        name, rules = operator_name(node), self._rules.decompositions()
+        own = name in rules and rules[name] is not default_decompositions().decompositions().get(name)
+        return own or node.target in self._table.functions or has_complex(node)
 
     def _decomposed(self, node: Node, questions: SizeQuestions) -> tuple[GraphModule | None, list[str]]:
         found, asked, unknown = None, list[Any](), list[str]()

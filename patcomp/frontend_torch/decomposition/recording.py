@@ -79,7 +79,7 @@ class _Recorder(TorchDispatchMode):
                     return result
         made: Any = None
         if op is torch.ops.aten._native_batch_norm_legit_no_training.default:
-            made = _batch_norm(*args, **kwargs)
+            made = batch_norm_results(*args, **kwargs)
         result = made or op(*args, **kwargs)
         self._record(op, args, kwargs, result)
         return result
@@ -106,7 +106,7 @@ class _Recorder(TorchDispatchMode):
         self.name(value, node)
 
 
-def _batch_norm(x: torch.Tensor, *others: Any, **options: Any) -> tuple[torch.Tensor, ...] | None:
+def batch_norm_results(x: torch.Tensor, *others: Any, **options: Any) -> tuple[torch.Tensor, ...] | None:
     """The results of a batch norm of tensors of one type, for whose shapes PyTorch computes the whole formula."""
     tensors = [other for other in (*others, *options.values()) if isinstance(other, torch.Tensor)]
     if any(other.dtype != x.dtype for other in tensors):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from patcomp.collector import collector_paused
 from patcomp.errors import PatcompError
 from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.element_types import to_tensor
@@ -30,7 +31,7 @@ from patcomp.ir.module import IRModule, with_outputs
 from patcomp.ir.verify import verify
 from patcomp.patterns.context import UNLIMITED, Budget
 from patcomp.program.history import History
-from patcomp.rewrites import STAGES, collector_paused
+from patcomp.rewrites import STAGES
 from patcomp.rewrites.pipeline import Pass
 
 RunOn = Callable[[IRModule, str], Mapping[str, Any]]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from patcomp import AIProgram
-from patcomp.emit.asset import as_array
+from patcomp.evaluate.given import as_array
 from patcomp.ir.pages import release
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.checking import (

@@ -1,0 +1,55 @@
+"""Whether a folder holds a checkpoint, by the names of its files. Nothing here imports PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from patcomp_models.checkpoints.untrusted import object_in
+from patcomp_models.errors import LanguageModelError
+
+_AS_SAVED = "give the folder of a checkpoint as transformers saves it, with config.json and *.safetensors"
+
+
+def check_contents(folder: Path) -> None:
+    """Check that a folder may hold a checkpoint; `checked_folder` reads it.
+
+    Raises:
+        LanguageModelError: there is no such folder, or it holds something else.
+    """
+    if not folder.is_dir():
+        what = f"{str(folder)!r} is a file" if folder.exists() else f"there is no folder {str(folder)!r}"
+        raise LanguageModelError(f"{what}; give the folder of a checkpoint, with config.json")
+    if other := _other_contents(folder):
+        raise LanguageModelError(f"{str(folder)!r} {other}")
+
+
+def _other_contents(folder: Path) -> str:
+    """Describe the contents of a folder that is no checkpoint, and what to do; empty for a possible checkpoint."""
+    names = {path.name for path in folder.iterdir()}
+    if "main.mlirb" in names:
+        return "is an asset, which is converted already"
+    if "adapter_config.json" in names:
+        return adapter_of(folder)
+    if "model_index.json" in names:
+        return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
+    if "config.json" in names:
+        return ""
+    if not names:
+        return f"is empty; {_AS_SAVED}"
+    if any(name.endswith(".gguf") for name in names):
+        return "holds files of GGUF; give one of them, FILE.gguf"
+    if "metadata.json" in names and any(name.endswith(".aimodel") for name in names):
+        return "is a bundle, which is converted already"
+    return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
+
+
+def adapter_of(folder: Path) -> str:
+    """Explain why the folder of an adapter is not converted, and what to do.
+
+    If peft is installed, transformers would load the model that `base_model_name_or_path` names.
+    """
+    base = object_in(folder / "adapter_config.json", LanguageModelError).get("base_model_name_or_path")
+    return (
+        f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
+        "(merge_and_unload of peft) and give the folder of the result"
+    )
