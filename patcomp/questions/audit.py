@@ -184,8 +184,11 @@ def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str,
         yield f"rank over {wants.max_rank}", ("pixel_shuffle of five dimensions", "carry transposes"), False
     if wants.static_shapes and None in shape:
         yield "dynamic sizes", ("to_coreai(fixed=...)", "--fix NAME=SIZE"), False
-    if wants.max_size is not None and any(size is not None and size > wants.max_size for size in shape):
+    largest = max((size for size in shape if size is not None), default=0)
+    if wants.max_size is not None and largest > wants.max_size:
         yield f"a dimension over {wants.max_size}", (), False
+    elif wants.size_of_all is not None and largest > wants.size_of_all:
+        yield f"a dimension over {wants.size_of_all}, which older chips do not take", (), True
     last = shape[-1] if shape else None
     is_computed = element not in INDICES and not is_constant(value)
     if is_computed and last is not None and last < wants.min_width:

@@ -143,6 +143,7 @@ def explained(findings: Sequence[Finding], module: IRModule, target: Target, els
         elsewhere: the ops that the target does not compute.
     """
     units = _units(target)
+    findings = _about_stored_forms(findings)
     shown = [
         replace(each, facts=(*each.facts, *facts_of_finding(each.what, units), *_about_op(each.what, units)))
         for each in findings
@@ -154,6 +155,18 @@ def explained(findings: Sequence[Finding], module: IRModule, target: Target, els
     shown = [each if each.is_advice else replace(each, crossings=cuts[each.what]) for each in shown]
     shown.sort(key=lambda each: (each.is_advice, -each.crossings))
     return Audit(target.name, tuple(shown), estimates(module, crossings(module, away)))
+
+
+def _about_stored_forms(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, in which a stored form that the target does not take is one finding, with the facts about it."""
+    refused = [each for each in findings if each.what.startswith("weights stored as ")]
+    ops = {op for each in refused for op in each.ops}
+    about = [each for each in findings if each.facts and not each.is_advice and ops.issuperset(each.ops)]
+    known = {
+        each.what: [fact for other in about if not set(each.ops).isdisjoint(other.ops) for fact in other.facts]
+        for each in refused
+    }
+    return [replace(each, facts=(*each.facts, *known.get(each.what, ()))) for each in findings if each not in about]
 
 
 def _about_op(what: str, units: Sequence[str]) -> tuple[Fact, ...]:
