@@ -97,10 +97,10 @@ class LanguageOptions(BundleOptions):
     calibrate: Annotated[
         str | Path | Sequence[int] | None,
         Option(
-            "A text like what the model will read, by which its weights are rounded; with --compress.",
-            "It is the path of a file, or in Python token ids. Weights are rounded so that outputs of products stay "
-            "(GPTQ), which halves the rise of the loss or better. At most 16 parts of 512 tokens are read, spread over "
-            "the text.",
+            "A text like what the model will read, by which its weights or its cache are rounded.",
+            "It goes with `compress` or `cache`, and is the path of a file, or in Python token ids. Weights are "
+            "rounded so that outputs of products stay (GPTQ), which halves the rise of the loss or better. At most 16 "
+            "parts of 512 tokens are read, spread over the text.",
             flag=Path,
         ),
     ] = None
@@ -140,6 +140,14 @@ class LanguageOptions(BundleOptions):
             "token, Apple's engines then read the whole prompt again.",
         ),
     ] = False
+    cache: Annotated[
+        Literal["int8"] | None,
+        Option(
+            "int8: the caches of keys and values hold 8 bits, which halves them; with --calibrate.",
+            "A layer's keys have one scale and so have its values, measured on the text. A note in `metadata.json` "
+            "says what it does to the loss on a part of the text; a rise of more than half a nat is refused.",
+        ),
+    ] = None
     absorb_latents: Annotated[
         bool,
         Option(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from patcomp.evaluate.devices import DeviceEffect
+    from patcomp.evaluate.metal.check import KernelCheck
 
 
 PARTIAL_SUMS = "evaluator that rounds partial sums"
@@ -223,6 +224,9 @@ class Verification:
     half_loss: HalfLoss | None = None
     """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
     unknown."""
+    kernels: tuple[KernelCheck, ...] = ()
+    """What running the body of each Metal kernel on the CPU says. The outputs are computed by the reference functions,
+    so a body that was not run does not fail the verification, and nothing is known about it."""
 
     @property
     def max_abs(self) -> float:
@@ -232,9 +236,14 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether there are outputs, and every one is within its tolerance on every backend; of a compressed program,
-        also whether every output keeps at least half of what the model computes."""
-        kept = all(each.passed for each in self.loss)
+        also whether every output keeps at least half of what the model computes; and whether no body of a Metal kernel
+        is wrong."""
+        kept = all(each.passed for each in self.loss) and not self._wrong_kernels
         return bool(self.errors) and kept and all(error.passed for error in self.errors)
+
+    @property
+    def _wrong_kernels(self) -> list[KernelCheck]:
+        return [each for each in self.kernels if each.status == "wrong"]
 
     def __bool__(self) -> bool:
         return self.passed
@@ -305,6 +314,8 @@ class Verification:
             return self
         if not self.errors:
             raise MismatchError("nothing was compared: the program has neither outputs nor states")
+        if wrong := self._wrong_kernels:
+            raise MismatchError(str(wrong[0]))
         if all(error.passed for error in self.errors):
             lost = max(self.loss, key=lambda each: each.rms)
             raise MismatchError(
@@ -356,6 +367,7 @@ class Verification:
             *(f"note: {text}" for text in self.of_partial_sums),
             *(f"note: {text}" for text in self.of_device),
             *([str(self.departure)] if self.departure else []),
+            *map(str, self.kernels),
         ]
 
     def _outputs(self) -> Table:

@@ -306,7 +306,7 @@ class AIProgram(ProgramData):
         *,
         entrypoint: str = "main",
         tolerance: float | None = None,
-        backends: Sequence[Literal["evaluator", "runtime"]] | None = None,
+        backends: Sequence[Literal["evaluator", "runtime", "kernels"]] | None = None,
         by: Literal["output", "module"] = "output",
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
@@ -324,8 +324,10 @@ class AIProgram(ProgramData):
                 magnitude: 1e-8 of it for f64, 1e-4 of it for f32, 0 for integers. An f16 or bf16 output, and an f32
                 output that is small after cancellation or comes from half precision, may be little farther from the
                 output of the model in a wider type than eager PyTorch's own.
-            backends: `"evaluator"`, `"runtime"`; by default both where coreai-core is installed and can
-                run the program.
+            backends: `"evaluator"`, `"runtime"`, `"kernels"`; by default all, without the runtime where coreai-core is
+                not installed or cannot run the program. With `"kernels"`, the bodies of Metal kernels also run on the
+                CPU, once at each call in the program, and are compared with `torch_defn`
+                (`Verification.kernels`); without a C++ compiler they are not run.
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).

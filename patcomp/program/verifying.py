@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
     from patcomp.evaluate.expectation import Run
     from patcomp.evaluate.machine import Machine
+    from patcomp.evaluate.metal.check import BodyMachine
     from patcomp.evaluate.verification import Verification
     from patcomp.program.data import ProgramData
 
@@ -43,11 +44,13 @@ def verify_program(
         from patcomp.emit.toolchain.library import has_toolchain
 
         on_runtime = has_toolchain() and has_device(program.module)
-        backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
+        backends = ("evaluator", "runtime", "kernels") if on_runtime else ("evaluator", "kernels")
     if not callable(model):
         raise TypeError(f"the model to compare with must be a module or a function, got {type(model).__name__}")
     if isinstance(backends, str) or not backends:
         raise ValueError(f"backends must be a list, such as ['evaluator', 'runtime'], got {backends!r}")
+    if "kernels" in backends and "evaluator" not in backends:
+        raise ValueError("the backend 'kernels' goes with 'evaluator', which has the values that the kernels get")
     expectation = Expectation.of(
         model,
         inputs,
@@ -56,6 +59,7 @@ def verify_program(
         float32_model,
     )
     saved = program if asset is None else replace(program, module=asset.module)
+    bodies = _body_machine(saved.module) if "kernels" in backends and saved.module.kernels else None
 
     def run_on(backend: str, machine: Machine | None = None) -> Run:
         return lambda values, state: run_entry_point(
@@ -68,10 +72,11 @@ def verify_program(
         return run_entry_point(replace(program, module=module), expectation.given, entrypoint, states, backend)
 
     result = expectation.verification(
-        {backend: run_on(backend) for backend in backends},
+        {each: run_on(each, bodies if each == "evaluator" else None) for each in backends if each != "kernels"},
         tolerance,
         lambda machine: run_on("evaluator", machine(saved.module)),
     )
+    checks = tuple(bodies.checks.values()) if bodies is not None else ()
     if any(error.overflows for error in result.errors):
         given = prepared(program, expectation.given, entrypoint, expectation.states)
         result = replace(result, overflow=first_overflow(program.module, *given, entrypoint))
@@ -89,12 +94,19 @@ def verify_program(
         if of_halves is not None:
             result = replace(result, half_loss=of_halves.half_loss())
     if by == "output":
-        return result
+        return replace(result, kernels=checks)
     found = search()
     modules, departure = found.module_errors(), None
     if not result.passed and result.overflow is None:
         departure = found.departure() or found.runtime_departure(run_changed)
-    return replace(result, modules=modules, departure=departure)
+    return replace(result, modules=modules, departure=departure, kernels=checks)
+
+
+def _body_machine(module: IRModule) -> BodyMachine:
+    """An evaluator that runs the bodies of Metal kernels on the CPU too."""
+    from patcomp.evaluate.metal.check import BodyMachine
+
+    return BodyMachine(module)
 
 
 def verify_on_device(

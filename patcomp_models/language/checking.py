@@ -71,12 +71,17 @@ class Comparison:
         self.calls = calls_of(sizes, len(self.tokens), least)
 
     @property
-    def _wanted(self) -> Tensor:
+    def tolerance(self) -> float:
+        """The largest difference of a logit that rounding explains, as a part of the largest logit."""
+        return TOLERANCE[self.dtype]
+
+    @property
+    def wanted(self) -> Tensor:
         """The model's logits, (tokens, vocabulary)."""
-        return self._called[0]
+        return self.expected[0]
 
     @cached_property
-    def _called(self) -> tuple[Tensor, Tensor]:
+    def expected(self) -> tuple[Tensor, Tensor]:
         """The model's logits, and after which tokens its choice of experts hangs on rounding."""
         model: Any = self.decoder.model
         with torch.no_grad(), CloseChoices(len(self.tokens), self.dtype) as choices:
@@ -93,11 +98,11 @@ class Comparison:
             LanguageModelError: a logit differs by more than 2 % of the largest one (bfloat16 8 %, float32 0.01 %), or
                 the model's own are not finite.
         """
-        wanted, largest = self._wanted, largest_of(self._wanted, self.dtype)
+        wanted, largest = self.wanted, largest_of(self.wanted, self.dtype)
         made = self._evaluated(program)
         differences = (made - wanted).abs().amax(1) / largest
         worst = int(differences.argmax())
-        is_off = not float(differences[worst]) <= TOLERANCE[self.dtype]
+        is_off = not float(differences[worst]) <= self.tolerance
         first = self.functions[0]
         if is_off or len(first.outputs) > 1:  # the calls above show the logits only
             count = first.new or min(_TOKENS, len(self.tokens))
@@ -123,11 +128,11 @@ class Comparison:
             LanguageModelError: one differs, and rounding of both logits does not explain it; or the runtime refuses the
                 asset.
         """
-        wanted = self._wanted if compressed is None else self._evaluated(compressed)
+        wanted = self.wanted if compressed is None else self._evaluated(compressed)
         largest = largest_of(wanted, self.dtype)
         with runtime() as native:
-            made = self._made(calls_on(native, asset))
-        check_tokens(made, wanted, largest, self.dtype, self._called[1])
+            made = self.made(calls_on(native, asset))
+        check_tokens(made, wanted, largest * self.tolerance, self.expected[1])
 
     def _evaluated(self, program: AIProgram) -> Tensor:
         """The logits of a program on the evaluator."""
@@ -136,11 +141,11 @@ class Comparison:
             made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
             return made
 
-        logits = self._made(call)
+        logits = self.made(call)
         release(blob.data for blob in program.module.blobs)
         return logits
 
-    def _made(self, call: AssetCall) -> Tensor:
+    def made(self, call: AssetCall) -> Tensor:
         """A program's logits, (tokens, vocabulary), from calls that continue each other."""
         names = dict(zip(self.decoder.states.names, self.functions[0].state_names, strict=True))
         empty = {names[state.name]: as_array(state.zeros(0)) for state in self.decoder.states.states}
@@ -150,22 +155,28 @@ class Comparison:
 
 
 def comparisons_of(
-    functions: Sequence[BundleFunction], prompt: Sequence[int], dtype: torch.dtype, limit: int
+    functions: Sequence[BundleFunction],
+    prompt: Sequence[int],
+    dtype: torch.dtype,
+    limit: int,
+    kind: type[Comparison] = Comparison,
 ) -> list[Comparison]:
     """The comparison of functions with their model; two if the tokens pass the change of its rotary embedding, one on
     each side.
 
-    Args: as for `Comparison`.
+    Args:
+        functions, prompt, dtype, limit: as for `Comparison`.
+        kind: what compares.
     """
     length = first_length(functions[0].decoder.model)
-    whole = Comparison(functions, prompt, dtype, limit)
+    whole = kind(functions, prompt, dtype, limit)
     if length is None or len(whole.tokens) <= length:
         return [whole]
     # the model reads a text in one call, with one rotary embedding for all of its tokens
     anywhere = [function for function in functions if function.new is None]
     return [
-        Comparison(functions, prompt, dtype, limit, most=length),
-        Comparison(anywhere, whole.tokens, dtype, limit, least=length + 1),
+        kind(functions, prompt, dtype, limit, most=length),
+        kind(anywhere, whole.tokens, dtype, limit, least=length + 1),
     ]
 
 
@@ -291,12 +302,12 @@ def calls_on(native: Native, asset: Path) -> AssetCall:
     return call
 
 
-def check_tokens(
-    made: Tensor, wanted: Tensor, largest: float, dtype: torch.dtype, is_close: Tensor | None = None
-) -> None:
+def check_tokens(made: Tensor, wanted: Tensor, rounding: float, is_close: Tensor | None = None) -> None:
     """Check that the most probable tokens on the runtime are the model's; where rounding explains another, warn.
 
     Args:
+        made, wanted: the logits.
+        rounding: the largest difference of a logit that rounding explains.
         is_close: after which tokens the choice of experts hangs on rounding. They are not compared, unless they are
             more than half of the tokens.
 
@@ -314,7 +325,7 @@ def check_tokens(
             )
         made, wanted = made[~is_close], wanted[~is_close]
     margin = float(margins_of(made, wanted).max())
-    if not margin <= 2 * TOLERANCE[dtype] * largest:
+    if not margin <= 2 * rounding:
         raise LanguageModelError(
             "on the Core AI runtime the bundle's most probable token is another than the model's, and the model's "
             f"own logits of the two are {margin:.2g} apart, which rounding does not explain; please report this"

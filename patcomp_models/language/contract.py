@@ -32,8 +32,29 @@ ONE_TOKEN = "main takes one token in each call, so Apple's engines run it with C
 OUTSIDE = "each call takes per-layer embeddings as an input, which Apple's engines do not give"
 """A note about bundles with embeddings outside of the asset."""
 
+ON_IPHONES = (
+    "behind 1024 tokens Apple's engines give a growing cache 2048 places or more, with which an iPhone wrote wrong "
+    "tokens (iOS 27 beta 24A5380h; https://github.com/apple/coreai-models/issues/124, open); for iPhones pass "
+    "max_context=1024, or target='neural_engine', or try the bundle on the device"
+)
+"""A note about bundles of growing caches for more than `MOST_ON_IPHONES` tokens."""
+MOST_ON_IPHONES = 1024
+
+AT_RUN_TIME = (
+    "each call writes to the caches at an index that only a run knows, on which the first betas of iOS 27 and macOS 27 "
+    "aborted (https://github.com/apple/coreai-models/issues/5, closed) and the compiler of the Neural Engine did, too "
+    "(https://github.com/apple/coreai-torch/issues/6, open); try the bundle on the device"
+)
+"""A note about bundles for the Neural Engine."""
+
 STOPS = "stop_token_ids"
 """A key of `language` in `metadata.json`: the tokens that end what the model writes."""
+STATE_KINDS = "states"
+"""A key of `language` in `metadata.json`: what each state is. Engines that know no such key (revision 86b363d of
+coreai-models) guess it from sizes and names, and those that know it (revision 34ab73d) read no other word."""
+GROWING, SLIDING, FIXED = "kv_cache", "sliding_cache", "fixed"
+"""The words. The engines go back in the first two by counting."""
+
 FIRST_LENGTH = "first_rotary_length"
 """A key of `language` in `metadata.json`: behind so many tokens the rotary embedding is another (`rotary`)."""
 

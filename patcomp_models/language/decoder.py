@@ -10,7 +10,7 @@ of all layers are one tensor each, of the shape (layers, 1, key/value heads, cap
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +62,7 @@ class Decoder(nn.Module):
         model: an `AutoModelForCausalLM`.
         hidden: whether a call also returns what the head takes.
         dtype: of the cache and of most weights; by default that of the first weight.
-        context: as for `states_of`.
+        context, scales: as for `states_of`.
 
     Raises:
         LanguageModelError: as `states_of`; or the hidden state is asked for, and the model has no head.
@@ -74,12 +74,13 @@ class Decoder(nn.Module):
     """The names of further inputs, (1, q, width) each, which come behind the positions."""
 
     def __init__(
-        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None
-    ):
+        self, model: Any, *, hidden: bool = False, dtype: torch.dtype | None = None, context: int | None = None,
+        scales: Sequence[tuple[float, float] | None] | None = None,
+    ):  # fmt: skip
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
-        self.states: States = states_of(model, self.dtype, context)
+        self.states: States = states_of(model, self.dtype, context, scales)
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
@@ -182,8 +183,8 @@ class Decoder(nn.Module):
             return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
-        return FixedStackedLayer(fixed, plan.count, *stacked, widths) if plan.count else (
-            StackedCacheLayer(*stacked, widths)
+        return FixedStackedLayer(fixed, plan.count, *stacked, widths, plan.scales) if plan.count else (
+            StackedCacheLayer(*stacked, widths, plan.scales)
         )  # fmt: skip
 
     def _write_fixed(self, given: dict[str, Tensor], layers: list[Any]) -> None:

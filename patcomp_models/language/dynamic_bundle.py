@@ -15,7 +15,18 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import own_context
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
-from patcomp_models.language.contract import FIRST_LENGTH, ONE_TOKEN, OUTSIDE, PER_LAYER, engine_refusal
+from patcomp_models.language.contract import (
+    FIRST_LENGTH,
+    FIXED,
+    GROWING,
+    MOST_ON_IPHONES,
+    ON_IPHONES,
+    ONE_TOKEN,
+    OUTSIDE,
+    PER_LAYER,
+    STATE_KINDS,
+    engine_refusal,
+)
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.dynamic_form import decoder_functions, dynamic_program, exported_function, unread_weights
 from patcomp_models.language.entry_points import function_map
@@ -23,6 +34,7 @@ from patcomp_models.language.head_checking import HeadComparison
 from patcomp_models.language.latent import check_absorbed, check_can_absorb
 from patcomp_models.language.multi_token import HEAD, HeadDecoder, load_head
 from patcomp_models.language.per_layer import PerLayerDecoder, described_table, outside, write_table
+from patcomp_models.language.quantized_cache import QuantizedCacheComparison, cache_scales, note_on_loss
 from patcomp_models.language.request import takes_head
 from patcomp_models.language.rotary import check_one_set, first_length, note_on_engines
 from patcomp_models.language.sources import LanguageSource, language_model_of, stored_in
@@ -56,7 +68,10 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         length = first_length(model)
         begun.describe(
             function_map(points, has_draft=options.draft is not None),
-            {FIRST_LENGTH: length} if length is not None and length < context else {},
+            {
+                STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
+                **({FIRST_LENGTH: length} if length is not None and length < context else {}),
+            },
             {} if table is None else {PER_LAYER: described_table(table.weight)},
         )
         if table is not None:
@@ -82,7 +97,13 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
         "hidden": begun.request.points.hidden, "dtype": begun.request.dtype,
         "context": context if options.window_caches else None,
     }  # fmt: skip
+    part: list[int] = []
+    if options.cache == "int8":
+        with begun.request.step("measuring keys and values for int8 caches"):
+            form["scales"], part = cache_scales(model, begun.request.text or [], context)
     decoder = Decoder(model, **form) if table is None else PerLayerDecoder(model, table, **form)
+    if part:
+        begun.notes.append(note_on_loss(decoder, part))
     if options.window_caches and not decoder.states.has_windows:
         raise LanguageModelError(
             f"{type(model).__name__} has no layer with a sliding window of less than {context} tokens; "
@@ -142,12 +163,14 @@ def _converted(begun: Begun, decoders: Sequence[Decoder]) -> tuple[AIProgram, li
     with request.step("converting the program"):
         program = dynamic_program(programs, [*request.options.catalog, *absorbed])
     comparisons: list[Comparison] = []
+    kind = QuantizedCacheComparison if request.options.cache == "int8" else Comparison
     for decoder in decoders:
         of_one = [function for function in functions if function.decoder is decoder]
         if isinstance(decoder, HeadDecoder):
             comparisons.append(HeadComparison(of_one, request.prompt, request.dtype, context, decoders[0].model))
         else:
-            comparisons += comparisons_of(of_one, request.prompt, request.dtype, context)
+            of_which = kind if decoder is decoders[0] else Comparison
+            comparisons += comparisons_of(of_one, request.prompt, request.dtype, context, of_which)
     return program, comparisons
 
 
@@ -155,4 +178,6 @@ def _notes_on_engines(decoder: Decoder, context: int) -> list[str]:
     """Why Apple's engines do not take a bundle, or not with their own settings."""
     refusal = engine_refusal([state.grows for state in decoder.states.states])
     further = OUTSIDE if PER_LAYER in decoder.further else ""
-    return [note for note in (refusal, further, note_on_engines(decoder.model, context)) if note]
+    grows = any(state.grows for state in decoder.states.states)
+    phones = ON_IPHONES if grows and not refusal and context > MOST_ON_IPHONES else ""
+    return [note for note in (refusal, further, note_on_engines(decoder.model, context), phones) if note]

@@ -9,6 +9,8 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem, shown_tensor
 from patcomp_models.language.contract import (
     DRAFT,
+    FIXED,
+    GROWING,
     HIDDEN,
     INDEX_CACHE,
     LANGUAGE,
@@ -19,6 +21,8 @@ from patcomp_models.language.contract import (
     PER_LAYER,
     POSITIONS,
     PREFILL,
+    SLIDING,
+    STATE_KINDS,
     TOKENS,
     VERIFY,
     engine_refusal,
@@ -61,7 +65,7 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any]) -> list[Pro
             is_open = name == DRAFT or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
-            found += [] if found else dynamic_state_problems(main)
+            found += [] if found else dynamic_state_problems(main, kinds=language.get(STATE_KINDS))
         elif name != DRAFT and _all_states(described) != _all_states(main):
             found.append(problem(f"the states of {name} are not those of main"))
         problems += found
@@ -141,12 +145,37 @@ def _all_states(described: Any) -> dict[str, str]:
     return {name: shown_tensor(described.states[name]) for name in described.states}
 
 
-def dynamic_state_problems(described: Any, kind: str = LANGUAGE) -> list[Problem]:
-    """The problems of the states of `main`: two growing caches, and perhaps two more states."""
+def _kind_problems(kinds: Any, grows: Mapping[str, bool]) -> list[Problem]:
+    """The problems of `language.states`, which may be left out.
+
+    Args:
+        kinds: a word for each state, by name.
+        grows: whether each state has an open size.
+    """
+    if kinds is None:
+        return []
+    words = (GROWING, SLIDING, FIXED)
+    if not isinstance(kinds, dict) or any(word not in words for word in kinds.values()):
+        return [problem(f"language.{STATE_KINDS} must be an object of the words {', '.join(words)}")]
+    return [
+        problem(f"language.{STATE_KINDS} says {kinds[name]} of {name}, whose size is {'open' if is_open else 'fixed'}")
+        for name, is_open in grows.items()
+        if name in kinds and is_open != (kinds[name] == GROWING)
+    ]
+
+
+def dynamic_state_problems(described: Any, kind: str = LANGUAGE, kinds: Any = None) -> list[Problem]:
+    """The problems of the states of `main`: two growing caches, and perhaps two more states.
+
+    Args:
+        described: the function.
+        kind: of the bundle.
+        kinds: what `metadata.json` says of each state; None if it says nothing.
+    """
     states = {name: described.states[name] for name in described.states}
     is_open = {name: [size is None for size in state.shape] for name, state in states.items()}
     grows = {name: any(sizes) for name, sizes in is_open.items()}
-    problems = []
+    problems = _kind_problems(kinds, grows)
     if refusal := engine_refusal(list(grows.values()), kind):
         problems.append(problem(refusal, _OWN_HOST))
     for name, state in states.items():

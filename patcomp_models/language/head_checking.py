@@ -50,7 +50,7 @@ class HeadComparison(Comparison):
         return seen[0].to(self.decoder.dtype)
 
     @cached_property
-    def _wanted(self) -> Tensor:
+    def wanted(self) -> Tensor:
         """The head's logits, (tokens, vocabulary), if the tokens are those behind its hidden states."""
         assert isinstance(self.decoder, HeadDecoder)
         with torch.no_grad():
@@ -59,9 +59,9 @@ class HeadComparison(Comparison):
         release(weight_memory(self.decoder.model))
         return logits
 
-    def _made(self, call: AssetCall) -> Tensor:
+    def made(self, call: AssetCall) -> Tensor:
         def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             count, end = np.shape(inputs[TOKENS])[1], np.shape(inputs[POSITIONS])[1]
             return call(name, {**inputs, HIDDEN: as_array(self._hidden[:, end - count : end])}, states)
 
-        return super()._made(given)
+        return super().made(given)

@@ -23,19 +23,21 @@ class StackedCacheLayer(CacheLayerMixin):
         offset: the number of tokens of earlier calls.
         total: the number of all tokens.
         widths: of keys and of values, if they are less than that of the caches.
+        scales: of keys and of values, if the caches are of int8.
 
     `update` raises LanguageModelError for keys or values of another shape.
     """
 
     def __init__(
         self, key_cache: Tensor, value_cache: Tensor, layer: int, offset: Any, total: Any,
-        widths: tuple[int, int] | None = None,
+        widths: tuple[int, int] | None = None, scales: tuple[float, float] | None = None,
     ):  # fmt: skip
         CacheLayerMixin.__init__(self)
         self.key_cache, self.value_cache, self.layer, self.offset, self.total = (
             key_cache, value_cache, layer, offset, total,
         )  # fmt: skip
         self.widths = widths or (key_cache.shape[-1], value_cache.shape[-1])
+        self.scales = scales
         self.is_initialized = True
         self.is_written = False
 
@@ -64,11 +66,14 @@ class StackedCacheLayer(CacheLayerMixin):
 
     def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         padded = self._padded(cache, new, width)
+        scale = None if self.scales is None else self.scales[cache is self.value_cache]
+        if scale is not None:
+            padded = (padded * (1 / scale)).round().clamp(-127, 127).to(cache.dtype)
         cache.narrow(0, self.layer, 1).narrow(3, self.offset, new.shape[2]).copy_(padded.unsqueeze(0))
         # a new view: one of before the write would be written to as well
         held = cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
         held = held if width == cache.shape[4] else held.narrow(3, 0, width)
-        return held.to(new.dtype)
+        return held.to(new.dtype) if scale is None else held.to(new.dtype) * scale
 
     def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:
         return self.total, 0

@@ -53,8 +53,9 @@ class LanguageRequest:
         """
         _check(options)
         compression = None if options.compress is None else CompressionRequest.of(options.compress, options.target)
-        if options.calibrate is not None and (compression is None or options.target == "neural_engine"):
-            raise LanguageModelError("calibrate= goes with compress=, and with target='gpu'")
+        rounds = compression is not None or options.cache is not None
+        if options.calibrate is not None and (not rounds or options.target == "neural_engine"):
+            raise LanguageModelError("calibrate= goes with compress= or cache='int8', and with target='gpu'")
         _check_functions(options)
         check_place(options)
         step, trusted = step_of(options), options.trust_remote_code
@@ -185,6 +186,16 @@ def _check_functions(options: LanguageOptions) -> None:
         raise LanguageModelError(
             "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with target='gpu'; the Neural "
             "Engine's form has functions of its own"
+        )
+    if options.cache not in (None, "int8"):
+        raise LanguageModelError(f"cache= is 'int8' or left out, got {options.cache!r}")
+    others = is_static or options.window_caches or options.absorb_latents or options.embeddings == "outside"
+    others |= points.hidden
+    if options.cache == "int8" and (others or options.calibrate is None):
+        raise LanguageModelError(
+            "cache='int8' (--cache int8) goes with target='gpu' and calibrate= (--calibrate), a text by which keys and "
+            "values are scaled; and without window_caches=, absorb_latents=, hidden=, draft='mtp' and "
+            "embeddings='outside', which have no form with int8 caches here"
         )
     is_outside = options.embeddings == "outside"
     known = options.embeddings in ("inside", "outside")

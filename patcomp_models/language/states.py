@@ -6,7 +6,7 @@ recurrences, whose size is fixed, or both, or nothing. Those of equal form are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,8 @@ class LayerStates:
     """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
+    scales: tuple[float, float] | None = None
+    """Of keys and of values, if their caches are of int8."""
 
 
 @dataclass(frozen=True)
@@ -99,32 +101,52 @@ class States:
         return tuple(state.zeros(capacity) for state in self.states)
 
 
-def states_of(model: Any, dtype: torch.dtype | None = None, context: int | None = None) -> States:
+def states_of(
+    model: Any,
+    dtype: torch.dtype | None = None,
+    context: int | None = None,
+    scales: Sequence[tuple[float, float] | None] | None = None,
+) -> States:
     """The states of a causal language model, from one call of a few tokens.
 
     Args:
         model: of transformers.
         dtype: of keys and values; by default the one in which the model has them.
         context: the most tokens, if layers with a smaller sliding window have places for its tokens only.
+        scales: of keys and values of each layer, if the caches that grow are of int8.
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
     """
     kind = model.config.model_type
-    convention = convention_of(model)
+    tokens = torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size
+    return _stacked(cached_layers(model, tokens), kind, dtype, context, scales)
+
+
+def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
+    """The layers of the cache of a model after one call of some tokens, (1, q).
+
+    Raises:
+        LanguageModelError: the call fails, or the model keeps something else than a cache.
+    """
+    kind = model.config.model_type
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
-            result = model(
-                input_ids=torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size, use_cache=True
-            )
+            result = model(input_ids=tokens, use_cache=True)
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
-                f"the architecture {kind!r} cannot be called with {_TOKENS} tokens: {reason_of(error)}"
+                f"the architecture {kind!r} cannot be called with {tokens.shape[1]} tokens: {reason_of(error)}"
             ) from error
-    return _stacked(convention.layers(result, kind), kind, dtype, context)
+    return convention_of(model).layers(result, kind)
 
 
-def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, context: int | None) -> States:
+def _stacked(
+    layers: Iterable[Any],
+    kind: str,
+    dtype: torch.dtype | None,
+    context: int | None,
+    scales: Sequence[tuple[float, float] | None] | None,
+) -> States:
     """States by kind and form, in the order: keys and values, indices, those of windows, convolutions, recurrences."""
     found: dict[tuple[object, ...], list[CacheState]] = {}
 
@@ -167,7 +189,10 @@ def _stacked(layers: Iterable[Any], kind: str, dtype: torch.dtype | None, contex
                 plan = replace(plan, window=window)
             else:
                 names, shape = (KEY_CACHE, VALUE_CACHE), (heads, width)
-            key, value = placed(names, shape, dtype or keys.dtype, grows=not plan.window)
+            scale = None if scales is None or plan.window else scales[number]
+            plan = replace(plan, scales=scale)
+            element = (dtype or keys.dtype) if scale is None else torch.int8
+            key, value = placed(names, shape, element, grows=not plan.window)
             if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
                 if layer.indexer_position_ids is not None:
                     raise LanguageModelError(

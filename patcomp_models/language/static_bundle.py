@@ -12,6 +12,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, compare_with_module
+from patcomp_models.language.contract import AT_RUN_TIME
 from patcomp_models.language.rotary import first_length
 from patcomp_models.language.states import states_of
 from patcomp_models.language.static_contract import EXTEND, QUERIES
@@ -38,6 +39,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     _check_has_static_form(model)
     most = min(begun.context, first_length(model) or begun.context)
     context = checked_context(model, begun.context if options.max_context else default_context(most))
+    begun.warn([AT_RUN_TIME])
     replace(begun, context=context).describe()
     embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=options.quantize_embeddings)
     with rotary_tables(model, context, torch.float16):

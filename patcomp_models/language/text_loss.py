@@ -60,9 +60,7 @@ class Text:
             most = length or min(LENGTH, limit)
             if len(tokens) < (length or 2):
                 raise LanguageModelError(f"the text has {len(tokens)} tokens, and it takes {length or 2} at least")
-            starts = range(0, max(len(tokens) - most, 0) + 1, most)
-            step = -(-len(starts) // PARTS)
-            return cls(entrypoint, [tokens[start : start + most] for start in starts[::step]])
+            return cls(entrypoint, parts_of(tokens, most))
         raise LanguageModelError(
             "a text is read by a function that takes the ids of several tokens, and this program has none; texts go "
             "with bundles for target='gpu' without vision"
@@ -85,13 +83,31 @@ class Text:
         lost, best = 0.0, []
         for part, example in zip(self.parts, self.examples(program), strict=True):
             outputs: Mapping[str, Any] = program.run(example, entrypoint=self.entrypoint)
-            logits = np.asarray(outputs[LOGITS].float(), np.float64)[0, :-1]
-            largest = logits.max(axis=1)
-            totals = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
-            lost += float((totals - logits[np.arange(len(logits)), part[1:]]).sum())
-            best.append(logits.argmax(axis=1))
+            logits = np.asarray(outputs[LOGITS].float(), np.float64)[0]
+            lost += loss_of(logits, part) * (len(part) - 1)
+            best.append(logits[:-1].argmax(axis=1))
         found = np.concatenate(best)
         return Reading(lost / len(found), found)
+
+
+def parts_of(tokens: Sequence[int], most: int) -> list[Sequence[int]]:
+    """Parts of a text, at most `PARTS` of at most `most` tokens, spread over all of it."""
+    starts = range(0, max(len(tokens) - most, 0) + 1, most)
+    step = -(-len(starts) // PARTS)
+    return [tokens[start : start + most] for start in starts[::step]]
+
+
+def loss_of(logits: np.ndarray, tokens: Sequence[int]) -> float:
+    """The mean of minus the logarithm of the probability of each token but the first, in nats.
+
+    Args:
+        logits: (tokens, vocabulary).
+        tokens: the token ids.
+    """
+    scores = np.asarray(logits, np.float64)[:-1]
+    largest = scores.max(axis=1)
+    totals = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
+    return float((totals - scores[np.arange(len(scores)), tokens[1:]]).mean())
 
 
 @dataclass(frozen=True)
@@ -120,5 +136,5 @@ def _empty(type_: HandleType, capacity: int) -> np.ndarray:
     tensor = type_.tensor_type
     assert isinstance(tensor, TensorType)
     name = element_name(tensor.element_type)
-    dtype = ML_DTYPES[name] if name in ML_DTYPES else np.dtype(f"float{name[1:]}")
+    dtype = np.dtype("int8") if name == "si8" else ML_DTYPES.get(name) or np.dtype(f"float{name[1:]}")
     return np.zeros([capacity if size is None else size for size in shape_of(tensor)], dtype)

@@ -346,7 +346,7 @@ def test_thread_counts_as_functions_of_the_shapes() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_export_and_conversion(native, strict: bool) -> None:
-    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    x, y = torch.randn(8), torch.randn(8)
     model = Add()
     program = converted(model, (x, y), ADD, strict=strict)
     assert torch.equal(program.run(x, y), model(x, y))

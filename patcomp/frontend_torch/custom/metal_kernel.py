@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -36,6 +36,9 @@ from patcomp.narrowing.widths import Widths
 from patcomp.patterns import Rejected
 from patcomp.pytorch import OpOverload, statically_known_true
 
+if TYPE_CHECKING:
+    from patcomp.evaluate.metal.check import KernelCheck
+
 NAMESPACE = "coreai_metal_kernels"
 MOST_PARAMETERS = 31
 MOST_THREADS_PER_GROUP = 1024
@@ -47,7 +50,6 @@ _OPS: dict[str, OpOverload] = {}
 """The ops defined so far by qualified name; global, because PyTorch's registry is global."""
 
 _SCHEMA_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool"}
-_NUMBER_ELEMENTS = {bool: "ui8", int: "si32", float: "f32"}
 
 Threads = Sequence[Any] | Callable[..., Sequence[Any]]
 
@@ -237,6 +239,47 @@ class TorchMetalKernel:
             )
         return self.reference.packed(self.op(*values, grid, group, *shapes))
 
+    def verify(
+        self,
+        *args: Any,
+        threads_per_grid: Threads,
+        threads_per_thread_group: Threads,
+        result_shapes: Sequence[Sequence[Any]],
+        tolerance: float | None = None,
+        seconds: int = 20,
+    ) -> KernelCheck:
+        """Run the Metal body on the CPU, by a C++ compiler, and compare its results with `torch_defn`'s.
+
+            kernel.verify(x, 2.0, threads_per_grid=(n, 1, 1), ...).check()
+
+        Args:
+            args, threads_per_grid, threads_per_thread_group, result_shapes: as for a call.
+            tolerance: the largest absolute difference that passes; by default that of the type, as for
+                `AIProgram.verify_against`.
+            seconds: of CPU time that the kernel may take.
+
+        Returns:
+            A `KernelCheck`, which is true if the body was run and is right; `check()` raises if not.
+
+        Raises:
+            ValueError, TypeError, OverflowError: as for a call.
+        """
+        from patcomp.evaluate.element_types import TORCH_DTYPES
+        from patcomp.evaluate.metal.check import check_body
+
+        threads = {"threads_per_grid": threads_per_grid, "threads_per_thread_group": threads_per_thread_group}
+        made = self(*args, **threads, result_shapes=result_shapes)
+        values, results = self.reference.values(args), [made] if isinstance(made, torch.Tensor) else list(made)
+        inputs, given = self._buffers(values, results)
+        operands, expected = (
+            [torch.as_tensor(each).to(TORCH_DTYPES[buffer.element]) for buffer, each in zip(buffers, of, strict=True)]
+            for buffers, of in ((inputs, values), (given, results))
+        )
+        shapes = [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
+        grid, group = (self._threads(what, numbers, shapes) for what, numbers in threads.items())
+        name, source = self._source(inputs, given, [value.dtype for value in values if isinstance(value, torch.Tensor)])
+        return check_body(source, name, operands, expected, grid, group, tolerance, seconds)
+
     def _threads(self, what: str, given: Threads, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
         numbers = given(*shapes) if callable(given) else given
         is_triple = isinstance(numbers, list | tuple) and len(numbers) == 3
@@ -253,20 +296,27 @@ class TorchMetalKernel:
     def source(self, *args: Any) -> str:
         """The Metal source that a call with these inputs gets."""
         values = self.reference.values(args)
-        inputs = [
-            _tensor(name, ValueType(runtime_type(type_of(value))))
-            if isinstance(value, torch.Tensor)
-            else _number(name, kind, value)
-            for name, kind, value in zip(self.input_names, self.reference.kinds, values, strict=True)
-        ]
-        results = [
-            _tensor(name, ValueType(runtime_type(type_of(result))))
-            for name, result in zip(self.result_names, self.reference(values), strict=True)
-        ]
-        if problem := problem_of(inputs, results):
-            raise TypeError(f"kernel {self.name!r}: {problem}")
+        inputs, results = self._buffers(values, self.reference(values))
         dtypes = [value.dtype for value in values if isinstance(value, torch.Tensor)]
         return self._source(inputs, results, dtypes)[1]
+
+    def _buffers(self, values: Sequence[Any], results: Sequence[torch.Tensor]) -> tuple[list[Buffer], list[Buffer]]:
+        """The inputs and results of the Metal function, for values and results of the reference function.
+
+        Raises:
+            TypeError: Metal does not have a type.
+        """
+        inputs = [
+            Buffer.of_tensor(name, ValueType(runtime_type(type_of(value))))
+            if isinstance(value, torch.Tensor)
+            else Buffer.of_number(name, kind, value)
+            for name, kind, value in zip(self.input_names, self.reference.kinds, values, strict=True)
+        ]
+        made = zip(self.result_names, results, strict=True)
+        outputs = [Buffer.of_tensor(name, ValueType(runtime_type(type_of(result)))) for name, result in made]
+        if problem := problem_of(inputs, outputs):
+            raise TypeError(f"kernel {self.name!r}: {problem}")
+        return inputs, outputs
 
     def _source(
         self, inputs: Sequence[Buffer], results: Sequence[Buffer], dtypes: Iterable[torch.dtype]
@@ -289,16 +339,16 @@ class TorchMetalKernel:
         given: Any = map_arg(node.args, lambda source: values_map[source.name])  # type: ignore[arg-type, return-value]
         for name, kind, value in zip(self.input_names, self.reference.kinds, given[:count], strict=True):
             if kind is torch.Tensor:
-                inputs.append(_tensor(name, value.type))
+                inputs.append(Buffer.of_tensor(name, value.type))
             elif isinstance(value, Value):
-                inputs.append(Buffer(name, _NUMBER_ELEMENTS[kind], 0))
+                inputs.append(Buffer.of_number(name, kind))
             else:
-                inputs.append(_number(name, kind, value))
+                inputs.append(Buffer.of_number(name, kind, value))
             operands.append(coreai.cast(value, inputs[-1].element, loc=loc))
         fakes = [source.meta["val"] for source in node.args[:count] if isinstance(source, Node)]
         dtypes = [fake.dtype for fake in fakes if isinstance(fake, torch.Tensor)]
         types = [ValueType(widths.of(type_of(fake))) for fake in recorded_results(node)]
-        results = list(map(_tensor, self.result_names, types))
+        results = list(map(Buffer.of_tensor, self.result_names, types))
         shapes = [*(value.shape for value in operands), *(type_.shape for type_ in types)]
         if problem := problem_of(inputs, results, shapes):
             raise Rejected(f"Metal kernel {self.name!r}: {problem}")
@@ -340,16 +390,6 @@ class TorchMetalKernel:
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
-
-
-def _tensor(name: str, type_: ValueType) -> Buffer:
-    """A tensor as a kernel stores it: in its runtime type, or in bytes for booleans."""
-    element = element_name(type_.element_type)
-    return Buffer(name, "ui8" if element == "i1" else element, type_.rank)
-
-
-def _number(name: str, kind: type, value: Any) -> Buffer:
-    return Buffer(name, _NUMBER_ELEMENTS[kind], 0, None if isinstance(value, torch.SymInt) else kind(value))
 
 
 def _buffer(shape: Sequence[int | None], element: str) -> Any:

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from patcomp.ir.aten import MEMORY_ARGUMENTS
-from patcomp.ir.types import Shape
+from patcomp.ir.types import Shape, element_name
+from patcomp.ir.value import ValueType
 
 METAL_TYPES: dict[str, str] = {
     "f16": "half", "bf16": "bfloat", "f32": "float",
@@ -26,6 +28,8 @@ METAL_TYPES: dict[str, str] = {
     "ui8": "uint8_t", "ui16": "uint16_t", "ui32": "uint", "ui64": "uint64_t",
 }  # fmt: skip
 """The Metal type of each element type that a kernel can read and write. Booleans are passed as `ui8`."""
+
+_NUMBER_ELEMENTS = {bool: "ui8", int: "si32", float: "f32"}
 
 _RESERVED = frozenset(
     re.findall(
@@ -101,6 +105,18 @@ class Buffer:
     rank: int
     value: bool | int | float | None = None
     """The value of a Python number known at export, which becomes a local variable that shadows the parameter."""
+
+    @classmethod
+    def of_tensor(cls, name: str, type_: ValueType) -> Buffer:
+        """A tensor as a kernel stores it: in its runtime type, or in bytes for booleans."""
+        element = element_name(type_.element_type)
+        return cls(name, "ui8" if element == "i1" else element, type_.rank)
+
+    @classmethod
+    def of_number(cls, name: str, kind: type, value: Any = None) -> Buffer:
+        """A Python number; its value is None if only a run knows it."""
+        known = None if value is None or isinstance(value, torch.SymInt) else kind(value)
+        return cls(name, _NUMBER_ELEMENTS[kind], 0, known)
 
     @property
     def metal_type(self) -> str:

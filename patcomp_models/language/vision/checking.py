@@ -128,7 +128,7 @@ class VisionComparison:
 
             main = calls_on(native, folder / files[MAIN])
             made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
-        check_tokens(made, wanted, largest_of(wanted, self.dtype), self.dtype)
+        check_tokens(made, wanted, largest_of(wanted, self.dtype) * TOLERANCE[self.dtype])
 
     def _made(self, embed: AssetRun, main: AssetCall, features: np.ndarray) -> Tensor:
         """The logits of the tokens, (tokens, vocabulary)."""

@@ -79,6 +79,15 @@ DEPARTURES: dict[str, tuple[Callable[[Path], object], str]] = {
         edited(lambda it: it["language"].update(vocab_size="96")), "language.vocab_size is '96'",
     ),
     "another vocabulary": (edited(lambda it: it["language"].update(vocab_size=95)), "their last size must be"),
+    "states without words": (edited(lambda it: it["language"].update(states=["keyCache"])), "language.states must be"),
+    "an unknown word": (
+        edited(lambda it: it["language"]["states"].update(keyCache="cache")),
+        "must be an object of the words kv_cache, sliding_cache, fixed",
+    ),
+    "another word": (
+        edited(lambda it: it["language"]["states"].update(keyCache="fixed")),
+        "language.states says fixed of keyCache, whose size is open",
+    ),
     "no context": (edited(lambda it: it["language"].pop("max_context_length")), "max_context_length is None"),
     "no tokenizer": (lambda path: shutil.rmtree(path / "tokenizer"), "there is no tokenizer/tokenizer.json"),
     "a broken tokenizer": (

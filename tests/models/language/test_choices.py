@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from patcomp_models.language import LanguageModelError
-from patcomp_models.language.checking import check_tokens
+from patcomp_models.language.checking import TOLERANCE, check_tokens
 from patcomp_models.language.choices import CloseChoices
 
 EXACT = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
@@ -36,14 +36,14 @@ def test_close_choices_are_counted_and_left_out() -> None:
     made = EXACT.clone()
     made[1] = made[1].flip(0)
     with pytest.raises(LanguageModelError, match="the model's own logits of the two are 1 apart, which rounding does"):
-        check_tokens(made, EXACT, 1.0, torch.float16)
+        check_tokens(made, EXACT, TOLERANCE[torch.float16])
     with pytest.raises(LanguageModelError, match="are 1 apart"):
-        check_tokens(made, EXACT, 1.0, torch.float16, torch.tensor([True, False, False, True]))
+        check_tokens(made, EXACT, TOLERANCE[torch.float16], torch.tensor([True, False, False, True]))
     with pytest.raises(LanguageModelError, match="are 1 apart"):  # nearly all tokens would be left out
-        check_tokens(made, EXACT, 1.0, torch.float16, torch.tensor([True, True, True, False]))
+        check_tokens(made, EXACT, TOLERANCE[torch.float16], torch.tensor([True, True, True, False]))
     is_close = torch.tensor([True, True, False, False])
     with pytest.warns(match="after 1 of 4 tokens .* two experts have the same score up to the rounding"):
-        check_tokens(made, EXACT, 1.0, torch.float16, is_close)
+        check_tokens(made, EXACT, TOLERANCE[torch.float16], is_close)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_tokens(EXACT, EXACT, 1.0, torch.float16, is_close)
+        check_tokens(EXACT, EXACT, TOLERANCE[torch.float16], is_close)
