@@ -26,7 +26,7 @@ from patcomp.commands.programs import program_of
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 if TYPE_CHECKING:
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
     from patcomp.targets import Target
 
 

@@ -13,6 +13,7 @@ from patcomp.ir.tables import text_of
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from patcomp.evaluate.devices import DeviceEffect
     from patcomp.evaluate.metal.check import KernelCheck
 
 
@@ -218,6 +219,8 @@ class Verification:
     loss: tuple[Loss, ...] = ()
     """What the compression of weights costs each output; then the errors are those beside a program with the weights
     that are stored. Empty if the errors are those beside the model."""
+    effects: tuple[DeviceEffect, ...] = ()
+    """What a simulated device computes otherwise, in the order of the program; empty unless one was asked for."""
     half_loss: HalfLoss | None = None
     """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
     unknown."""
@@ -264,6 +267,13 @@ class Verification:
             for error in self.errors
             if error.partial_sums and error.passed
         )
+
+    @property
+    def of_device(self) -> list[str]:
+        """Notes on what a simulated device computes otherwise, one a fact."""
+        from patcomp.evaluate.devices import told
+
+        return told(self.effects)
 
     @property
     def of_half_precision(self) -> tuple[str, ...]:
@@ -355,6 +365,7 @@ class Verification:
             *self.notes,
             *self.of_half_precision,
             *(f"note: {text}" for text in self.of_partial_sums),
+            *(f"note: {text}" for text in self.of_device),
             *([str(self.departure)] if self.departure else []),
             *map(str, self.kernels),
         ]

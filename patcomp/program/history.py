@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from patcomp.interface.reference import Save
     from patcomp.ir.debug_facts import DebugFacts
     from patcomp.ir.xdsl import Operation
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
     from patcomp.questions.ops import Attempt
 
 PROVER = "patcomp_lab.proof.run"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, Writer
     from patcomp.emit.stored.streaming import Advance
     from patcomp.evaluate.verification import Verification
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
 
 
 @dataclass(eq=False, repr=False)
@@ -367,6 +367,7 @@ class AIProgram(ProgramData):
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
         asset: Asset | None = None,
+        device: Literal["gpu", "neural_engine"] | None = None,
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
 
@@ -390,6 +391,8 @@ class AIProgram(ProgramData):
             float32_model: the model before it was converted to half precision, which judges the outputs, too. By
                 default the given model is run in float32, with its weights as half precision has rounded them.
             asset: the program as it was saved, which both backends then run.
+            device: a simulated device to run on instead: the evaluator with what public reports say that the GPU or
+                the Neural Engine computes otherwise. `Verification.effects` names each such place.
 
         A program of half precision does not pass if an output is NaN or infinite where the model in float32 is finite,
         also if the model in half precision has NaN there; `Verification.overflow` names the first op that overflows.
@@ -404,9 +407,16 @@ class AIProgram(ProgramData):
                 random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
-            ValueError: no backend is given, or an unknown one; or an unknown `by`.
+            ValueError: no backend is given, or an unknown one; an unknown `by`; a device that is not simulated, or a
+                device with `backends` or `by="module"`.
         """
+        if device is not None and (by != "output" or backends is not None):
+            raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")
         with plain_settings():
+            if device is not None:
+                return verifying.verify_on_device(
+                    self, model, inputs, entrypoint, tolerance, seed, float32_model, asset, device
+                )
             return verifying.verify_program(
                 self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
             )
