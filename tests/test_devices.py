@@ -402,6 +402,16 @@ def test_the_effects_name_module_and_report() -> None:
     assert avoided.effects == ()
 
 
+def test_what_is_not_simulated_is_no_pass() -> None:
+    model, x = Function(lambda x: x.argmax(-1)), torch.rand(3, 8)
+    program = TorchConverter().add_exported_program(torch.export.export(model, (x,))).to_coreai()
+    found = program.verify_against(model, (x,), device="neural_engine")
+    (text,) = found.not_simulated
+    assert "argmax" in text
+    assert "1 known defect of the device not simulated" in str(found)
+    assert "not simulated" not in str(program.verify_against(model, (x,), device="gpu"))
+
+
 @pytest.mark.parametrize(
     "options", [{"device": "npu"}, {"device": "gpu", "by": "module"}, {"device": "gpu", "backends": ["evaluator"]}]
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -65,9 +65,15 @@ def units_of(target: Target | None) -> tuple[Unit, ...]:
     return tuple(unit for unit in UNITS if target is not None and unit == target.name) or UNITS
 
 
-def warnings_about(module: IRModule, units: Iterable[str]) -> list[Problem]:
-    """What the user of a converted program is told: one warning a fact, with the number of places and the address."""
-    return [_warning(each) for each in occurrences(module, units, all_severities=False)]
+def warnings_about(module: IRModule, units: Iterable[str], without: Container[str] = ()) -> list[Problem]:
+    """What the user of a converted program is told: one warning a fact, with the number of places and the address.
+
+    Args:
+        module, units: the program, and the compute units that it may run on.
+        without: the names of facts that are left out.
+    """
+    found = occurrences(module, units, all_severities=False)
+    return [_warning(each) for each in found if each.fact.name not in without]
 
 
 def _warning(found: Occurrence) -> Problem:

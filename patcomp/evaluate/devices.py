@@ -101,6 +101,11 @@ BEHAVIOURS: dict[str, tuple[tuple[str, Behaviour], ...]] = {
 """The facts that change an op, by the op's name, and what the device then gives."""
 
 
+def simulated_facts() -> frozenset[str]:
+    """The names of the facts that a simulated device behaves by."""
+    return frozenset(name for behaviours in BEHAVIOURS.values() for name, _ in behaviours)
+
+
 @dataclass(frozen=True)
 class DeviceEffect:
     """What a device computes otherwise at a place of a model."""

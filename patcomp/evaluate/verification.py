@@ -221,6 +221,8 @@ class Verification:
     that are stored. Empty if the errors are those beside the model."""
     effects: tuple[DeviceEffect, ...] = ()
     """What a simulated device computes otherwise, in the order of the program; empty unless one was asked for."""
+    not_simulated: tuple[str, ...] = ()
+    """What a device is reported to compute wrongly in this program, with sources, where its simulation does not."""
     half_loss: HalfLoss | None = None
     """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
     unknown."""
@@ -273,7 +275,7 @@ class Verification:
         """Notes on what a simulated device computes otherwise, one a fact."""
         from patcomp.evaluate.devices import told
 
-        return told(self.effects)
+        return [*told(self.effects), *(f"not simulated: {text}" for text in self.not_simulated)]
 
     @property
     def of_half_precision(self) -> tuple[str, ...]:
@@ -373,6 +375,9 @@ class Verification:
     def _outputs(self) -> Table:
         result = "passed" if self.errors and all(error.passed for error in self.errors) else "FAILED"
         at = "the tolerances of their types" if self.tolerance is None else f"tolerance {self.tolerance:g}"
+        if self.not_simulated:
+            count = len(self.not_simulated)
+            at += f"; {count} known defect{'s' if count > 1 else ''} of the device not simulated"
         table = _table(f"against {self.reference}: {result} at {at}", ("output", "backend"), self.errors)
         for error in self.errors:
             table.add_row(error.name, error.backend, *_cells(error, self.errors))

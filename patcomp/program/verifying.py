@@ -121,7 +121,8 @@ def verify_on_device(
     device: str,
 ) -> Verification:
     """`AIProgram.verify_against` with a simulated device."""
-    from patcomp.evaluate.devices import SimulatedDevice
+    from patcomp.devices import warnings_about
+    from patcomp.evaluate.devices import SimulatedDevice, simulated_facts
     from patcomp.evaluate.expectation import Expectation
 
     if device not in SIMULATED:
@@ -137,7 +138,8 @@ def verify_on_device(
         return run_entry_point(saved, values, entrypoint, state, "evaluator", machine=machine)
 
     result = expectation.verification({f"simulated {device}": run}, tolerance)
-    return replace(result, effects=machine.effects)
+    others = warnings_about(saved.module, [device], without=simulated_facts())
+    return replace(result, effects=machine.effects, not_simulated=tuple(map(str, others)))
 
 
 def verify_compressed_program(
