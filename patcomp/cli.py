@@ -14,6 +14,7 @@ from patcomp import __version__
 from patcomp.commands import (
     assets,
     audit,
+    bench,
     comparison,
     compress,
     convert,
@@ -57,6 +58,7 @@ def options(
 app.command()(convert.convert)
 app.command()(assets.inspect)
 app.command()(running.run)
+app.command()(bench.bench)
 app.command()(verification.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)

@@ -29,6 +29,8 @@ class Wants:
     """The least number of elements of the last dimension; the target pads smaller ones."""
     max_size: int | None = None
     """The largest dimension of a tensor."""
+    size_of_all: int | None = None
+    """The largest dimension that every chip takes; newer ones take up to `max_size`."""
     left_out: frozenset[str] = frozenset()
     """The names of ops and composites (`composite gather_mm`) that the target does not compute: they run elsewhere."""
     max_asset_bytes: int | None = None
@@ -122,6 +124,7 @@ NEURAL_ENGINE = Target(
         static_shapes=True,
         min_width=32,
         max_size=65536,
+        size_of_all=16384,
         left_out=frozenset(
             f"coreai.{name}"
             for name in (

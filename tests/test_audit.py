@@ -13,7 +13,8 @@ from torch.nn import functional
 from patcomp import AIProgram, TorchConverter
 from patcomp.errors import EvaluationError
 from patcomp.ir.module import IRModule
-from patcomp.questions.audit import Audit, Finding, audit
+from patcomp.questions.audit import audit
+from patcomp.questions.findings import Audit, Finding
 from patcomp.targets import NEURAL_ENGINE, Target
 from patterns_catalog import default_rules
 from tests.helpers.command import Command

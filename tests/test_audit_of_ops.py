@@ -20,7 +20,8 @@ from patcomp.ir import IRModule, Value, aten, coreai, tensor
 from patcomp.ir.locations import Origin, describe, origin_location
 from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Rule, RuleSet, Stage, decomposition, example, op_rule
-from patcomp.questions.audit import Audit, Finding, audit
+from patcomp.questions.audit import audit
+from patcomp.questions.findings import Audit, Finding
 from patcomp.questions.programs import explain, why_not
 from patcomp.questions.reach import check_reach
 from patcomp.questions.regions import Regions
@@ -51,6 +52,9 @@ BORDERS: list[tuple[str, dict[str, Any], dict[str, tuple[int, bool]]]] = [
     ("2x8xf16", {"max_size": 8}, {}),
     ("2x8xf16", {"max_size": 7}, {"a dimension over 7": (2, False)}),
     ("?x8xf16", {"max_size": 8}, {}),
+    ("2x8xf16", {"size_of_all": 8, "max_size": 9}, {}),
+    ("2x8xf16", {"size_of_all": 7, "max_size": 8}, {"a dimension over 7, which older chips do not take": (2, True)}),
+    ("2x8xf16", {"size_of_all": 6, "max_size": 7}, {"a dimension over 7": (2, False)}),
     ("2x8xf16", {"static_shapes": True}, {}),
     ("?x8xf16", {"static_shapes": True}, {"dynamic sizes": (2, False)}),
     ("2x8xf16", {"element_types": frozenset({"f16"})}, {}),
@@ -141,8 +145,11 @@ def test_problems_come_before_advice() -> None:
                 "places": (),
                 "mended_by": ("carry transposes",),
                 "is_advice": True,
+                "sources": (),
+                "crossings": 0,
             }
         ],
+        "estimates": [],
     }
     assert str(Finding("a", 2, ("here", "there"))) == "a: 2\n    here\n    there"
 

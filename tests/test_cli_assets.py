@@ -127,6 +127,29 @@ def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
     assert "random inputs, with seed 0" in done.err
 
 
+def test_the_values_of_a_run_for_core_ai_debugger(patcomp: Command, assets: Path, tmp_path: Path) -> None:
+    """On example inputs, and on given inputs and states; for an asset with debug information."""
+    model = f"{assets}/models.py:sums"
+    assert patcomp("convert", model, "-o", "sums.aimodel", "--debug-info", "--quiet").code == 0
+    np.savez(tmp_path / "in.npz", x=np.arange(4, dtype=np.float32), b_total=np.full(4, 10, np.float32))
+    write = ("run", model, "--intermediates", "sums.aimodelintermediates")
+    for options, total in ((("--inputs", "in.npz", "--asset", "sums.aimodel"), [10, 11, 12, 13]), ((), None)):
+        done = patcomp(*write, *options, "--json")
+        assert (done.code, "intermediates: sums.aimodelintermediates" in done.err) == (0, True), done.err
+        found = json.loads((tmp_path / "sums.aimodelintermediates" / "metadata.json").read_text())
+        assert len(found["mappings"]["outputs"]) >= 3
+        values = [
+            np.load(tmp_path / "sums.aimodelintermediates" / each["data_file"]) for each in found["outputs"].values()
+        ]
+        assert total is None or any(np.array_equal(value, total) for value in values)
+    done = patcomp("run", "sums.aimodel", "--intermediates", "other.aimodelintermediates")
+    assert (done.code, done.err) == (
+        2, "error: --intermediates goes with a model, which PyTorch runs, and sums.aimodel is an asset\n",
+    )  # fmt: skip
+    done = patcomp(*write, "--asset", f"{assets}/sums.aimodel")
+    assert (done.code, "has no debug information" in done.err) == (1, True)
+
+
 def test_dimensions_for_which_2_is_too_small(patcomp: Command, assets: Path) -> None:
     """The asset says what its smallest sizes are: 30 samples are 6 frames. The runtime dies of fewer than 9."""
     path = f"{assets}/frames.aimodel"

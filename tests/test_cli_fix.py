@@ -74,6 +74,21 @@ def test_other_commands(patcomp: Command) -> None:
 
 
 @pytest.mark.usefixtures("nets")
+def test_several_sizes(patcomp: Command, tmp_path: Path) -> None:
+    """Each size is an entry point, which is compared with the model on inputs of its size, and audited."""
+    options = ("--target", "neural_engine", "--fix", "s0=4", "--sizes", "batch=2,7")
+    done = patcomp("convert", "nets.py:net", "--text", "a.mlir", "--verify", *options)
+    assert done.code == 0, done.err
+    assert done.err.count("against eager PyTorch: passed") == 2, done.err
+    assert [f"main_{size}  neural_engine: " in done.err for size in (2, 7)] == [True, True]
+    assert "coreai.graph @main_7(%x: tensor<7x64xf16>" in (tmp_path / "a.mlir").read_text()
+    done = patcomp("audit", "nets.py:net", "--json", *options)
+    assert (done.code, {name: each["clean"] for name, each in json.loads(done.out).items()}) == (
+        0, {"main_2": True, "main_7": True},
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("nets")
 @pytest.mark.parametrize(
     ("fix", "code", "message"),
     [

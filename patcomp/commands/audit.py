@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +12,11 @@ from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
     Fix,
+    Sizes,
     UsageError,
     fixed_sizes,
     print_json,
+    several_sizes,
     tell,
 )
 from patcomp.commands.convert_options import target_of
@@ -24,7 +26,7 @@ from patcomp.commands.programs import program_of
 from patcomp.commands.subjects import CONVERTED, MODELS, subject_of
 
 if TYPE_CHECKING:
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
     from patcomp.targets import Target
 
 
@@ -36,6 +38,7 @@ def audit(
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
     fix: Fix = None,
+    sizes: Sizes = None,
     run: Annotated[
         bool,
         typer.Option("--run", help="Run a model with its example inputs, and name the ops that overflow float16."),
@@ -51,12 +54,17 @@ def audit(
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules
 
-    chosen, sizes = target_of(target, without, options.catalog), fixed_sizes(fix)
+    chosen, fixed = target_of(target, without, options.catalog), fixed_sizes(fix)
     assert chosen is not None
+    if sizes:
+        if run:
+            raise UsageError("--run and --sizes exclude each other; fix one size with --fix to run it")
+        _show_each(_of_each_size(program, options, chosen, fixed, several_sizes(sizes)), as_json=json)
+        return
     if run:
-        found = _run(program, options, chosen, sizes)
+        found = _run(program, options, chosen, fixed)
     else:
-        module, _ = program_of(program, "audit", options, target=chosen, fixed=sizes)
+        module, _ = program_of(program, "audit", options, target=chosen, fixed=fixed)
         found = audited(module, chosen, default_rules())
     if json:
         print_json(found.to_dict())
@@ -64,6 +72,27 @@ def audit(
         tell(found)
     if not found.clean:
         sys.exit(ANSWER_IS_NO)
+
+
+def _show_each(found: Mapping[str, Audit], *, as_json: bool) -> None:
+    """Print the audit of each entry point; the command ends with its answer."""
+    if as_json:
+        print_json({name: each.to_dict() for name, each in found.items()})
+    else:
+        for name, each in found.items():
+            tell(f"{name}  {each}")
+    if not all(each.clean for each in found.values()):
+        sys.exit(ANSWER_IS_NO)
+
+
+def _of_each_size(
+    name: str, options: ModelOptions, target: Target, fixed: Mapping[str, int], sizes: Mapping[str, Sequence[int]]
+) -> dict[str, Audit]:
+    """The audits of a model that is converted for the target, with an entry point for each size."""
+    if (found := subject_of(name, "audit", (*MODELS, *CONVERTED))) not in MODELS:
+        raise UsageError(f"--sizes goes with a model, whose sizes are fixed when it is converted; {name} is {found}")
+    sources = load_sources(name, "audit", options)
+    return converted_model(sources, options, target=target, fixed=fixed, sizes=sizes).audit_each(target)
 
 
 def _run(name: str, options: ModelOptions, target: Target, sizes: Mapping[str, int]) -> Audit:

@@ -103,6 +103,14 @@ Fix = Annotated[
 ]
 
 
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="An entry point for each size of a dynamic dimension, length=128,256; may be given for several dimensions."
+    ),
+]
+
+
 KeepFloat32 = Annotated[
     list[str] | None,
     typer.Option(
@@ -137,6 +145,24 @@ def fixed_sizes(texts: Sequence[str] | None) -> dict[str, int]:
             raise UsageError(f"--fix {text} must have the form NAME=SIZE, such as length=128")
         if sizes.setdefault(name, int(size)) != int(size):
             raise UsageError(f"--fix gives two sizes to {name}, {sizes[name]} and {int(size)}")
+    return sizes
+
+
+def several_sizes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """The sizes that `--sizes` gives to dimensions, by name.
+
+    Raises:
+        UsageError: a text is not NAME=SIZE,SIZE, or a dimension is given twice.
+    """
+    sizes: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, _, listed = text.partition("=")
+        numbers = listed.split(",")
+        if not (name.isidentifier() and all(each.isdecimal() and each.isascii() for each in numbers)):
+            raise UsageError(f"--sizes {text} must have the form NAME=SIZE,SIZE, such as length=128,256")
+        if name in sizes:
+            raise UsageError(f"--sizes is given twice for {name}; write all its sizes in one list")
+        sizes[name] = tuple(map(int, numbers))
     return sizes
 
 

@@ -143,7 +143,9 @@ def compress(
         small.html(measured.html)
     if output is not None:
         with working(f"writing {output}", True) as advance:
-            small.save_asset(output, force=asset.force, writer=asset.writer, progress=advance)
+            small.save_asset(
+                output, force=asset.force, writer=asset.writer, debug_info=asset.debug_info, progress=advance
+            )
         say(f"asset:       {output}")
     if json:
         print_json(small.compression.as_dict())
@@ -160,7 +162,7 @@ def _compressed(
     options: ModelOptions,
 ) -> AIProgram:
     """The program of a model, with smaller weights."""
-    sizes = device.sizes
+    sizes = device.fixed
     with working(f"exporting {model}", True):
         sources = load_sources(model, "compress", options)
         source = sources[0]
@@ -180,5 +182,6 @@ def _check_is_no_model(bundle: str, device: DeviceOptions, asset: AssetOptions) 
     """Refuse the options for models."""
     draws = device.random is not RandomNumbers.refuse
     given = {"--target": device.target, "--fix": device.fix, "--random": draws, "--force": asset.force}
+    given["--debug-info"] = asset.debug_info
     if unused := [option for option, value in given.items() if value]:
         raise converted_already(unused, bundle, Subject.BUNDLE)

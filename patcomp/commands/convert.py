@@ -123,17 +123,21 @@ def _convert_to_asset(
     from patcomp.compression import CompressionRequest
 
     target = target_of(wanted.target, wanted.without, options.catalog)
-    _ = wanted.sizes  # before PyTorch is imported, and the long export
+    _ = wanted.fixed, wanted.several  # before PyTorch is imported, and the long export
     _check_names(wanted, target, options)
     smaller = None if wanted.compress is None else CompressionRequest.of(wanted.compress, target)
+    sources: Sequence[ModelSource]
     with working(f"exporting {model}", not shown.quiet):
         sources = load_sources(model, "convert", options, notes=not shown.quiet)
         for source in sources if outputs.verify or wanted.finds_float32 else ():
             _ = source.inputs  # before the conversion: a file may hold none
     with working(f"converting {model}", not (shown.quiet or shown.verbose)):
-        program, kept = _program(sources, wanted, target, outputs, shown, options)
+        program, sources, kept = _program(sources, wanted, target, outputs, shown, options)
     if not shown.quiet:
         _show(program, outputs.dump_stages)
+        if wanted.several and target is not None:
+            for name, audit in program.audit_each(target).items():
+                say(f"{name}  {audit}")
         if wanted.finds_float32:
             say(f"in float32  {', '.join(f'%{name}' for name in kept) or 'no op: nothing overflows'}")
     if shown.report:
@@ -156,17 +160,23 @@ def _program(
     outputs: OutputOptions,
     shown: ShownOptions,
     options: ModelOptions,
-) -> tuple[AIProgram, Sequence[str]]:
-    """The program of a model's functions, and what of it stays in float32."""
+) -> tuple[AIProgram, Sequence[ModelSource], Sequence[str]]:
+    """The program of a model's functions, the function of each entry point, and what of it stays in float32."""
+    from patcomp.interface.size_variants import size_variants
+
+    converter = _converter(sources, wanted, options)
+    named = size_variants(converter.dims(), wanted.fixed, wanted.several)
+    sources = [replace(source, entry=name) for source in sources for name in named[source.entry]]
     made = partial(
-        _converter(sources, wanted, options).to_coreai,
+        converter.to_coreai,
         recover=_composites(wanted),
         assume=wanted.assume or (),
         target=target,
-        fixed=wanted.sizes,
+        fixed=wanted.fixed,
+        sizes=wanted.several,
     )
     kept = kept_for(made, sources) if wanted.finds_float32 else wanted.keep_float32 or ()
-    return made(keep=kept, dump_ir=outputs.dump_stages, verbose=shown.verbose), kept
+    return made(keep=kept, dump_ir=outputs.dump_stages, verbose=shown.verbose), sources, kept
 
 
 def _check_names(wanted: ProgramOptions, target: Target | None, options: ModelOptions) -> None:
@@ -224,7 +234,14 @@ def _write(
         what = f"writing {output}" if check is None else f"writing and verifying {output}"
         with working(what, not shown.quiet) as advance, suppress(CheckFailed):
             checked = None if check is None else check.of_asset
-            program.save_asset(output, force=asset.force, writer=asset.writer, progress=advance, check=checked)
+            program.save_asset(
+                output,
+                force=asset.force,
+                writer=asset.writer,
+                debug_info=asset.debug_info,
+                progress=advance,
+                check=checked,
+            )
     elif check is not None:
         with working(f"verifying {model}", not shown.quiet):
             check.of(None)

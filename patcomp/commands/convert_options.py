@@ -17,11 +17,13 @@ from patcomp.commands.common import (
     KeepFloat32,
     Random,
     RandomNumbers,
+    Sizes,
     UsageError,
     WriterOption,
     check_page,
     fixed_sizes,
     load_catalogs,
+    several_sizes,
 )
 from patcomp.emit.files.replacement import check_target, check_writable
 
@@ -85,7 +87,7 @@ class DeviceOptions:
     fix: Fix = None
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def fixed(self) -> dict[str, int]:
         """The sizes that dimensions get, by name.
 
         Raises:
@@ -114,6 +116,16 @@ class ProgramOptions(DeviceOptions):
     ] = None
     keep_float32: KeepFloat32 = None
     compress: Compress = None
+    sizes: Sizes = None
+
+    @property
+    def several(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of which each becomes an entry point, by dimension.
+
+        Raises:
+            UsageError: one has another form.
+        """
+        return several_sizes(self.sizes)
 
     @property
     def finds_float32(self) -> bool:
@@ -154,6 +166,14 @@ class AssetOptions:
 
     force: Annotated[bool, typer.Option("--force", help="Replace any file or folder at the asset's path.")] = False
     writer: WriterOption = None
+    debug_info: Annotated[
+        bool,
+        typer.Option(
+            "--debug-info",
+            help="Write the source lines and modules of each op, with paths of this machine, into the asset, for Core "
+            "AI Debugger.",
+        ),
+    ] = False
 
     def check(self, output: Path | None, html: Path | None) -> None:
         """Check before the long conversion that its results can be written.
@@ -161,9 +181,13 @@ class AssetOptions:
         Raises:
             OSError, ValueError: one cannot be written to its path.
             MissingToolchainError: `coreai-core` is to write the asset, and is not installed.
+            UsageError: debug information is wanted without an asset, or of coreai-core.
         """
         from patcomp.emit.toolchain.library import toolchain
 
+        if self.debug_info and (output is None or self.writer == "coreai"):
+            other = "an asset, and none is written" if output is None else "--writer python"
+            raise UsageError(f"--debug-info goes with {other}")
         if output is not None:
             check_target(output, self.force)
             if self.writer == "coreai":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -246,9 +246,10 @@ def converted_model(
     *,
     target: Target | None = None,
     fixed: Mapping[str, int] = MappingProxyType({}),
+    sizes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> AIProgram:
     """The program of a model's functions; random numbers become inputs."""
     from patcomp import TorchConverter
 
     converter = TorchConverter(catalog=load_catalogs(options.catalog), random="inputs")
-    return add_sources(converter, sources).to_coreai(target=target, fixed=fixed)
+    return add_sources(converter, sources).to_coreai(target=target, fixed=fixed, sizes=sizes)

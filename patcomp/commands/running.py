@@ -81,6 +81,39 @@ class InputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReferenceOptions:
+    """The values of the model's own run, for Core AI Debugger."""
+
+    intermediates: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the values of the model's nodes, as PyTorch computes them, to X.aimodelintermediates."
+        ),
+    ] = None
+    asset: Annotated[
+        Path | None,
+        typer.Option(help="The asset to compare with --intermediates; by default what convert --debug-info writes."),
+    ] = None
+
+    def check(self, model: str, found: Subject) -> None:
+        """Check before the long export that the values can be written.
+
+        Raises:
+            OSError, ValueError: they cannot be written to their path.
+            UsageError: only a model has such values.
+        """
+        from patcomp.emit.files.intermediates import check_intermediates_path
+
+        if self.intermediates is None:
+            if self.asset is not None:
+                raise UsageError("--asset goes with --intermediates")
+            return
+        if found not in MODELS:
+            raise UsageError(f"--intermediates goes with a model, which PyTorch runs, and {model} is {found}")
+        check_intermediates_path(self.intermediates)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Call:
     """How functions are run.
 
@@ -90,9 +123,11 @@ class _Call:
         backend: `runtime` or `evaluator`.
         output: the file of the outputs.
         examples: the example inputs of a model.
+        reference: the values of a model's own run.
     """
 
     given: InputOptions
+    reference: ReferenceOptions
     entrypoint: str | None
     backend: str
     output: Path | None
@@ -112,6 +147,7 @@ def run(
     ],
     *,
     given: InputOptions,
+    reference: ReferenceOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write outputs and new states to this file, as numpy.savez.")
     ] = None,
@@ -145,9 +181,10 @@ def run(
     if output is not None:
         check_writable(output)
     given.check()
+    reference.check(model, found)
     if backend == "runtime":
         toolchain()
-    call = _Call(given=given, entrypoint=entrypoint, backend=backend, output=output)
+    call = _Call(given=given, reference=reference, entrypoint=entrypoint, backend=backend, output=output)
     if found in MODELS:
         if component is not None or given.size:
             raise UsageError(f"{'--size' if given.size else '--component'} does not go with {found}, which {model} is")
@@ -172,13 +209,21 @@ def _run_model(model: str, call: _Call, options: ModelOptions) -> _Described:
         sources = load_sources(model, "run", options)
         name = chosen_entry([each.entry for each in sources], call.entrypoint)
         source = next(each for each in sources if each.entry == name)
-        program = converted_model([source], options)
+        compared = call.reference.intermediates is not None  # with an asset of all functions
+        program = converted_model(sources if compared else [source], options)
     example = source.inputs_for(program)
     values = named_arguments(program.signature(name), *call_arguments(example))
     examples = {each: as_array(value) for each, value in values.items()}
+    if (path := call.reference.intermediates) is not None:
+        with working(f"running {model} by PyTorch"):
+            own = values
+            if call.given.inputs is not None or call.given.given:
+                own = call.given.values(program.signature(name), program.initial_state.get(name, ()), examples)
+            program.save_intermediates(path, own, entrypoint=name, asset=call.reference.asset)
+        say(f"intermediates: {path}")
     with TemporaryDirectory() as folder, working(f"running {model}"):
-        path = program.save_asset(Path(folder, "model.aimodel")).path
-        return _run(path, replace(call, entrypoint=name, examples=examples))
+        saved = program.save_asset(Path(folder, "model.aimodel")).path
+        return _run(saved, replace(call, entrypoint=name, examples=examples))
 
 
 def _run_assets(parts: Mapping[str, Path], model: str, call: _Call) -> dict[str, _Described]:

@@ -65,6 +65,15 @@ def verify(
     ] = None,
     size: RandomSizes = None,
     fix: Fix = None,
+    as_: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="DEVICE",
+            help="Run on a simulated device instead, gpu or neural_engine: the evaluator with what public reports say "
+            "that it computes otherwise.",
+        ),
+    ] = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
@@ -77,6 +86,8 @@ def verify(
     sizes = fixed_sizes(fix)
     if size and found in MODELS:
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
+    if as_ is not None and (found not in MODELS or asset is not None):
+        raise UsageError("--as goes with a model alone, which it converts")
     if found not in MODELS:
         options.check_unused(model, found)
         if sizes:
@@ -85,7 +96,7 @@ def verify(
             raise UsageError(f"{model} is {found}; name the model first: patcomp verify MODEL {model}")
         results = _of_runtime(model, found, entrypoint, tolerance, size or ())
     elif asset is None:
-        results = _of_conversion(model, entrypoint, tolerance, sizes, options)
+        results = _of_conversion(model, entrypoint, tolerance, sizes, options, as_)
     else:
         results, note = _of_asset(model, asset, entrypoint, tolerance, sizes, options)
     if json:
@@ -102,9 +113,15 @@ def verify(
 
 
 def _of_conversion(
-    model: str, entrypoint: str | None, tolerance: float | None, sizes: Mapping[str, int], options: ModelOptions
+    model: str,
+    entrypoint: str | None,
+    tolerance: float | None,
+    sizes: Mapping[str, int],
+    options: ModelOptions,
+    device: str | None,
 ) -> dict[str, Verification]:
-    """A model that is converted now, on the evaluator, and on the runtime where it is installed."""
+    """A model that is converted now, on the evaluator, and on the runtime where it is installed; or on a simulated
+    device."""
     with working(f"converting {model}"):
         sources = chosen_sources(load_sources(model, "verify", options), entrypoint)
         program = converted_model(sources, options, fixed=sizes)
@@ -116,6 +133,7 @@ def _of_conversion(
                 entrypoint=each.entry,
                 tolerance=tolerance,
                 float32_model=each.float32_model,
+                device=device,  # type: ignore[arg-type]  # it is checked there
             )
             for each in sources
         }

@@ -30,6 +30,7 @@ from patcomp.emit.toolchain.writing import handed_over, parsed
 from patcomp.emit.written import written_in_python, written_module
 from patcomp.errors import AssetError as AssetError
 from patcomp.evaluate.given import as_array
+from patcomp.ir.debug_facts import DebugFacts
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.weights import stored_weights
 from patcomp.settings import plain_settings
@@ -283,6 +284,7 @@ def save_asset(
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
     writer: Writer | None = None,
+    debug_facts: DebugFacts | None = None,
     progress: Advance | None = None,
     check: Callable[[Asset], object] | None = None,
 ) -> Asset:
@@ -299,14 +301,15 @@ def save_asset(
         force: replace whatever is at the path.
         writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed and the weights
             are smaller than 256 MiB.
+        debug_facts: of the model's nodes, for debug information, which only patcomp writes.
         progress: is called with the bytes of the program that are written so far, and with all of them; only
             while patcomp writes, because coreai-core does not tell how far it is.
         check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing is
             replaced.
 
     Raises:
-        ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
-            `SOURCE_DATE_EPOCH` is not a number.
+        ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is asked
+            for debug information, or `SOURCE_DATE_EPOCH` is not a number.
         FileExistsError: something that is not an asset is at the path.
         PermissionError: the folder cannot be written.
         OSError: the disk has no room.
@@ -318,8 +321,12 @@ def save_asset(
     target = Path(path)
     check_target(target, force)
     described_by = partial(saved_metadata, given=metadata, facts=facts or {})
+    if debug_facts is not None:
+        if writer == "coreai":
+            raise ValueError("patcomp itself writes debug information; leave the writer out, or choose writer='python'")
+        writer = "python"
     if chosen_writer(writer, module) == "python":
-        prepared = written_in_python(module, described_by, progress)
+        prepared = written_in_python(module, described_by, progress, debug_facts)
     else:
         prepared = handed_over(HandOver.of(module), described_by, target.name, creation_date())
     with prepared as write, replacing(target, force) as draft:

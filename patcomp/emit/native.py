@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from patcomp.emit.toolchain.hand_over import HandOver, hand_over_text
 from patcomp.errors import PatcompError
 from patcomp.evaluate.given import as_array
 from patcomp.ir.module import IRModule
+
+if TYPE_CHECKING:
+    from patcomp.emit.timing import Timing
+    from patcomp.emit.toolchain.compute_units import ComputeUnit
 
 _PATIENCE = 10
 """Seconds that the child process has to end by itself."""
@@ -116,6 +121,45 @@ class Native:
             ProcessDied: the child process died.
         """
         return self._ask("call", asset.absolute(), _arrays(inputs), _copies(state), entry)
+
+    def time(
+        self,
+        asset: Path,
+        inputs: Mapping[str, Any],
+        state: Mapping[str, Any],
+        entry: str,
+        *,
+        calls: int,
+        unit: ComputeUnit | None = None,
+        patience: float,
+    ) -> Timing:
+        """Time a function of a saved asset, as `patcomp.emit.timing.timed` does.
+
+        Args:
+            patience: the seconds after which the child process is killed.
+
+        Raises:
+            NativeError: the asset or a call was refused, by any layer.
+            ProcessDied: the child process died.
+            TimeoutError: it did not answer in time.
+        """
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(patience, give_up)
+        timer.start()
+        try:
+            timing: Timing = self._ask("time", asset.absolute(), _arrays(inputs), _copies(state), entry, calls, unit)
+            return timing
+        except ProcessDied as error:
+            if late.is_set():
+                raise TimeoutError(f"the runtime gave no answer within {patience:g} s") from error
+            raise
+        finally:
+            timer.cancel()
 
     def read(self, asset: Path, *, values: bool = False) -> tuple[str, dict[str, str]]:
         """The text of a saved asset, without the weights; and a hash of each weight by name, if `values`.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.emit.asset import Asset, stored_text, temporary_asset
+from patcomp.emit.timing import timed
 from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.emit.toolchain.writing import parser_diagnostics
 
@@ -55,6 +56,7 @@ def main() -> None:
     assets = _Assets()
     jobs: dict[str, Callable[..., Any]] = {
         "run": assets.run, "check": parser_diagnostics, "call": assets.call, "read": stored_text,
+        "time": timed,
     }  # fmt: skip
     while True:
         try:

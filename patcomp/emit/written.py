@@ -18,6 +18,7 @@ from patcomp.emit.stored.storing import stored_program
 from patcomp.emit.stored.streaming import Advance, write_folder
 from patcomp.emit.toolchain.hand_over import check_blobs
 from patcomp.errors import AssetError, VerifyError
+from patcomp.ir.debug_facts import DebugFacts
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import release
 from patcomp.ir.verify import verify
@@ -29,7 +30,10 @@ _FURTHER_BYTES = 1 << 16
 
 @contextmanager
 def written_in_python(
-    module: IRModule, metadata: Callable[[Any], Any], progress: Advance | None = None
+    module: IRModule,
+    metadata: Callable[[Any], Any],
+    progress: Advance | None = None,
+    debug_facts: DebugFacts | None = None,
 ) -> Iterator[Callable[[Path], None]]:
     """Prepare a program to be written; yield a function that writes it as a new folder.
 
@@ -37,6 +41,7 @@ def written_in_python(
         module: the program in the `coreai` dialect.
         metadata: makes the metadata of an asset from the class that it is given.
         progress: is called while the program is written.
+        debug_facts: of the model's nodes, for debug information.
 
     Raises:
         VerifyError: the program is not valid, or a weight is missing or has the wrong size.
@@ -44,7 +49,7 @@ def written_in_python(
     """
     verify(module)
     check_blobs(module)
-    writer = ProgramWriter(stored_program(module))
+    writer = ProgramWriter(stored_program(module, debug_facts))
     described: AssetMetadata = metadata(AssetMetadata)
     size, entries = writer.size, described.entries(f"patcomp {__version__}", creation_date())
 

@@ -33,13 +33,14 @@ def _rounding(op: EvaluatedOp, operands: Sequence[Any]) -> Implementation | None
     """How the runtime computes an op, if it is not as the evaluator does."""
     name, dtype = op.operation.name, getattr(operands[0], "dtype", None) if operands else None
     if name in ("coreai.batch_matmul", "coreai.decomposable.broadcasting_batch_matmul") and dtype == torch.float16:
-        return _product
+        return rounded_product
     if name == "coreai.scan" and dtype in (torch.float16, torch.bfloat16) and op.attribute("scan_op") in _COMBINED:
         return _scan
     return None
 
 
-def _product(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
+def rounded_product(op: EvaluatedOp, x: Tensor, y: Tensor) -> Tensor:
+    """A product of matrices, (..., m, k) by (..., k, n), each of whose partial sums is rounded to their type."""
     batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     total = torch.zeros(*batch, x.shape[-2], y.shape[-1], dtype=x.dtype)
     term = torch.empty_like(total)

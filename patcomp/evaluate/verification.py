@@ -13,6 +13,7 @@ from patcomp.ir.tables import text_of
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from patcomp.evaluate.devices import DeviceEffect
     from patcomp.evaluate.metal.check import KernelCheck
 
 
@@ -218,6 +219,10 @@ class Verification:
     loss: tuple[Loss, ...] = ()
     """What the compression of weights costs each output; then the errors are those beside a program with the weights
     that are stored. Empty if the errors are those beside the model."""
+    effects: tuple[DeviceEffect, ...] = ()
+    """What a simulated device computes otherwise, in the order of the program; empty unless one was asked for."""
+    not_simulated: tuple[str, ...] = ()
+    """What a device is reported to compute wrongly in this program, with sources, where its simulation does not."""
     half_loss: HalfLoss | None = None
     """The op that moves an output in half precision far from the float32 model; None if there is none, or if it is
     unknown."""
@@ -264,6 +269,13 @@ class Verification:
             for error in self.errors
             if error.partial_sums and error.passed
         )
+
+    @property
+    def of_device(self) -> list[str]:
+        """Notes on what a simulated device computes otherwise, one a fact."""
+        from patcomp.evaluate.devices import told
+
+        return [*told(self.effects), *(f"not simulated: {text}" for text in self.not_simulated)]
 
     @property
     def of_half_precision(self) -> tuple[str, ...]:
@@ -355,6 +367,7 @@ class Verification:
             *self.notes,
             *self.of_half_precision,
             *(f"note: {text}" for text in self.of_partial_sums),
+            *(f"note: {text}" for text in self.of_device),
             *([str(self.departure)] if self.departure else []),
             *map(str, self.kernels),
         ]
@@ -362,6 +375,9 @@ class Verification:
     def _outputs(self) -> Table:
         result = "passed" if self.errors and all(error.passed for error in self.errors) else "FAILED"
         at = "the tolerances of their types" if self.tolerance is None else f"tolerance {self.tolerance:g}"
+        if self.not_simulated:
+            count = len(self.not_simulated)
+            at += f"; {count} known defect{'s' if count > 1 else ''} of the device not simulated"
         table = _table(f"against {self.reference}: {result} at {at}", ("output", "backend"), self.errors)
         for error in self.errors:
             table.add_row(error.name, error.backend, *_cells(error, self.errors))

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,13 @@ from patcomp.frontend_torch.custom.lowerings import Lowering, Lowerings
 from patcomp.frontend_torch.custom.metal_kernel import TorchMetalKernel, check_kernels
 from patcomp.frontend_torch.externalization.externalize import ModuleChoice, mark_for_externalization
 from patcomp.frontend_torch.history import TorchHistory
+from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.names import initial_state
 from patcomp.frontend_torch.staging import Staging
 from patcomp.frontend_torch.way_in import Choices, Request, headline
-from patcomp.interface.dims import Dims, check_static, given_by_entry
+from patcomp.interface.dims import Dims, check_static
 from patcomp.interface.signature import ModelCall
+from patcomp.interface.size_variants import size_variants
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
@@ -273,6 +276,7 @@ class TorchConverter:
         assume: Iterable[str] = (),
         target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
         fixed: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, Sequence[int]] = MappingProxyType({}),
         keep: Iterable[str] = (),
         dump_ir: str | Path | None = None,
         verbose: bool = False,
@@ -289,11 +293,12 @@ class TorchConverter:
                 the program is not rewritten. `docs/targets.md` lists the rewrites of each target.
             fixed: the sizes of dynamic dimensions by name, `{"length": 128}`: part of the program before it is made
                 for the target, as with `AIProgram.specialize`. Each entry point takes those of its own dimensions.
+            sizes: several sizes by name, `{"length": (128, 256)}`, for `main_128` and `main_256` as with `fixed`.
             keep: modules (`"layers.3"`, `"layers.*.norm"`) and FX nodes (`"mul_7"`) whose ops compute in float32 in a
                 program of half precision: one of a model in float16 or bfloat16, or one that a target makes float16.
                 Numbers that float16 cannot hold pass between such ops; `AIProgram.needs_float32` finds them.
-            dump_ir: folder for the IR after each stage (`00-import.mlir` ... `08-emit.mlir`); dumps of an earlier
-                conversion are removed. By default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
+            dump_ir: folder for the IR after each stage (`00-import.mlir` ...), in place of an earlier conversion's; by
+                default the environment variable `PATCOMP_DUMP`, otherwise no dumps.
             verbose: show a progress bar.
 
         Raises:
@@ -302,7 +307,7 @@ class TorchConverter:
             TypeError: `keep` is one text.
             UnknownNameError: no op comes from a module or FX node in `keep`.
             ValueError: a name in `recover` is not a composite, or one in `assume` not an assumption, or `target` not a
-                target; the message lists the known names. No entry point has a dimension of `fixed`, or not that size.
+                target; the message lists the known names. `fixed` or `sizes` do not fit the dimensions, or each other.
             UnsupportedError: no rule takes some ops, or the target takes fixed sizes only and dimensions are dynamic;
                 the message lists all of them.
             StageError: a rule has a defect; the message names stage, rule, op and the dump of the stage before.
@@ -314,13 +319,11 @@ class TorchConverter:
         started = time.perf_counter()
         requests = self._staging.selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
-        if isinstance(keep, str):
-            raise TypeError(f"keep takes a list of modules and FX nodes, such as [{keep!r}]")
+        _check_kept(keep)
         chosen = usable_target(chosen_target(target, self._targets), self.rules, self._without)
         if not requests:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
-        staged = list(map(self._staging.prepared, requests))
-        dims, fixed_sizes = _fixed({item.name: item.dims for item in staged}, fixed)
+        staged, dims, fixed_sizes = _sized(list(map(self._staging.prepared, requests)), fixed, sizes)
         if chosen is not None and chosen.wants.static_shapes:
             check_static(chosen.name, dims)
         options = Options(composites, assumed, chosen, fixed_sizes, tuple(keep), self.widths)
@@ -388,11 +391,19 @@ class TorchConverter:
         return "\n".join(["TorchConverter(", "  programs:", *(lines or ["    (none)"]), *custom, ")"])
 
 
-def _fixed(open_dims: Mapping[str, Dims], fixed: Mapping[str, int]) -> tuple[dict[str, Dims], dict[str, Sizes]]:
-    """The dimensions of each entry point with some sizes fixed, and these sizes."""
-    sizes = given_by_entry(open_dims, fixed)
-    dims = {name: each.given(sizes[name]) for name, each in open_dims.items()}
-    return dims, {name: open_dims[name].fixed(own) for name, own in sizes.items() if own}
+def _check_kept(keep: Iterable[str]) -> None:
+    if isinstance(keep, str):
+        raise TypeError(f"keep takes a list of modules and FX nodes, such as [{keep!r}]")
+
+
+def _sized(
+    staged: Sequence[Staged], fixed: Mapping[str, int], sizes: Mapping[str, Sequence[int]]
+) -> tuple[list[Staged], dict[str, Dims], dict[str, Sizes]]:
+    """The programs with some sizes fixed, once for each choice of several sizes; their dimensions, and these sizes."""
+    made = size_variants({item.name: item.dims for item in staged}, fixed, sizes)
+    variants = [(replace(item, name=name), own) for item in staged for name, own in made[item.name].items()]
+    dims = {item.name: item.dims.given(own) for item, own in variants}
+    return [item for item, _ in variants], dims, {item.name: item.dims.fixed(own) for item, own in variants if own}
 
 
 def _new_dumps(folder: str | Path | None) -> Dumps | None:

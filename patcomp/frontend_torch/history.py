@@ -36,10 +36,13 @@ from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, run_pipeline
 from patcomp.rewrites.repetition import NotRepeatedError, Repetition
+from patcomp.rewrites.target.transposes import NAME as CARRY_TRANSPOSES
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
     from patcomp.frontend_torch.verification.departure import DepartureSearch
+    from patcomp.interface.reference import Save
+    from patcomp.ir.debug_facts import DebugFacts
 
 
 _LOG = logging.getLogger(__name__)
@@ -91,19 +94,44 @@ class TorchHistory(History):
         from patcomp.frontend_torch.verification.departure import DepartureSearch
         from patcomp.frontend_torch.verification.values import ValueComparison
 
+        item = self._converted(entrypoint, "by='module'", "verify with the model that was exported, or")
+        return DepartureSearch(self, ValueComparison(item, module, expectation, initial, tolerance))
+
+    def debug_facts(self) -> DebugFacts:
+        from patcomp.frontend_torch.verification.debug_facts import debug_facts
+
+        if not self.places:
+            raise LookupError("a program of Mode.RELEASE has no debug information; convert it with Mode.DEBUG")
+        target = self.options.target
+        carried = target is not None and CARRY_TRANSPOSES in target.steps
+        return {item.name: debug_facts(item, carried=carried) for item in self.staged}
+
+    def reference_run(
+        self, entrypoint: str, values: Mapping[str, Any], computed: Collection[str]
+    ) -> Callable[[Save], None]:
+        from patcomp.frontend_torch.verification.reference_run import save_reference
+
+        item = self._converted(entrypoint, "a reference run", "make it of the program")
+        return partial(save_reference, item, values, computed)
+
+    def _converted(self, entrypoint: str, what: str, instead: str) -> Staged:
+        """The exported program of an entry point, with weights.
+
+        Raises:
+            LookupError: there is none; the message says what needs it, and what to do instead.
+        """
         found = {item.name: item for item in self.staged}
         if entrypoint not in found:
             raise LookupError(
-                f"by='module' needs an entry point that was converted ({', '.join(found)}); {entrypoint!r} was "
+                f"{what} needs an entry point that was converted ({', '.join(found)}); {entrypoint!r} was "
                 "made of one later"
             )
         if self.later and not found[entrypoint].has_values:
             raise LookupError(
-                "by='module' needs the weights of the exported model, which a compressed program does not keep; verify "
-                "with the model that was exported, or before the program is compressed"
+                f"{what} needs the weights of the exported model, which a compressed program does not keep; {instead} "
+                "before the program is compressed"
             )
-        values = ValueComparison(found[entrypoint], module, expectation, initial, tolerance)
-        return DepartureSearch(self, values)
+        return found[entrypoint]
 
     def without(self, weights: Collection[object]) -> Self:
         return replace(self, staged=[item.without(weights) for item in self.staged])

@@ -158,6 +158,19 @@ def called_graphs(module: IRModule) -> set[str]:
     return found
 
 
+def keep_reached(module: IRModule, entries: Collection[str]) -> None:
+    """Remove the graphs that no chain of calls reaches from some graphs."""
+    calls, reached = module.calls(), set(entries)
+    new = reached
+    while new:
+        new = set().union(*(calls[name] for name in new)) - reached
+        reached |= new
+    for graph in list(module.graphs):
+        if graph_name(graph) not in reached:
+            graph.detach()
+            graph.erase(safe_erase=False)
+
+
 def remove_uncalled_graphs(module: IRModule, before: Collection[str]) -> int:
     """Remove the private graphs that were called before and are not now. Return how many are gone."""
     if not before:

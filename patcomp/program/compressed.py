@@ -21,6 +21,7 @@ from patcomp.compression import (
     weights_of,
     within,
 )
+from patcomp.devices import units_of, warnings_about
 from patcomp.errors import ConversionWarning
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
@@ -180,7 +181,12 @@ class Plan(Generic[_Program]):
         others = list(other_weights(module, self.config.threshold))
         measure: Measure = "weights" if self.signal is None else "outputs"
         report = CompressionReport([*earlier, *weights], errors, others, notes=self.notes, measure=measure)
-        return replace(program, module=module, history=history, _compression=report)
+        known_before = set(map(str, program.diagnostics))
+        said = [each for each in warnings_about(module, units_of(_target_of(program))) if str(each) not in known_before]
+        for each in said:
+            warnings.warn(str(each), ConversionWarning, stacklevel=4)
+        diagnostics = (*program.diagnostics, *said)
+        return replace(program, module=module, history=history, diagnostics=diagnostics, _compression=report)
 
 
 def _check_stored(target: Target, weights: Sequence[Weight], scheme_of: Callable[[Weight], Scheme | None]) -> None:

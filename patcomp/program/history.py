@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from patcomp.evaluate.overflow import Overflow
     from patcomp.evaluate.registry import Implementation
     from patcomp.evaluate.verification import Verification
+    from patcomp.interface.reference import Save
+    from patcomp.ir.debug_facts import DebugFacts
     from patcomp.ir.xdsl import Operation
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
     from patcomp.questions.ops import Attempt
 
 PROVER = "patcomp_lab.proof.run"
@@ -80,6 +82,28 @@ class History(ABC):
             module: the program.
             initial: the initial contents of the states of the entry point.
             expectation, tolerance: the inputs, what the model computes of them, and the largest difference that passes.
+
+        Raises:
+            LookupError: the entry point was made after the conversion, or the weights of the model are gone.
+        """
+
+    @abstractmethod
+    def debug_facts(self) -> DebugFacts:
+        """The facts of the nodes of each entry point, for debuggers.
+
+        Raises:
+            LookupError: the program does not keep places in the model.
+        """
+
+    @abstractmethod
+    def reference_run(
+        self, entrypoint: str, values: Mapping[str, Any], computed: Collection[str]
+    ) -> Callable[[Save], None]:
+        """Run an exported program by PyTorch, and save the values of its nodes.
+
+        Args:
+            values: the inputs, and states to start from, by the names in the program.
+            computed: the names of the nodes whose values ops of the asset compute.
 
         Raises:
             LookupError: the entry point was made after the conversion, or the weights of the model are gone.

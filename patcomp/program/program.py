@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from patcomp.interface.constraints import constrain
 from patcomp.interface.dims import Dims
+from patcomp.ir.cleanup import keep_reached
+from patcomp.ir.module import graph_name
 from patcomp.ir.verify import verify
 from patcomp.program import running, verifying
 from patcomp.program.data import ProgramData
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, Writer
     from patcomp.emit.stored.streaming import Advance
     from patcomp.evaluate.verification import Verification
-    from patcomp.questions.audit import Audit
+    from patcomp.questions.findings import Audit
 
 
 @dataclass(eq=False, repr=False)
@@ -83,6 +85,25 @@ class AIProgram(ProgramData):
             overflows = () if inputs is None else running.overflows(self, inputs, entrypoint, half=half)
             return known_history(self.history).audit(self.module, chosen, overflows)
 
+    def audit_each(self, target: str | Target) -> dict[str, Audit]:
+        """The audit of each entry point with the graphs that it calls, by name: for entry points of several sizes, say.
+
+            for name, audit in program.audit_each("neural_engine").items():
+                print(name, audit)
+
+        Raises:
+            LookupError: a converter did not make the program.
+            ValueError: there is no such target.
+        """
+        chosen = chosen_target(target)
+        assert chosen is not None
+        history, found = known_history(self.history), {}
+        for graph in self.module.entry_graphs:
+            module = self.module.clone()
+            keep_reached(module, [name := graph_name(graph)])
+            found[name] = history.audit(module, chosen, ())
+        return found
+
     def optimize(self) -> AIProgram:
         """Return the program unchanged, because `to_coreai` has optimized it already."""
         return self
@@ -94,6 +115,7 @@ class AIProgram(ProgramData):
         *,
         force: bool = False,
         writer: Writer | None = None,
+        debug_info: bool = False,
         progress: Advance | None = None,
         check: Callable[[Asset], object] | None = None,
     ) -> Asset:
@@ -110,6 +132,8 @@ class AIProgram(ProgramData):
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
+            debug_info: whether the asset has the source lines and modules of each op, for Core AI Debugger
+                (`docs/core-ai-debugger.md`); they hold paths of this machine. patcomp itself then writes it.
             progress: is called with the bytes of the program that are written so far, and with all of them; only
                 while patcomp writes, because coreai-core does not tell how far it is.
             check: is called with the asset before it takes its place; if it raises, the asset is deleted, and nothing
@@ -117,8 +141,9 @@ class AIProgram(ProgramData):
 
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, or
-                `SOURCE_DATE_EPOCH` is not a number.
+            LookupError: debug information of a program that a converter did not make, or of `Mode.RELEASE`.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is
+                asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
@@ -140,9 +165,40 @@ class AIProgram(ProgramData):
                 state=state,
                 force=force,
                 writer=writer,
+                debug_facts=known_history(self.history).debug_facts() if debug_info else None,
                 progress=progress,
                 check=check,
             )
+
+    def save_intermediates(
+        self, path: str | Path, inputs: Any, *, entrypoint: str = "main", asset: str | Path | None = None
+    ) -> Path:
+        """Run the exported model by PyTorch, and write the values of its nodes for Core AI Debugger, which compares
+        them with those of an asset.
+
+            asset = program.save_asset("net.aimodel", debug_info=True)
+            program.save_intermediates("net.aimodelintermediates", (x,))
+
+        Args:
+            path: the folder, ending in `.aimodelintermediates`; one that is there is replaced.
+            inputs: the model's arguments, as a sequence or by keyword, or the only one as a tensor.
+            entrypoint: the function to run.
+            asset: the asset whose ops the values belong to, such as one with compressed weights or for a target; it
+                must have debug information. By default the one that `save_asset(debug_info=True)` writes.
+
+        Raises:
+            AssetError: the asset has no debug information, or that of another model.
+            EvaluationError: the inputs are not those of the program.
+            FileExistsError: something else is at the path.
+            LookupError: a converter did not make the program, or made it in `Mode.RELEASE`; the entry point was made
+                later; or the weights of the model are gone, as in a compressed program.
+            OSError: a file cannot be written.
+            ValueError: the path does not end in `.aimodelintermediates`.
+        """
+        from patcomp.program.intermediates import save_intermediates
+
+        with plain_settings():
+            return save_intermediates(self, Path(path), inputs, entrypoint, asset)
 
     def run(
         self,
@@ -311,6 +367,7 @@ class AIProgram(ProgramData):
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
         asset: Asset | None = None,
+        device: Literal["gpu", "neural_engine"] | None = None,
     ) -> Verification:
         """Compare the program with eager PyTorch on given inputs.
 
@@ -334,6 +391,8 @@ class AIProgram(ProgramData):
             float32_model: the model before it was converted to half precision, which judges the outputs, too. By
                 default the given model is run in float32, with its weights as half precision has rounded them.
             asset: the program as it was saved, which both backends then run.
+            device: a simulated device to run on instead: the evaluator with what public reports say that the GPU or
+                the Neural Engine computes otherwise. `Verification.effects` names each such place.
 
         A program of half precision does not pass if an output is NaN or infinite where the model in float32 is finite,
         also if the model in half precision has NaN there; `Verification.overflow` names the first op that overflows.
@@ -348,9 +407,16 @@ class AIProgram(ProgramData):
                 random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
-            ValueError: no backend is given, or an unknown one; or an unknown `by`.
+            ValueError: no backend is given, or an unknown one; an unknown `by`; a device that is not simulated, or a
+                device with `backends` or `by="module"`.
         """
+        if device is not None and (by != "output" or backends is not None):
+            raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")
         with plain_settings():
+            if device is not None:
+                return verifying.verify_on_device(
+                    self, model, inputs, entrypoint, tolerance, seed, float32_model, asset, device
+                )
             return verifying.verify_program(
                 self, model, inputs, entrypoint, tolerance, backends, by, seed, float32_model, asset
             )

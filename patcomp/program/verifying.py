@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from patcomp.ir.module import IRModule
 from patcomp.program.history import known_history
 from patcomp.program.running import drawn_inputs, has_device, prepared, run_entry_point
+
+SIMULATED = ("gpu", "neural_engine")
+"""The units whose known behaviours the evaluator can simulate."""
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
@@ -104,6 +107,39 @@ def _body_machine(module: IRModule) -> BodyMachine:
     from patcomp.evaluate.metal.check import BodyMachine
 
     return BodyMachine(module)
+
+
+def verify_on_device(
+    program: ProgramData,
+    model: Callable[..., Any],
+    inputs: Any,
+    entrypoint: str,
+    tolerance: float | None,
+    seed: int,
+    float32_model: Callable[..., Any] | None,
+    asset: Asset | None,
+    device: str,
+) -> Verification:
+    """`AIProgram.verify_against` with a simulated device."""
+    from patcomp.devices import warnings_about
+    from patcomp.evaluate.devices import SimulatedDevice, simulated_facts
+    from patcomp.evaluate.expectation import Expectation
+
+    if device not in SIMULATED:
+        raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
+    signature = program.signature(entrypoint)
+    expectation = Expectation.of(
+        model, inputs, signature, lambda values: drawn_inputs(program, values, entrypoint, seed), float32_model
+    )
+    saved = program if asset is None else replace(program, module=asset.module)
+    machine = SimulatedDevice(saved.module, unit=device)
+
+    def run(values: Mapping[str, Any], state: dict[str, Any]) -> Mapping[str, Any]:
+        return run_entry_point(saved, values, entrypoint, state, "evaluator", machine=machine)
+
+    result = expectation.verification({f"simulated {device}": run}, tolerance)
+    others = warnings_about(saved.module, [device], without=simulated_facts())
+    return replace(result, effects=machine.effects, not_simulated=tuple(map(str, others)))
 
 
 def verify_compressed_program(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from patcomp.compression.scheme import reads_stored, scheme_name
 from patcomp.ir.constants import constant_integers, is_constant
 from patcomp.ir.half import beyond_half
-from patcomp.ir.locations import describe, origins
+from patcomp.ir.locations import describe
 from patcomp.ir.module import IRModule, callee
 from patcomp.ir.types import BIT_WIDTHS, HandleType, TensorType, element_name, shape_of
 from patcomp.ir.weights import stored_weights
 from patcomp.ir.xdsl import Operation, SSAValue, maker_of, ops_inside
 from patcomp.patterns import RuleSet
+from patcomp.questions.findings import SHOWN, Audit, Finding, explained, of_devices, places_of
 from patcomp.questions.regions import INDICES, Regions
 from patcomp.targets import Target
 
@@ -26,65 +27,6 @@ _WINDOWS = frozenset(f"coreai.{name}" for name in ("conv2d", "conv3d", "max_pool
 
 _STRIDED = _WINDOWS | {"coreai.conv_transpose2d", "coreai.conv_transpose3d"}
 """The ops whose third operand has their strides."""
-
-_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of construct that does not suit a target."""
-
-    what: str
-    """`f32 values`, `rank over 5`, `coreai.sort`."""
-    count: int
-    """How many values or ops there are."""
-    places: tuple[str, ...]
-    """The first of them: FX node, module path and source line."""
-    mended_by: tuple[str, ...] = ()
-    """The rules and steps of targets that rewrite such things. They refused these, or were left out."""
-    is_advice: bool = False
-    """Whether the target takes it, but at a cost."""
-    ops: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
-    """The ops, once each; a graph stands for one of its inputs or outputs."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as plain data, without its ops."""
-        return {
-            "what": self.what,
-            "count": self.count,
-            "places": self.places,
-            "mended_by": self.mended_by,
-            "is_advice": self.is_advice,
-        }
-
-    def __str__(self) -> str:
-        rules = f"; see {', '.join(self.mended_by)}" if self.mended_by else ""
-        return f"{self.what}: {self.count}{rules}" + "".join(f"\n    {place}" for place in self.places)
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The constructs of a program that do not suit a target. `str` shows them as a list."""
-
-    target: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def clean(self) -> bool:
-        """Whether there is nothing but advice."""
-        return all(finding.is_advice for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The audit as plain data."""
-        return {"target": self.target, "clean": self.clean, "findings": [each.to_dict() for each in self.findings]}
-
-    def __str__(self) -> str:
-        if not self.findings:
-            return f"{self.target}: nothing to mend"
-        problems = [each for each in self.findings if not each.is_advice]
-        head = f"{self.target}: {len(problems)} kinds of problems" if problems else f"{self.target}: takes the program"
-        parts = [f"  {'advice: ' * each.is_advice}{each}" for each in self.findings]
-        return "\n".join([head, *parts])
 
 
 def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[Overflow] = ()) -> Audit:
@@ -104,22 +46,23 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
         if not advice:
             elsewhere.add(op)
     findings = [
-        Finding(what, len(ops), _places(ops), mended_by, advice, tuple(dict.fromkeys(ops)))
+        Finding(what, len(ops), places_of(ops), mended_by, advice, tuple(dict.fromkeys(ops)))
         for (what, advice), (ops, mended_by) in found.items()
     ]
+    findings += of_devices(module, target)
     if overflows:
         findings.append(_of_overflows(overflows, mending, composites))
     if target.wants.leaves_out:
         for graph in module.entry_graphs:
             regions = Regions.of(graph, module, elsewhere)
             if regions.count > 1:
-                places = _places(regions.borders)
+                places = places_of(regions.borders)
                 between = "regions with other ops between them"
                 findings.append(Finding(between, regions.count, places, (), True, regions.borders))
     size, most = sum(weight.bytes for weight in stored_weights(module)), target.wants.max_asset_bytes
     if most is not None and size > most:
         findings.append(Finding(f"weights of {size:,} bytes, more than {most:,}", 1, ()))
-    return Audit(target.name, tuple(sorted(findings, key=lambda each: each.is_advice)))
+    return explained(findings, module, target, elsewhere)
 
 
 def _of_overflows(
@@ -133,13 +76,7 @@ def _of_overflows(
         rules += [rule for name in names for rule in mending.get(name, ())]
         inside = f" in {called}" if called else ""
         places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.place)}")
-    return Finding("values beyond float16", len(overflows), tuple(places[:_SHOWN]), tuple(dict.fromkeys(rules)))
-
-
-def _places(ops: Collection[Operation]) -> tuple[str, ...]:
-    """The first places in the model that ops come from."""
-    known = (describe(op) for op in ops if origins(op.location))
-    return tuple(dict.fromkeys(known))[:_SHOWN]
+    return Finding("values beyond float16", len(overflows), tuple(places[:SHOWN]), tuple(dict.fromkeys(rules)))
 
 
 _Problem = tuple[str, Operation, tuple[str, ...], bool]
@@ -247,8 +184,11 @@ def _of_value(value: SSAValue, target: Target) -> Iterator[tuple[str, tuple[str,
         yield f"rank over {wants.max_rank}", ("pixel_shuffle of five dimensions", "carry transposes"), False
     if wants.static_shapes and None in shape:
         yield "dynamic sizes", ("to_coreai(fixed=...)", "--fix NAME=SIZE"), False
-    if wants.max_size is not None and any(size is not None and size > wants.max_size for size in shape):
+    largest = max((size for size in shape if size is not None), default=0)
+    if wants.max_size is not None and largest > wants.max_size:
         yield f"a dimension over {wants.max_size}", (), False
+    elif wants.size_of_all is not None and largest > wants.size_of_all:
+        yield f"a dimension over {wants.size_of_all}, which older chips do not take", (), True
     last = shape[-1] if shape else None
     is_computed = element not in INDICES and not is_constant(value)
     if is_computed and last is not None and last < wants.min_width:

@@ -130,7 +130,8 @@ def _audits(module: IRModule, rules: RuleSet, target: Target | None, places: boo
                 ops.setdefault(graph, []).append(number)
             shown = finding if places else replace(finding, places=())
             findings.append({**shown.to_dict(), "ops": list(ops.items())})
-        found.append({"target": each.name, "clean": result.clean, "findings": findings})
+        times = list(map(str, result.estimates))
+        found.append({"target": each.name, "clean": result.clean, "findings": findings, "estimates": times})
     return found
 
 

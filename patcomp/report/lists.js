@@ -115,7 +115,7 @@ function flagFinding() {
   if (state.finding && main.stage === LAST) main.message.textContent = `${state.finding.what}: ${state.finding.count}`;
 }
 
-function auditOf({ target, clean, findings }) {
+function auditOf({ target, clean, findings, estimates }) {
   const head = findings.length === 0 ? "nothing to mend" : clean ? "takes the program" : counted(findings.filter((each) => !each.is_advice).length, "problem");
   return element("details", target === DATA.target || DATA.target === "" ? { open: "" } : {}, [
     element("summary", {}, [element("b", {}, [target]), ` ${head}`]),
@@ -124,7 +124,9 @@ function auditOf({ target, clean, findings }) {
         `${finding.is_advice ? "advice: " : ""}${finding.what} (${finding.count})`]),
       ...(finding.mended_by.length ? [element("div", { class: "faint" }, [`see ${finding.mended_by.join(", ")}`])] : []),
       ...finding.places.slice(0, 1).map((place) => element("div", { class: "faint" }, breakable(shorten(place.replace(/\s+/g, " "), 110)))),
+      ...finding.sources.map((address) => element("div", { class: "faint" }, [element("a", { href: address }, breakable(address.replace("https://", "")))])),
     ])),
+    ...estimates.map((each) => element("div", { class: "finding faint" }, breakable(`estimate: ${each}`))),
   ]);
 }
 

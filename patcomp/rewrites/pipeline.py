@@ -10,6 +10,7 @@ from pathlib import Path
 
 from patcomp.collector import collector_paused
 from patcomp.defects import mend, warnings_of
+from patcomp.devices import units_of, warnings_about
 from patcomp.errors import PatcompError, Problem, StageError, UnknownNameError, UnsupportedError, VerifyError
 from patcomp.ir.module import IRModule
 from patcomp.ir.pages import releasing
@@ -178,7 +179,8 @@ def run_pipeline(
     diagnostics = (*said, *narrowed.diagnostics, *found)
     for repetition in repetitions:
         stamp(module, repetition, diagnostics)
-    return Compilation(module, tuple(reports), diagnostics, narrowed.limits)
+    of_devices = warnings_about(module, units_of(options.target)) if only_before is None else ()
+    return Compilation(module, tuple(reports), (*diagnostics, *of_devices), narrowed.limits)
 
 
 def _narrowed(module: IRModule, options: Options) -> Narrowed:

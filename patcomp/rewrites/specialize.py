@@ -18,7 +18,7 @@ from patcomp.errors import VerifyError
 from patcomp.ir import coreai
 from patcomp.ir.attributes import symbol_constant
 from patcomp.ir.builder import Builder
-from patcomp.ir.cleanup import called_graphs, remove_uncalled_graphs
+from patcomp.ir.cleanup import called_graphs, keep_reached, remove_uncalled_graphs
 from patcomp.ir.constants import INLINE_LIMIT, constant_integers
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.elements import numpy_dtype
@@ -71,7 +71,7 @@ def specialize(
     module = module.clone()
     module.blobs = module.blobs.copy()  # folded constants are the new module's own
     _replace(module, entry, variants)
-    _drop_uncalled(module)
+    keep_reached(module, [graph_name(graph) for graph in module.entry_graphs])
     mend(module, optimize(module, rules.stage("optimize"), options), "lowered")
     verify(module, runtime=True)
     return module
@@ -120,17 +120,6 @@ def _fixed_arguments(graph: Operation, sizes: Sizes) -> dict[int, _Argument]:
         if new != content:
             fixed[argument.index] = HandleType(new) if isinstance(type_, HandleType) else new
     return fixed
-
-
-def _drop_uncalled(module: IRModule) -> None:
-    calls, called = module.calls(), {graph_name(graph) for graph in module.entry_graphs}
-    new = called
-    while new:
-        new = set().union(*(calls[name] for name in new)) - called
-        called |= new
-    for graph in list(module.graphs):
-        if graph_name(graph) not in called:
-            Rewriter.erase_op(graph)
 
 
 class _Specializer:

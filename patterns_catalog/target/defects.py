@@ -2,59 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from patcomp.authoring import Coreai, CoreaiSource, CoreaiTarget, coreai
 from patcomp.ir.namespaces import coreai_namespace
+from patcomp.ir.rounding import is_corrected, is_of_floor, is_only_tested
 from patcomp.ir.value import Value, ValueType
-from patcomp.ir.xdsl import Operation
 from patcomp.patterns import Capture, Rewrite, build, condition, example, formula, rule
 from patcomp.patterns.aspects import SPECIAL
 from patcomp.patterns.conditions import is_constant, is_floating
 from patterns_catalog.sizes import plus, positions, size_of
 
-_BROADCASTING = "coreai.decomposable.broadcasting_"
-
-
-def _is_test(user: Operation, x: Value) -> bool:
-    """Whether an op that uses `round(x)` compares it with `x` for equality."""
-    return user.name in (f"{_BROADCASTING}equal", f"{_BROADCASTING}not_equal") and x.ssa in user.operands
-
-
-def _is_corrected(user: Operation, x: Value) -> bool:
-    """Whether an op that uses `round(x)` is the `where(..., 2x - round(x), round(x))` of this rule."""
-    if user.name != f"{_BROADCASTING}where":
-        return False
-    other = Value(user.operands[1]).made_by(f"{_BROADCASTING}sub")
-    if other is None or other.operands[1] is not user.operands[2]:
-        return False
-    doubled = Value(other.operands[0]).made_by(f"{_BROADCASTING}mul")
-    return doubled is not None and x.ssa in doubled.operands
-
-
-def _is_floor(users: Sequence[Operation], x: Value) -> bool:
-    """Whether `round(x)` is used as in `where(round(x) > x, round(x) - 1, round(x))` alone."""
-    by_name = {user.name: user for user in users}
-    greater, less = by_name.get(f"{_BROADCASTING}greater"), by_name.get(f"{_BROADCASTING}sub")
-    where = by_name.get(f"{_BROADCASTING}where")
-    if len(users) != 3 or greater is None or less is None or where is None or greater.operands[1] is not x.ssa:
-        return False
-    return where.operands[0] is greater.results[0] and where.operands[1] is less.results[0]
-
 
 @condition("{y} is only used to test whether {x} is whole")
 def _is_only_tested(y: Value, x: Value) -> bool:
-    return all(_is_test(user, x) for user in y.users)
+    return is_only_tested(y, x)
 
 
 @condition("{y} is part of a floor of {x}, which is right for either neighbour")
 def _is_of_floor(y: Value, x: Value) -> bool:
-    return _is_floor([use.operation for use in y.ssa.uses], x)
+    return is_of_floor(y, x)
 
 
 @condition("a user of {y} corrects halves to even numbers")
 def _is_corrected_by_user(y: Value, x: Value) -> bool:
-    return any(_is_corrected(user, x) for user in y.users)
+    return is_corrected(y, x)
 
 
 def _even_at_halves(x: Value) -> Value:

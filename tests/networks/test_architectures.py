@@ -31,6 +31,12 @@ def _variant(variant: tuple[str, str], *marks: pytest.MarkDecorator) -> object:
     return pytest.param(*variant, id=identifier, marks=[*marks, pytest.mark.xdist_group(variant[0])])
 
 
+OF_DEVICES = {
+    "clip": "`argmax` gives wrong positions",  # it reads the end of the text where `argmax` finds it
+    "deepseek_v3": "queries and values have other head sizes",
+}
+"""The architectures with a construct that a device computes wrongly, and what the conversion says."""
+
 each_variant = pytest.mark.parametrize(
     ("name", "attention"),
     [_variant(variant, *(() if variant in SAMPLE else (pytest.mark.slow,))) for variant in VARIANTS],
@@ -58,7 +64,8 @@ def test_agrees_with_eager_on_the_runtime(name: str, attention: str, native: Nat
 
 @each_variant
 def test_converts_without_warnings(name: str, attention: str) -> None:
-    assert converted(name, attention)[1].diagnostics == ()
+    said = [each.message for each in converted(name, attention)[1].diagnostics]
+    assert [each for each in said if name not in OF_DEVICES or OF_DEVICES[name] not in each] == []
 
 
 def misses(name: str, attention: str) -> dict[str, str]:

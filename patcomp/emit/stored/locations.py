@@ -6,17 +6,17 @@ from patcomp.emit.bytecode import StoredEntry
 from patcomp.ir.locations import UNKNOWN, Origin, joined, origin_location, origins
 from patcomp.ir.xdsl import LocationAttr
 
-_UNIT: StoredEntry = ("unit_v1",)
-_NO_FILE = "-"
+UNIT: StoredEntry = ("unit_v1",)
+NO_FILE = "-"
 """The name of the file where none is known, as coreai-core writes it."""
 
 
 def _place(file: str, line: int, others: tuple[StoredEntry, ...] = ()) -> StoredEntry:
     source = ("source", ("file", file, "", ""), line, 0, line, 0)
-    return ("location", source, _UNIT, others, ())
+    return ("location", source, UNIT, others, ())
 
 
-UNKNOWN_PLACE = _place(_NO_FILE, 0)
+UNKNOWN_PLACE = _place(NO_FILE, 0)
 
 
 def stored_location(location: LocationAttr) -> StoredEntry:
@@ -32,7 +32,7 @@ def ir_location(entry: StoredEntry) -> LocationAttr:
     """The location of a stored one; `UNKNOWN` if the op does not come from a file."""
     match entry:
         case ("location", ("source", ("file", str() as file, _, _), int() as line, *_), _, tuple() as others, _) if (
-            file not in ("", _NO_FILE)
+            file not in ("", NO_FILE)
         ):
             return joined([origin_location(Origin("", "", file, line)), *map(ir_location, others)])
     return UNKNOWN

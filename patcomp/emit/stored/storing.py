@@ -9,6 +9,7 @@ from functools import cache
 from patcomp.emit.bytecode import Block, Op, Region, StoredBytes, StoredEntry, StoredProgram, StoredValue
 from patcomp.emit.stored.attributes import stored_callee, stored_declaration, stored_flag, stored_names
 from patcomp.emit.stored.constants import stored_elements
+from patcomp.emit.stored.debug_info import DebugInfo
 from patcomp.emit.stored.decompositions import decomposition_region, has_decomposition
 from patcomp.emit.stored.errors import UnsupportedInAssetError
 from patcomp.emit.stored.forms import FORMS, StoredForm
@@ -18,6 +19,7 @@ from patcomp.emit.stored.versions import least_version
 from patcomp.errors import Problem, UnsupportedError
 from patcomp.ir.attributes import TargetSpecAttr, word_of
 from patcomp.ir.cleanup import is_removable
+from patcomp.ir.debug_facts import DebugFacts
 from patcomp.ir.dialect import CoreaiOp
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
@@ -41,23 +43,26 @@ _ADVICE = 'save it with coreai-core, writer="coreai" (--writer coreai on the com
 _TARGET = re.compile(r'triple = "([^"\\]*)", soc = "([^"\\]*)", delegateOptions = \{\}')
 
 
-def stored_program(module: IRModule) -> StoredProgram:
+def stored_program(module: IRModule, facts: DebugFacts | None = None) -> StoredProgram:
     """The program of an asset that holds a module. No weight is read, except to find equal ones.
 
     Args:
         module: a finished program in the `coreai` dialect that `verify` accepts, with its weights.
+        facts: of the model's nodes, for debug information; by default the asset has files and lines only.
 
     Raises:
         UnsupportedError: an asset cannot hold the program, or patcomp does not know how; it lists every reason.
     """
     keys = [attribute.resource_handle.data for attribute in resource_attributes(module)]
-    storing = _Storing(module.blobs.same_content(keys), _unread(module))
+    locate = _by_location() if facts is None else DebugInfo(module, facts).location
+    storing = _Storing(module.blobs.same_content(keys), _unread(module), locate)
     block = Block([], [], [storing.op(op, {}) for op in module.op.body.block.ops])
     if storing.problems:
         raise UnsupportedError("the program cannot be saved without coreai-core", storing.problems)
     weights = {key: StoredBytes(memoryview(module.blobs[key].data).cast("B")) for key in storing.weights}
+    place = UNKNOWN_PLACE if facts is None else locate(module.op)
     properties: dict[str, StoredEntry] = {"version": ("integer", (32, 1, least_version(block.ops)))}
-    return StoredProgram(Op("serialization.asset", [], [], properties, [[block]], UNKNOWN_PLACE), weights, PRODUCER)
+    return StoredProgram(Op("serialization.asset", [], [], properties, [[block]], place), weights, PRODUCER)
 
 
 def _unread(module: IRModule) -> set[Operation]:
@@ -70,25 +75,33 @@ def _unread(module: IRModule) -> set[Operation]:
     return found
 
 
+def _by_location() -> Callable[[Operation], StoredEntry]:
+    """The stored form of the location of an op; ops of one place share it."""
+    known = cache(stored_location)
+    return lambda op: known(op.location)
+
+
 class _Storing:
     """Stores the ops of one module.
 
     Args:
         same: the key of the weight that is stored in place of each weight.
         unread: the ops to leave out.
+        locate: the stored location of an op.
     """
 
-    def __init__(self, same: Mapping[str, str], unread: Collection[Operation]):
-        self._same, self._unread = same, unread
+    def __init__(
+        self, same: Mapping[str, str], unread: Collection[Operation], locate: Callable[[Operation], StoredEntry]
+    ):
+        self._same, self._unread, self._locate = same, unread, locate
         self.weights: dict[str, None] = {}
         """The keys of the weights that are stored."""
         self.problems: list[Problem] = []
         self._type = cache(stored_type)
-        self._location = cache(stored_location)
 
     def op(self, op: Operation, values: dict[SSAValue, StoredValue]) -> Op:
         """The stored form of an op; its results are added to the values."""
-        location = self._location(op.location)
+        location = self._locate(op)
         form = FORMS.get(op.name)
         made = Op(form.name if form else op.name, [values[operand] for operand in op.operands], [], {}, [], location)
         try:
@@ -112,7 +125,7 @@ class _Storing:
         for block in region.blocks:
             arguments = [StoredValue(self._type(argument.type)) for argument in block.args]
             inner.update(zip(block.args, arguments, strict=True))
-            location = self._location(op.location)
+            location = self._locate(op)
             ops = [self.op(each, inner) for each in block.ops if each not in self._unread]
             made.append(Block(arguments, [location] * len(arguments), ops))
         return made

@@ -47,6 +47,11 @@ class LoadedModel:
             raise
 
     @property
+    def model(self) -> Any:
+        """The runtime's `AIModel`."""
+        return self._model
+
+    @property
     def names(self) -> list[str]:
         """The names of the functions."""
         return list(self._model.function_names)

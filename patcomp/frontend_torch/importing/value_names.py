@@ -26,13 +26,13 @@ def value_names(node: Node, expansions: Mapping[Node, GraphModule]) -> tuple[str
         return ()
     if node.target is getitem:
         source, index = node.args
-        names = _result_names(source, expansions) if isinstance(source, Node) else []
+        names = result_names(source, expansions) if isinstance(source, Node) else []
         return names[index] if isinstance(index, int) and index < len(names) else ()
-    names = _result_names(node, expansions)
+    names = result_names(node, expansions)
     return names[0] if len(names) == 1 else ()
 
 
-def _result_names(node: Node, expansions: Mapping[Node, GraphModule]) -> list[tuple[str, ...]]:
+def result_names(node: Node, expansions: Mapping[Node, GraphModule]) -> list[tuple[str, ...]]:
     """The names of each result of a node."""
     inside = expansions.get(node)
     if inside is not None:

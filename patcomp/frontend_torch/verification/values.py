@@ -22,9 +22,10 @@ from patcomp.evaluate.machine import Machine, evaluate
 from patcomp.evaluate.twin import Twin, Wider, twins_of
 from patcomp.evaluate.verification import ModuleError, OutputError
 from patcomp.frontend_torch.fx.provenance import Origins
-from patcomp.frontend_torch.fx.running import Visit, left_modules, run_graph
+from patcomp.frontend_torch.fx.running import Visit, left_modules
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.value_names import value_names
+from patcomp.frontend_torch.verification.reference_run import run_exported
 from patcomp.frontend_torch.verification.unlowered import implementation
 from patcomp.ir.module import IRModule, names_of
 from patcomp.ir.types import HandleType, TensorType, element_name
@@ -67,15 +68,7 @@ class ValueComparison:
 
     def run_export(self, visit: Visit, wider: Wider | None = None) -> None:
         """Run the exported program, in wider types if asked for."""
-        signature = self.item.signature
-        own = self.item.names.of_arguments(signature)
-        given = {
-            **signature.fixed_inputs,
-            **{name: value for name, (_, value) in signature.constants.items()},
-            **{name: self.values[named] for name, named in own.items()},
-        }
-        given = {name: torch.as_tensor(v) if hasattr(v, "__array__") else v for name, v in given.items()}
-        run_graph(self.item.program.graph_module, given, visit, wider)
+        run_exported(self.item, self.values, visit, wider)
 
     def export_outputs(self, given: object, contents: dict[str, Any]) -> dict[str, Tensor]:
         """The outputs of the exported program by run-time name; the new contents of states take their places."""
