@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "COMMANDS": ("patcomp_models/commands/", "patcomp_lab/commands/"),
     "DEFECT": ("patcomp/defects/known/",),
+    "FACTS": ("patcomp/devices/known/",),
     "main": ("",),  # what a file does that runs as a program
 }
 """Names that each file of a family has, because what reads the family asks for them."""

@@ -12,7 +12,7 @@ from patcomp.commands.common import (
     ANSWER_IS_NO,
     AsJson,
     Fix,
-    Sizes,
+    SizesOption,
     UsageError,
     fixed_sizes,
     print_json,
@@ -38,7 +38,7 @@ def audit(
         list[str] | None, typer.Option(help="Leave a rule or step of the target out; may be given several times.")
     ] = None,
     fix: Fix = None,
-    sizes: Sizes = None,
+    sizes: SizesOption = None,
     run: Annotated[
         bool,
         typer.Option("--run", help="Run a model with its example inputs, and name the ops that overflow float16."),

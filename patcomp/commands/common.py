@@ -103,7 +103,7 @@ Fix = Annotated[
 ]
 
 
-Sizes = Annotated[
+SizesOption = Annotated[
     list[str] | None,
     typer.Option(
         help="An entry point for each size of a dynamic dimension, length=128,256; may be given for several dimensions."

@@ -17,7 +17,7 @@ from patcomp.commands.common import (
     KeepFloat32,
     Random,
     RandomNumbers,
-    Sizes,
+    SizesOption,
     UsageError,
     WriterOption,
     check_page,
@@ -116,7 +116,7 @@ class ProgramOptions(DeviceOptions):
     ] = None
     keep_float32: KeepFloat32 = None
     compress: Compress = None
-    sizes: Sizes = None
+    sizes: SizesOption = None
 
     @property
     def several(self) -> dict[str, tuple[int, ...]]:

@@ -26,7 +26,7 @@ from patcomp.commands.common import (
 from patcomp.commands.exporting import ExportOptions, ModelSource, check_unused, dynamic_sizes, exported_by
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
-from patcomp.commands.saved_programs import check_program, load_program
+from patcomp.commands.saved_programs import check_saved_program, load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.hub import TIMM
 
@@ -205,7 +205,7 @@ def _check(model: str, found: Subject, options: ModelOptions) -> None:
         raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
     elif found is Subject.PROGRAM:
         check_unused(model, options.export)
-        check_program(Path(model), options.trusted)
+        check_saved_program(Path(model), options.trusted)
     else:
         dynamic_sizes(options.export.dynamic)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def check_program(path: Path, trusted: bool) -> None:
+def check_saved_program(path: Path, trusted: bool) -> None:
     """Check a file before PyTorch loads it.
 
     Args:
@@ -43,7 +43,7 @@ def check_program(path: Path, trusted: bool) -> None:
 
 
 def load_program(path: Path, trusted: bool) -> ExportedProgram:
-    """The exported program in a file that `check_program` let pass.
+    """The exported program in a file that `check_saved_program` let pass.
 
     Raises:
         PatcompError: PyTorch cannot load it.

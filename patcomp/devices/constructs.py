@@ -49,7 +49,7 @@ def half(op: Operation) -> bool:
 
 
 @construct("of floats")
-def floats(op: Operation) -> bool:
+def of_floats(op: Operation) -> bool:
     return any(name and is_float(name) for name in (_element(result.type) for result in op.results))
 
 
@@ -276,18 +276,18 @@ def heads_differ(op: Operation) -> bool:
     return len(sizes) == 3 and None not in (*sizes[0], *sizes[2]) and sizes[0] != sizes[2]
 
 
-def attention_of(says: str, holds: Callable[[tuple[int | None, ...], tuple[int | None, ...]], bool]) -> Construct:
+def attention_whose(says: str, holds: Callable[[tuple[int | None, ...], tuple[int | None, ...]], bool]) -> Construct:
     """A condition on the shapes of the queries and the keys of an attention."""
     return Construct(says, lambda op, module: holds(_shape(op.operands[0]), _shape(op.operands[1])))
 
 
-many_batches = attention_of("of a batch of 10 or more", lambda query, key: (query[0] or 0) >= 10)
-many_scores = attention_of(
+many_batches = attention_whose("of a batch of 10 or more", lambda query, key: (query[0] or 0) >= 10)
+many_scores = attention_whose(
     "with more than 2^32 scores",
     lambda query, key: math.prod(size or 1 for size in (*query[:-1], key[-2])) > 2**32,
 )
-wide_heads = attention_of("with heads of 512 or more", lambda query, key: (query[-1] or 0) >= 512)
-many_queries = attention_of("of 384 queries or more", lambda query, key: (query[-2] or 0) >= 384)
+wide_heads = attention_whose("with heads of 512 or more", lambda query, key: (query[-1] or 0) >= 512)
+many_queries = attention_whose("of 384 queries or more", lambda query, key: (query[-2] or 0) >= 384)
 
 
 def _calls(module: IRModule, name: str) -> list[Operation]:

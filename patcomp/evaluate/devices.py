@@ -132,7 +132,7 @@ class DeviceEffect:
         return f"{self.op}{place}: {self.changed} of {self.elements} elements differ{size}"
 
 
-def told(effects: Sequence[DeviceEffect]) -> list[str]:
+def told_effects(effects: Sequence[DeviceEffect]) -> list[str]:
     """Each fact that changed numbers, with its sources, the number of places, and those where most elements differ."""
     by_fact: dict[str, list[DeviceEffect]] = {}
     for effect in effects:

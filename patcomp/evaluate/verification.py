@@ -273,9 +273,9 @@ class Verification:
     @property
     def of_device(self) -> list[str]:
         """Notes on what a simulated device computes otherwise, one a fact."""
-        from patcomp.evaluate.devices import told
+        from patcomp.evaluate.devices import told_effects
 
-        return [*told(self.effects), *(f"not simulated: {text}" for text in self.not_simulated)]
+        return [*told_effects(self.effects), *(f"not simulated: {text}" for text in self.not_simulated)]
 
     @property
     def of_half_precision(self) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ from patcomp.patterns.user_catalogs import Catalog
 from patcomp.program.history import History
 from patcomp.program.program import AIProgram
 from patcomp.rewrites import Compilation, Dumps, run_pipeline
-from patcomp.rewrites.repetition import NotRepeatedError, Repetition
-from patcomp.rewrites.target.transposes import NAME as CARRY_TRANSPOSES
+from patcomp.rewrites.repetition import NotRepeatedError, RepeatedLayers
+from patcomp.rewrites.target.transposes import CARRY as CARRY_TRANSPOSES
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class TorchHistory(History):
         repeats = [repeats_of(item) for item in self.staged]
         if not any(repeats):
             return None
-        module, repetitions = IRModule(), list[Repetition]()
+        module, repetitions = IRModule(), list[RepeatedLayers]()
         try:
             for item, found in zip(self.staged, repeats, strict=True):
                 with preparing(item.program, TypeError, ValueError):

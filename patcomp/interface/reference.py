@@ -8,14 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["inputs", "outputs", "intermediates"]
+ReferenceKind = Literal["inputs", "outputs", "intermediates"]
 
 
 @dataclass(frozen=True)
 class ReferenceValue:
     """The value of a node in a run of the exported model."""
 
-    kind: Kind
+    kind: ReferenceKind
     name: str
     op: str
     """`placeholder`, `get_attr` or `call_function`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Frame = tuple[str, int]
+SourceLine = tuple[str, int]
 """A file and a line."""
 
 
@@ -13,7 +13,7 @@ Frame = tuple[str, int]
 class NodeFacts:
     """The facts of an FX node."""
 
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[SourceLine, ...] = ()
     """The calls that led to it, innermost first; files have the paths of the machine that exported the model."""
     modules: tuple[str, ...] = ()
     """The modules that it is in, innermost first: the class with the number of the object, `Linear$2`."""

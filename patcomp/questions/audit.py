@@ -15,7 +15,7 @@ from patcomp.ir.types import BIT_WIDTHS, HandleType, TensorType, element_name, s
 from patcomp.ir.weights import stored_weights
 from patcomp.ir.xdsl import Operation, SSAValue, maker_of, ops_inside
 from patcomp.patterns import RuleSet
-from patcomp.questions.findings import SHOWN, Audit, Finding, explained, of_devices, places_of
+from patcomp.questions.findings import MOST_SHOWN, Audit, Finding, of_devices, places_of, with_facts
 from patcomp.questions.regions import INDICES, Regions
 from patcomp.targets import Target
 
@@ -62,7 +62,7 @@ def audit(module: IRModule, target: Target, rules: RuleSet, overflows: Sequence[
     size, most = sum(weight.bytes for weight in stored_weights(module)), target.wants.max_asset_bytes
     if most is not None and size > most:
         findings.append(Finding(f"weights of {size:,} bytes, more than {most:,}", 1, ()))
-    return explained(findings, module, target, elsewhere)
+    return with_facts(findings, module, target, elsewhere)
 
 
 def _of_overflows(
@@ -76,7 +76,7 @@ def _of_overflows(
         rules += [rule for name in names for rule in mending.get(name, ())]
         inside = f" in {called}" if called else ""
         places.append(f"{each.value:g} of {each.operation.name}{inside}: {describe(each.place)}")
-    return Finding("values beyond float16", len(overflows), tuple(places[:SHOWN]), tuple(dict.fromkeys(rules)))
+    return Finding("values beyond float16", len(overflows), tuple(places[:MOST_SHOWN]), tuple(dict.fromkeys(rules)))
 
 
 _Problem = tuple[str, Operation, tuple[str, ...], bool]

@@ -21,7 +21,7 @@ from patcomp.questions.costs import (
 )
 from patcomp.targets import Target
 
-SHOWN = 3
+MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,9 @@ def _units(target: Target) -> tuple[str, ...]:
     return (target.name,) if target.name in UNITS else ()
 
 
-def explained(findings: Sequence[Finding], module: IRModule, target: Target, elsewhere: Collection[Operation]) -> Audit:
+def with_facts(
+    findings: Sequence[Finding], module: IRModule, target: Target, elsewhere: Collection[Operation]
+) -> Audit:
     """The audit of findings, with the facts about each and the estimates; what divides the program most comes first.
 
     Args:
@@ -184,4 +186,4 @@ def _about_op(what: str, units: Sequence[str]) -> tuple[Fact, ...]:
 def places_of(ops: Collection[Operation]) -> tuple[str, ...]:
     """The first places in the model that ops come from."""
     known = (describe(op) for op in ops if origins(op.location))
-    return tuple(dict.fromkeys(known))[:SHOWN]
+    return tuple(dict.fromkeys(known))[:MOST_SHOWN]

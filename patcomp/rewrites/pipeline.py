@@ -24,7 +24,7 @@ from patcomp.rewrites.optimize import optimize
 from patcomp.rewrites.options import Options
 from patcomp.rewrites.outline import outline
 from patcomp.rewrites.recover import recover
-from patcomp.rewrites.repetition import Repetition, stamp
+from patcomp.rewrites.repetition import RepeatedLayers, stamp
 from patcomp.rewrites.state import state
 from patcomp.rewrites.target import retarget, sizes_of_data
 
@@ -112,7 +112,7 @@ def run_pipeline(
     *,
     after_stage: Callable[[str, IRModule], object] | None = None,
     only_before: str | None = None,
-    repetitions: Sequence[Repetition] = (),
+    repetitions: Sequence[RepeatedLayers] = (),
 ) -> Compilation:
     """Run the stages on an imported module, in place.
 

@@ -42,7 +42,7 @@ class NotRepeatedError(Exception):
 
 
 @dataclass(frozen=True)
-class Weight:
+class LayerWeight:
     """A weight of a layer."""
 
     origin: Origin
@@ -52,14 +52,14 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class RepeatedLayers:
     """The layers of a repeat, as far as they differ."""
 
     graph: str
     """The name of the graph."""
     layers: Sequence[Sequence[Origin]]
     """The nodes of each layer."""
-    weights: Sequence[Sequence[Weight]]
+    weights: Sequence[Sequence[LayerWeight]]
     """The weights of each layer."""
     placeholders: Mapping[str, int]
     """The place of each constant among the placeholders of the program."""
@@ -139,7 +139,7 @@ class _Names:
         return self._hints[name]
 
 
-def stamp(module: IRModule, repetition: Repetition, diagnostics: Iterable[Problem] = ()) -> None:
+def stamp(module: IRModule, repetition: RepeatedLayers, diagnostics: Iterable[Problem] = ()) -> None:
     """Insert the ops of the layers that were left out.
 
     Args:
@@ -160,7 +160,7 @@ def _require(condition: object, what: str) -> None:
 
 
 class _Stamp:
-    def __init__(self, module: IRModule, repetition: Repetition):
+    def __init__(self, module: IRModule, repetition: RepeatedLayers):
         self.repetition = repetition
         self.read = module.blobs.read
         self.block = module.graph(repetition.graph).regions[0].block

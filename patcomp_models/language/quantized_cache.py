@@ -20,7 +20,7 @@ from patcomp_models.language.checking import TOLERANCE, Comparison, largest_of
 from patcomp_models.language.contract import HIDDEN, LOGITS, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.states import cached_layers
-from patcomp_models.language.text_loss import LENGTH, loss_of, parts_of
+from patcomp_models.language.text_loss import LENGTH, loss_of_tokens, parts_of
 
 Scales = list[tuple[float, float] | None]
 """For each layer, what a step of its keys and of its values means; None for a layer without keys and values."""
@@ -86,7 +86,7 @@ def note_on_loss(decoder: Decoder, part: Sequence[int]) -> str:
     with torch.no_grad():
         made = decoder(tokens, torch.arange(len(part))[None], *states)
         own = decoder.model(input_ids=tokens, use_cache=False).logits
-    before, after = (loss_of(as_array((each[0] if isinstance(each, tuple) else each)[0].float()), part)
+    before, after = (loss_of_tokens(as_array((each[0] if isinstance(each, tuple) else each)[0].float()), part)
                      for each in (own, made))  # fmt: skip
     said = f"int8 caches change the loss on {len(part) - 1} tokens of calibrate= from {before:.4g} to {after:.4g} nats"
     if not after - before <= _MOST_RISE:

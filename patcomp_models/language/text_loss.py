@@ -84,7 +84,7 @@ class Text:
         for part, example in zip(self.parts, self.examples(program), strict=True):
             outputs: Mapping[str, Any] = program.run(example, entrypoint=self.entrypoint)
             logits = np.asarray(outputs[LOGITS].float(), np.float64)[0]
-            lost += loss_of(logits, part) * (len(part) - 1)
+            lost += loss_of_tokens(logits, part) * (len(part) - 1)
             best.append(logits[:-1].argmax(axis=1))
         found = np.concatenate(best)
         return Reading(lost / len(found), found)
@@ -97,7 +97,7 @@ def parts_of(tokens: Sequence[int], most: int) -> list[Sequence[int]]:
     return [tokens[start : start + most] for start in starts[::step]]
 
 
-def loss_of(logits: np.ndarray, tokens: Sequence[int]) -> float:
+def loss_of_tokens(logits: np.ndarray, tokens: Sequence[int]) -> float:
     """The mean of minus the logarithm of the probability of each token but the first, in nats.
 
     Args:

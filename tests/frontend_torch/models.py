@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from patcomp import AIProgram, TorchConverter, get_decomp_table
 from patcomp.emit.native import Native
+from patcomp.errors import Problem
 from patcomp.evaluate.calling import arguments_by_name, result_of
 
 
@@ -72,6 +73,11 @@ def assert_same(given: Any, expected: Any) -> None:
 def converted(model: nn.Module, args: tuple[Any, ...], shapes: Any, **options: Any) -> AIProgram:
     exported = torch.export.export(model, args, dynamic_shapes=shapes)
     return TorchConverter().add_exported_program(exported, **options).to_coreai()
+
+
+def without_devices(program: AIProgram) -> list[Problem]:
+    """The warnings about a program, without those about devices, which have an address."""
+    return [problem for problem in program.diagnostics if "https://" not in problem.message]
 
 
 def run_on(native: Native, program: AIProgram, args: tuple[Any, ...]) -> Any:

@@ -20,7 +20,7 @@ def test_integers_are_narrowed_by_default() -> None:
     program = TorchConverter().add_exported_program(exported).to_coreai()
     (name,) = program.input_names()
     assert program.run({name: torch.tensor([1, 2])})["mul"].dtype == torch.int32
-    with pytest.raises(EvaluationError, match=r"do not fit torch\.int32"):
+    with pytest.raises(EvaluationError, match="do not fit int32"):
         program.run({name: torch.tensor([BIG, 2])})
 
 

@@ -198,15 +198,15 @@ def one_prepared_weight(patch: Patch) -> None:
 
 
 def bodies_by_name(patch: Patch) -> None:
-    plain = outline.GraphSymbols.place
+    plain = outline.GraphSymbols.place_shared
 
-    def place(self: Any, graph: Any, stem: str, caller: Any, *, public: bool) -> str:
-        found: str = self.__dict__.setdefault("by_stem", {}).setdefault(stem, "")
+    def place_shared(self: Any, region: Any, caller: Any) -> str:
+        found: str = self.__dict__.setdefault("by_stem", {}).setdefault(region.symbol.data, "")
         if not found:
-            found = self.by_stem[stem] = plain(self, graph, stem, caller, public=public)
+            found = self.by_stem[region.symbol.data] = plain(self, region, caller)
         return found
 
-    patch.setattr(outline.GraphSymbols, "place", place)
+    patch.setattr(outline.GraphSymbols, "place_shared", place_shared)
 
 
 def operands_in_reverse(patch: Patch) -> None:

@@ -93,6 +93,7 @@ FACTS = (
         "long caches on iPhones", _GPU, "wrong",
         "a cache of dynamic size is wrong on iPhones from the first token, if it is bound at 2,048 tokens or more",
         (models(124),), "iPhone 17 Pro, iOS 27 24A5380h", ("coreai.read_handle",), (open_state,),
+        quiet="a program does not say its bound; bundles do, and are noted",
         advice="bind 1,024 tokens at most on iPhones, or give the cache a fixed size",
     ),
     Fact(

@@ -3,10 +3,10 @@
 from patcomp.devices.constructs import (
     back_from_integer,
     by_one,
-    floats,
     mask_of_conditions,
     mask_of_wide_integers,
     neighbour_matters,
+    of_floats,
 )
 from patcomp.devices.fact import UNITS, Fact
 from patcomp.devices.sources import core_ml, issue, torch, zoo
@@ -26,7 +26,7 @@ FACTS = (
     ),
     Fact(
         "floor division by one", UNITS, "wrong", "a floor division by 1 becomes its operand", (torch(10),),
-        _FIRST_BETA, ("coreai.floor_divide", "coreai.decomposable.broadcasting_floor_divide"), (floats, by_one),
+        _FIRST_BETA, ("coreai.floor_divide", "coreai.decomposable.broadcasting_floor_divide"), (of_floats, by_one),
         advice="divide 2x by 2 instead",
     ),
     Fact(

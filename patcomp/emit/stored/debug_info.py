@@ -19,13 +19,13 @@ from patcomp.emit.bytecode import StoredEntry
 from patcomp.emit.stored.locations import NO_FILE, UNIT
 from patcomp.emit.stored.types import stored_type
 from patcomp.ir.constants import is_constant
-from patcomp.ir.debug_facts import DebugFacts, Frame, NodeFacts
+from patcomp.ir.debug_facts import DebugFacts, NodeFacts, SourceLine
 from patcomp.ir.locations import origins
 from patcomp.ir.module import IRModule, callee, graph_name
 from patcomp.ir.types import HandleType, TensorType, shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
 
-TORCH, COREAI = "torch", "coreai"
+TORCH_IDS, COREAI_IDS = "torch", "coreai"
 """The levels of numbers and outputs."""
 
 
@@ -54,7 +54,7 @@ class DebugInfo:
 
     def location(self, op: Operation) -> StoredEntry:
         """The stored location of an op; of a graph, the subprogram that it is."""
-        number = _op_id(COREAI, self._numbers[op])
+        number = _op_id(COREAI_IDS, self._numbers[op])
         if op is self._module.op:
             return _location(self._first_frame, self._unit, (), (number,))
         graph = self._graphs[op]
@@ -130,7 +130,7 @@ class DebugInfo:
         return list(dict.fromkeys(file for _, each in self._nodes.values() for file, _ in each.frames)) or [NO_FILE]
 
     @property
-    def _first_frame(self) -> Frame:
+    def _first_frame(self) -> SourceLine:
         return self._files[0], 0
 
     @cached_property
@@ -189,16 +189,16 @@ def _file(path: str) -> StoredEntry:
 
 
 def _location(
-    frame: Frame, scope: StoredEntry, others: tuple[StoredEntry, ...], metadata: tuple[StoredEntry, ...]
+    frame: SourceLine, scope: StoredEntry, others: tuple[StoredEntry, ...], metadata: tuple[StoredEntry, ...]
 ) -> StoredEntry:
     file, line = frame
     return ("location", ("source", ("file", file, "", ""), line, 0, line, 0), scope, others, metadata)
 
 
 def _of_node(name: str, number: int, facts: NodeFacts) -> tuple[StoredEntry, ...]:
-    source = _dictionary(id=_number(number), identifiers=("array", (("string", name),)), name=("string", TORCH))
+    source = _dictionary(id=_number(number), identifiers=("array", (("string", name),)), name=("string", TORCH_IDS))
     stack = ("array", tuple(("string", each) for each in facts.modules))
-    return _metadata("sources", ("array", (source,))), _op_id(TORCH, number), _metadata("call_stack", stack)
+    return _metadata("sources", ("array", (source,))), _op_id(TORCH_IDS, number), _metadata("call_stack", stack)
 
 
 def _op_id(level: str, number: int) -> StoredEntry:
@@ -206,8 +206,8 @@ def _op_id(level: str, number: int) -> StoredEntry:
 
 
 def _output_map(node: int, output: int, result: int) -> StoredEntry:
-    source = _dictionary(id=_number(node), level=("string", TORCH), output=_number(output, 32))
-    return _dictionary(source=source, target=_dictionary(level=("string", COREAI), output=_number(result, 32)))
+    source = _dictionary(id=_number(node), level=("string", TORCH_IDS), output=_number(output, 32))
+    return _dictionary(source=source, target=_dictionary(level=("string", COREAI_IDS), output=_number(result, 32)))
 
 
 def _metadata(name: str, value: StoredEntry) -> StoredEntry:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp.emit.bytecode import StoredEntry, StoredProgram
-from patcomp.emit.stored.debug_info import COREAI
+from patcomp.emit.stored.debug_info import COREAI_IDS
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ def mappings(program: StoredProgram) -> tuple[dict[int, str], list[OutputMapping
                 if name == "sources":
                     nodes |= {source["id"]: source["identifiers"][0] for source in value}
             own = list(_metadata(op.location))
-            number = next((value["value"] for name, value in own if name == "op_id" and value["type"] == COREAI), None)
+            number = next(
+                (value["value"] for name, value in own if name == "op_id" and value["type"] == COREAI_IDS), None
+            )
             if number is not None:
                 found += [
                     OutputMapping(each["source"]["id"], each["source"]["output"], number, each["target"]["output"])

@@ -53,7 +53,7 @@ def compiler() -> str:
 
 
 @lru_cache(maxsize=64)
-def compiled(path: str, source: CpuSource) -> bytes | WrongBodyError | NotOnCpuError:
+def compiled_body(path: str, source: CpuSource) -> bytes | WrongBodyError | NotOnCpuError:
     """The executable of a kernel, or why there is none; the last 64 kernels are compiled once.
 
     Args:
@@ -114,7 +114,7 @@ def run_on_cpu(
         NotOnCpuError: there is no compiler, or the kernel does what cannot be run.
         WrongBodyError: the body does not compile, leaves its tensors, or does not end.
     """
-    made = compiled(compiler(), source)
+    made = compiled_body(compiler(), source)
     if isinstance(made, Exception):
         raise type(made)(*made.args)
     tensors = [*operands, *results]

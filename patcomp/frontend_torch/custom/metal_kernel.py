@@ -253,7 +253,10 @@ class TorchMetalKernel:
             kernel.verify(x, 2.0, threads_per_grid=(n, 1, 1), ...).check()
 
         Args:
-            args, threads_per_grid, threads_per_thread_group, result_shapes: as for a call.
+            args: as for a call.
+            threads_per_grid: as for a call.
+            threads_per_thread_group: as for a call.
+            result_shapes: as for a call.
             tolerance: the largest absolute difference that passes; by default that of the type, as for
                 `AIProgram.verify_against`.
             seconds: of CPU time that the kernel may take.

@@ -56,13 +56,13 @@ from patcomp.ir.types import TensorType, is_static, shape_of, tensor
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Block, DenseResourceAttr, OpResult, UnitAttr, set_name
 from patcomp.pytorch import FakeTensor, OpOverload, schema_of_overload
-from patcomp.rewrites.repetition import Repetition, Weight
+from patcomp.rewrites.repetition import LayerWeight, RepeatedLayers
 from patcomp.rewrites.state import mark_mutated
 
 
 def import_program(
     module: IRModule, staged: Staged, lowerings: Lowerings, repeats: Sequence[Repeat] = ()
-) -> list[Repetition]:
+) -> list[RepeatedLayers]:
     """Append the graph of a staged program to a module.
 
     Of each repeat, only the layers to be converted are imported; the last one reads the second one. Weights become
@@ -143,12 +143,15 @@ class _Importer:
         self.attributes: dict[Node, Attribute] = {}
         """The constants of the weights of repeats."""
 
-    def repetition(self, repeat: Repeat) -> Repetition:
+    def repetition(self, repeat: Repeat) -> RepeatedLayers:
         """What the ops of the layers that were left out differ in."""
-        return Repetition(
+        return RepeatedLayers(
             self.staged.name,
             [[self.origins[node] for node in layer] for layer in repeat.layers],
-            [[Weight(self.origins[node], self.attributes[node]) for node in weights] for weights in repeat.weights],
+            [
+                [LayerWeight(self.origins[node], self.attributes[node]) for node in weights]
+                for weights in repeat.weights
+            ],
             {node.name: place for place, node in enumerate(self.program.graph.find_nodes(op="placeholder"))},
         )
 

@@ -12,7 +12,7 @@ from torch.fx import Node
 from patcomp.frontend_torch.fx.provenance import Origins, nodes_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.importing.value_names import result_names
-from patcomp.ir.debug_facts import Frame, NodeFacts
+from patcomp.ir.debug_facts import NodeFacts, SourceLine
 
 _FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
 _PATCOMP = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ class _Modules:
         return f"{name}${numbers.setdefault(path, len(numbers) + 1)}"
 
 
-def _frames(node: Node) -> tuple[Frame, ...]:
+def _frames(node: Node) -> tuple[SourceLine, ...]:
     trace = node.meta.get("stack_trace")
     frames = _FRAME.findall(trace) if isinstance(trace, str) else []
     return tuple((file, int(line)) for file, line in reversed(frames) if not Path(file).is_relative_to(_PATCOMP))

@@ -13,7 +13,7 @@ from patcomp.evaluate.twin import Wider
 from patcomp.frontend_torch.fx.nodes import operator_name
 from patcomp.frontend_torch.fx.running import Visit, run_graph
 from patcomp.frontend_torch.importing.staged import Staged
-from patcomp.interface.reference import Kind, ReferenceValue, Save
+from patcomp.interface.reference import ReferenceKind, ReferenceValue, Save
 
 _MOVING = {
     *("as_strided", "chunk", "clone", "contiguous", "detach", "expand", "narrow", "permute", "repeat", "reshape"),
@@ -89,7 +89,7 @@ def _only_moves(node: Node) -> bool:
     return name == "getitem" or name.removeprefix("aten.").partition(".")[0] in _MOVING
 
 
-def _value(kind: Kind, name: str, op: str, target: str, value: Tensor) -> ReferenceValue:
+def _value(kind: ReferenceKind, name: str, op: str, target: str, value: Tensor) -> ReferenceValue:
     value = value.detach()
     if value.is_floating_point() and value.dtype not in (torch.float16, torch.float32, torch.float64):
         value = value.float()  # numpy has no bfloat16 and no float8

@@ -42,7 +42,7 @@ from patcomp.rewrites.target.frames import (
     transposed,
 )
 
-NAME = "carry transposes"
+CARRY = "carry transposes"
 
 
 def carry_transposes(module: IRModule) -> int:
@@ -124,7 +124,7 @@ class _Carrying:
         frame = self._result_frame(op)
         if frame is None:
             return False
-        with Builder(self.block, before=op, blobs=self.module.blobs, location=fused(NAME, [op])):
+        with Builder(self.block, before=op, blobs=self.module.blobs, location=fused(CARRY, [op])):
             made = self._computed(op, frame)
         self._note(op, frame)
         for result, value in zip(op.results, made, strict=True):
