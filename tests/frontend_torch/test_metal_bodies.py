@@ -183,7 +183,7 @@ def test_a_wrong_body_fails_the_verification() -> None:
 
 def test_kernels_of_strangers_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     program, model, args = converted(SCALED_ADD.src)
-    monkeypatch.setattr(running, "compiled", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(running, "compiled_body", lambda *_: pytest.fail("compiled"))
     read = replace(program, module=IRModule.parse(str(program)))
     with pytest.raises(EvaluationError, match="known to the program alone that a converter made with it"):
         read.verify_against(model, args)
