@@ -394,7 +394,7 @@ class Doubler(KindOfComponents):
         (bundle / "note.txt").write_text("2")
 
     @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         return [] if (bundle / "note.txt").is_file() else [problem("note.txt is missing")]
 """
 }
@@ -410,7 +410,7 @@ Path("folder").mkdir()
 Path("folder/config.json").write_text(json.dumps({"model_type": "doubler"}))
 convert_bundle("folder", out="bundle", length=3, verify=True)
 assert json.loads(Path("bundle/metadata.json").read_text())["doubler"] == {"length": 3}
-assert not check_bundle("bundle")
+assert not check_bundle("bundle"), check_bundle("bundle")
 Path("bundle/note.txt").unlink()
 (missing,) = check_bundle("bundle")
 assert "note.txt is missing" in missing.message, missing

@@ -47,8 +47,7 @@ def generate_image(
     """An image of a text, by a bundle's assets on this machine's Core AI runtime; for checks, not for speed.
 
     A bundle of videos or of sounds makes one of these. The loop, the scheduler and the tokenizers are those of
-    diffusers and transformers. An image is the one that the
-    pipeline of diffusers makes with `generator=torch.Generator().manual_seed(seed)`.
+    diffusers and transformers: with `generator=torch.Generator().manual_seed(seed)` they make the same image.
 
     Args:
         bundle: the folder of a bundle of the kind diffusion, or diffusion_for_other_hosts.
@@ -109,10 +108,7 @@ def generate_image(
                     f"{variant.no_guidance:g}"
                 )
             options["negative_prompt"] = negative_prompt
-        made = pipeline(
-            **options, **further, output_type="np",
-            generator=torch.Generator().manual_seed(seed),
-        )  # fmt: skip
+        made = pipeline(**options, **further, output_type="np", generator=torch.Generator().manual_seed(seed))
     found: np.ndarray = next(iter(made.values()))[0]  # images, frames or audios
     return found
 

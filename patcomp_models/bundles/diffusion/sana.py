@@ -21,6 +21,7 @@ from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask,
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
+from patcomp_models.checkpoints.untrusted import named_class
 from patcomp_models.errors import BundleError
 
 _LENGTH = 300
@@ -77,9 +78,7 @@ class Sana(PipelineVariant):
     @cached_property
     def _text_length(self) -> int:
         """The tokens of the instruction and of a text, as many as diffusers takes."""
-        import diffusers
-
-        pipeline = getattr(diffusers, self.pipelines[0])
+        pipeline = named_class("diffusers", self.pipelines[0], "pipeline")
         words = tokenizer_of(self.folder / "tokenizer")
         instruction = inspect.signature(pipeline.__call__).parameters["complex_human_instruction"].default
         with tokenizing(f"the tokenizer of {str(self.folder)!r} cannot split the instruction of Sana"):

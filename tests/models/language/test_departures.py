@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tensor
+from patcomp_models.bundle_folders.revisions import OLD
 from patcomp_models.language.contract import ONE_TOKEN
 from patcomp_models.language.dynamic_check import dynamic_problems
 
@@ -40,7 +41,7 @@ LANGUAGE: dict[str, Any] = {"vocab_size": 96, "function_map": {"main": ["main"]}
 
 
 def messages(functions: dict[str, dict[str, Described]], **language: Any) -> list[str]:
-    return [problem.message for problem in dynamic_problems(interfaces(functions), {**LANGUAGE, **language})]
+    return [problem.message for problem in dynamic_problems(interfaces(functions), {**LANGUAGE, **language}, OLD)]
 
 
 def renamed(kind: str, old: str, new: str) -> Callable[[dict[str, Described]], None]:
