@@ -18,7 +18,7 @@ from patcomp.devices.constructs import BROADCASTING, PRODUCTS, half
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.partial_sums import rounded_product
 from patcomp.evaluate.registry import EvaluatedOp, Implementation, axis_of
-from patcomp.ir.locations import Origin, origins, place_text
+from patcomp.ir.locations import Origin, in_brackets, origins
 from patcomp.ir.module import IRModule, graph_name
 from patcomp.ir.xdsl import Operation
 
@@ -126,8 +126,7 @@ class DeviceEffect:
     """The place in the model."""
 
     def __str__(self) -> str:
-        text = place_text(self.node, self.module, self.source)
-        place = f" ({text})" if text else ""
+        place = in_brackets(self.node, self.module, self.source)
         size = f", by at most {self.largest:.3g} where both are finite" if self.largest else ""
         return f"{self.op}{place}: {self.changed} of {self.elements} elements differ{size}"
 

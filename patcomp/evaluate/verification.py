@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from patcomp.errors import MismatchError
-from patcomp.ir.locations import place_text
+from patcomp.ir.locations import in_brackets, place_text
 from patcomp.ir.tables import text_of
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ class FirstOverflow:
     """The line of the model."""
 
     def __str__(self) -> str:
-        text = place_text(self.node, self.module, self.source)
-        place = f" ({text})" if text else ""
+        place = in_brackets(self.node, self.module, self.source)
         kept = self.module or self.node
         advice = f"; --keep-float32 {kept} (keep=[{kept!r}]) leaves it in float32, and auto finds the fewest such ops"
         return (

@@ -21,7 +21,7 @@ from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
 from patcomp.frontend_torch.importing.importer import import_program
-from patcomp.frontend_torch.importing.repeats import repeats_of
+from patcomp.frontend_torch.importing.repeats import Repeat, repeats_of
 from patcomp.frontend_torch.importing.staged import Staged
 from patcomp.frontend_torch.interface.names import in_types_of
 from patcomp.frontend_torch.way_in import headline
@@ -69,18 +69,22 @@ class TorchHistory(History):
         Raises:
             UnsupportedError: nodes cannot be imported; the message lists all of them.
         """
-        module = IRModule()
+        return self._imported([()] * len(self.staged))[0]
+
+    def _imported(self, repeats: Sequence[Sequence[Repeat]]) -> tuple[IRModule, list[RepeatedLayers]]:
+        """The programs in one module, without the layers that the repeats of each leave out; and these layers."""
+        module, repetitions = IRModule(), list[RepeatedLayers]()
         problems: list[Problem] = []
-        for item in self.staged:
+        for item, found in zip(self.staged, repeats, strict=True):
             try:
                 with preparing(item.program, TypeError, ValueError):
-                    import_program(module, item, self.lowerings)
+                    repetitions += import_program(module, item, self.lowerings, found)
             except UnsupportedError as error:
                 problems += error.problems
         if problems:
             raise UnsupportedError(headline(problems), problems)
         form_regions(module)
-        return module
+        return module, repetitions
 
     def unlowered(self, module: IRModule) -> Callable[[Operation], Implementation | None]:
         from patcomp.frontend_torch.verification.unlowered import implementation
@@ -198,12 +202,8 @@ class TorchHistory(History):
         repeats = [repeats_of(item) for item in self.staged]
         if not any(repeats):
             return None
-        module, repetitions = IRModule(), list[RepeatedLayers]()
         try:
-            for item, found in zip(self.staged, repeats, strict=True):
-                with preparing(item.program, TypeError, ValueError):
-                    repetitions += import_program(module, item, self.lowerings, found)
-            form_regions(module)
+            module, repetitions = self._imported(repeats)
             return run_pipeline(
                 module, self.rules, options, after_stage=lambda stage, _: advance(stage), repetitions=repetitions
             )

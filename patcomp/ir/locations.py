@@ -56,6 +56,12 @@ def place_text(node: str, module_path: str, source: str) -> str:
     return " ".join(filter(None, parts))
 
 
+def in_brackets(node: str, module_path: str, source: str) -> str:
+    """The same in brackets, to follow what is there; empty if nothing is known."""
+    text = place_text(node, module_path, source)
+    return f" ({text})" if text else ""
+
+
 def erase_locations(scope: Operation) -> None:
     """Forget where the ops of a program come from."""
     for op in scope.walk():

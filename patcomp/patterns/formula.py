@@ -180,13 +180,7 @@ class Formula:
         Raises:
             Rejected: a condition does not hold.
         """
-        arguments: dict[str, Any] = {
-            **self._absent,
-            **view.read_all(),
-            "op_name": view.op_name,
-            "results": view.results,
-        }
-        arguments["result"] = view.results[0] if view.results else None
+        arguments = self._named(view, view.read_all())
         if self._reads_uses:
             arguments["used"] = [view.used(index) for index in range(len(view.results))]
         if self.conditions:
@@ -199,9 +193,13 @@ class Formula:
         """Whether types, properties and constants of an op make a condition false, whatever is around the op."""
         view = OpView(op, op.arguments_by_name())  # type: ignore[attr-defined]
         read = {name: _local(value) for name, value in view.read_all().items()}
-        named = {**self._absent, **read, "op_name": view.op_name, "results": view.results}
-        given = _Arguments(named | {"result": view.results[0] if view.results else None}, _Unknown())
+        given = _Arguments(self._named(view, read), _Unknown())
         return any(_is_false(condition, given) for condition in self.conditions)
+
+    def _named(self, view: OpView, read: Mapping[str, Any]) -> dict[str, Any]:
+        """What conditions and the function are given by name, without the uses of the results."""
+        result = view.results[0] if view.results else None
+        return {**self._absent, **read, "op_name": view.op_name, "results": view.results, "result": result}
 
 
 _TYPE = "element type"

@@ -8,13 +8,9 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from patcomp.ir.cleanup import is_removable
-from patcomp.ir.constants import constant_attribute, is_constant
-from patcomp.ir.coreai_op import CoreaiOp
-from patcomp.ir.dialect import create_op
-from patcomp.ir.locations import fused
-from patcomp.ir.module import IRModule, callee
-from patcomp.ir.traits import Movement, Unfolded
+from patcomp.ir.constants import is_constant
+from patcomp.ir.module import IRModule
+from patcomp.ir.traits import Movement
 from patcomp.ir.types import TensorType, is_float, static_shape, storage_bytes
 from patcomp.ir.xdsl import (
     DenseResourceAttr,
@@ -26,7 +22,7 @@ from patcomp.ir.xdsl import (
     replace_uses,
     set_name,
 )
-from patcomp.rewrites.folding import can_be_stored, evaluated
+from patcomp.rewrites.folding import computes_alone, constant_for, evaluated
 
 FEWEST = 2**14
 """The elements of the smallest result: to compute fewer takes no time that a run would show."""
@@ -43,23 +39,16 @@ def fold_weights(graph: Operation, module: IRModule, pure: Collection[str] = ())
         graph, module: the graph, and its module.
         pure: the graphs that only compute, as `pure_graphs` finds them.
     """
-    fixed: set[Operation] = set()
+    fixed: dict[Operation, None] = {}
     """The ops whose operands are constants, or results of such ops."""
     for op in ops_inside(graph):
-        if _can_fold(op, pure) and all(is_constant(operand) or maker_of(operand) in fixed for operand in op.operands):
-            fixed.add(op)
+        if computes_alone(op, pure) and all(is_constant(value) or maker_of(value) in fixed for value in op.operands):
+            fixed[op] = None
     count = 0
-    for op in [op for op in ops_inside(graph) if op in fixed]:
+    for op in fixed:
         if len(op.results) == 1 and any(use.operation not in fixed for use in op.results[0].uses):
             count += _fold(op, fixed, module)
     return count
-
-
-def _can_fold(op: Operation, pure: Collection[str]) -> bool:
-    if not op.operands or op.regions or op.has_trait(Unfolded) or not isinstance(op, CoreaiOp):
-        return False
-    computes = is_removable(op) or (op.name == "coreai.invoke" and callee(op) in pure)
-    return computes and all(map(can_be_stored, op.results))
 
 
 def _fold(root: Operation, fixed: Collection[Operation], module: IRModule) -> int:
@@ -84,16 +73,11 @@ def _fold(root: Operation, fixed: Collection[Operation], module: IRModule) -> in
         if arrays is None:
             return 0
         known.update(zip(op.results, arrays, strict=True))
-    assert isinstance(result.type, TensorType)
-    attribute = constant_attribute(
-        known[result], result.type.element_type, module.blobs, result.name_hint or "constant"
+    made = constant_for(
+        cone, result, known[result], module, step="weights computed once", key=result.name_hint or "constant"
     )
-    made = create_op("coreai.constant", (), [result.type], {"value": attribute})
-    made.location = fused("weights computed once", cone)
-    assert root.parent is not None
-    root.parent.insert_op_before(made, root)
-    set_name(made.results[0], result.name_hint)
-    replace_uses(result, made.results[0])
+    set_name(made, result.name_hint)
+    replace_uses(result, made)
     for op in reversed(cone):
         assert op.parent is not None
         op.parent.erase_op(op)

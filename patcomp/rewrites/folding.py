@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from patcomp.ir.constants import constant_attribute, is_constant
 from patcomp.ir.coreai_op import CoreaiOp
 from patcomp.ir.dialect import create_op
 from patcomp.ir.locations import fused
-from patcomp.ir.module import IRModule
+from patcomp.ir.module import IRModule, callee
 from patcomp.ir.traits import Repetition, Unfolded
 from patcomp.ir.types import BIT_WIDTHS, TensorType, element_name, shape_of
 from patcomp.ir.value import replace_op
@@ -45,7 +45,7 @@ def fold_constants(graph: Operation, module: IRModule, limit: int = FOLD_LIMIT) 
     for op in folded:
         for result in op.results:
             if any(use.operation not in gone for use in result.uses):
-                replace_uses(result, _constant(op, result, known[result], module))
+                replace_uses(result, constant_for([op], result, known[result], module))
     for op in reversed(folded):
         assert op.parent is not None
         op.parent.erase_op(op)
@@ -56,7 +56,7 @@ def fold(op: Operation, module: IRModule) -> list[SSAValue]:
     """Replace an op by its constant results, and return them; none if the result is undefined."""
     if (results := evaluated(op, module, {})) is None:
         return []
-    constants = [_constant(op, result, array, module) for result, array in zip(op.results, results, strict=True)]
+    constants = [constant_for([op], result, array, module) for result, array in zip(op.results, results, strict=True)]
     replace_op(op, constants)
     return constants
 
@@ -69,9 +69,7 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         known: values that are computed already, besides constants.
         limit: the number of elements that a result may have, unless it repeats one element up to 2^24 times.
     """
-    if not op.operands or op.has_trait(Unfolded) or op.regions or not isinstance(op, CoreaiOp) or not is_removable(op):
-        return False
-    if not all(map(can_be_stored, op.results)):
+    if not computes_alone(op):
         return False
     indices = all(map(_has_indices, op.results))
     if not all(
@@ -81,6 +79,19 @@ def foldable(op: Operation, known: Container[SSAValue] = (), limit: int = FOLD_L
         return False
     most = _REPEATED_LIMIT if op.has_trait(Repetition) and _elements(op.operands[0]) == 1 else limit
     return all(_elements(result) <= most for result in op.results)
+
+
+def computes_alone(op: Operation, pure: Container[str] = ()) -> bool:
+    """Whether an op only computes from its operands, and its results can be constants.
+
+    Args:
+        op: the op.
+        pure: the graphs whose calls only compute, as `pure_graphs` finds them.
+    """
+    if not op.operands or op.has_trait(Unfolded) or op.regions or not isinstance(op, CoreaiOp):
+        return False
+    computes = is_removable(op) or (op.name == "coreai.invoke" and callee(op) in pure)
+    return computes and all(map(can_be_stored, op.results))
 
 
 def evaluated(op: Operation, module: IRModule, known: Mapping[SSAValue, np.ndarray]) -> list[np.ndarray] | None:
@@ -131,10 +142,27 @@ def can_be_stored(value: SSAValue) -> bool:
     return element in BIT_WIDTHS and element != "f4E2M1FN"  # the evaluator computes these as float32
 
 
-def _constant(op: Operation, result: SSAValue, array: np.ndarray, module: IRModule) -> SSAValue:
-    """A constant in front of an op with the elements of one of its results."""
-    assert op.parent is not None
+def constant_for(
+    ops: Sequence[Operation],
+    result: SSAValue,
+    array: np.ndarray,
+    module: IRModule,
+    *,
+    step: str = "constant folding",
+    key: str = "constant",
+) -> SSAValue:
+    """A constant in front of the last of some ops, with the elements of a result that they compute.
+
+    Args:
+        ops: the ops, for the place of the constant.
+        result, array: the result, and its elements in storage form.
+        module: gets the elements if they are many.
+        step: the name of the step that folds.
+        key: requested name of the elements among the weights.
+    """
+    block = ops[-1].parent
+    assert block is not None
     assert isinstance(result.type, TensorType)
-    attribute = constant_attribute(array, result.type.element_type, module.blobs)
-    builder = Builder(op.parent, before=op, blobs=module.blobs, location=fused("constant folding", [op]))
+    attribute = constant_attribute(array, result.type.element_type, module.blobs, key)
+    builder = Builder(block, before=ops[-1], blobs=module.blobs, location=fused(step, ops))
     return builder.insert(create_op("coreai.constant", (), [result.type], {"value": attribute})).results[0]

@@ -37,6 +37,11 @@ from patcomp.ir.xdsl import (
 from patcomp.patterns.statistics import Record, Statistics
 
 
+def left_out(count: int) -> range:
+    """Of so many equal layers, those that are not converted: all but the first two and the last one."""
+    return range(2, count - 1)
+
+
 class NotRepeatedError(Exception):
     """The layers did not become equal, so that the program has to be converted as a whole."""
 
@@ -67,7 +72,7 @@ class RepeatedLayers:
     @property
     def left_out(self) -> range:
         """The layers that were not converted."""
-        return range(2, len(self.layers) - 1)
+        return left_out(len(self.layers))
 
     @property
     def kept(self) -> tuple[int, int, int]:
@@ -181,18 +186,21 @@ class _Stamp:
             all(op.next_op is other for op, other in itertools.pairwise(in_order)), "there are ops between the layers"
         )
         self._check_weights()
+        places = self._places()
         comparison = _Comparison(self)
         for op, other in zip(first, second, strict=True):
             comparison.compare(op, other)
         inside = set(in_order)
         for op in (*first, *(op for op, (layer, _) in self.weights.items() if layer == 1)):
             for use in (use for result in op.results for use in result.uses):
-                _require(_outer(use.operation, self.block) in inside, "a value of a layer is read outside")
+                _require(
+                    self.block.find_ancestor_op_in_block(use.operation) in inside, "a value of a layer is read outside"
+                )
         latest: dict[SSAValue, SSAValue] = {value: value for op in first for value in op.results}
         for layer in self.repetition.left_out:
             names = self.repetition.moved(1, layer)
             values = {value: latest[passed] for value, passed in comparison.passed.items()}
-            values |= self._weights_for(layer, names)
+            values |= self._weights_for(layer, names, places)
             for op in first:
                 self.block.insert_op_before(_copied(op, values, names), second[0])
             latest = {value: values[value] for value in latest}
@@ -235,11 +243,17 @@ class _Stamp:
         large += [value.resource_handle.data for value in values if isinstance(value, DenseResourceAttr)]
         _require(len(large) == len(set(large)), "two layers share a weight")
 
-    def _weights_for(self, layer: int, names: _Names) -> dict[SSAValue, SSAValue]:
-        """Constants for the weights of a layer, each at the place of its placeholder; by those of the second layer."""
+    def _places(self) -> list[tuple[int, Operation]]:
+        """The constants of placeholders, each with the place of its placeholder, in the order of the block."""
         order = self.repetition.placeholders
         places = [(order[node], op) for op in self.constants if (node := _only_node(op)) in order]
         _require(places == sorted(places, key=lambda place: place[0]), "a stage moved weights")
+        return places
+
+    def _weights_for(self, layer: int, names: _Names, places: list[tuple[int, Operation]]) -> dict[SSAValue, SSAValue]:
+        """Constants for the weights of a layer, each at the place of its placeholder; by those of the second layer.
+        They are added to `places`."""
+        order = self.repetition.placeholders
         made: dict[SSAValue, SSAValue] = {}
         for op, (own, number) in self.weights.items():
             if own != 1:
@@ -253,8 +267,6 @@ class _Stamp:
             else:
                 self.block.insert_op_after(copy, places[-1][1])
             places.insert(at, (order[weight.origin.node], copy))
-            self.constants.append(copy)
-        self.constants = list(dict.fromkeys([*(op for _, op in places), *self.constants]))
         return made
 
 
@@ -362,11 +374,3 @@ def _block(block: Block, values: dict[SSAValue, SSAValue], names: _Names) -> Blo
     for op in block.ops:
         made.add_op(_copied(op, values, names))
     return made
-
-
-def _outer(op: Operation, block: Block) -> Operation | None:
-    """The op of a block that contains an op, or is it."""
-    current: Operation | None = op
-    while current is not None and current.parent is not block:
-        current = current.parent_op()
-    return current

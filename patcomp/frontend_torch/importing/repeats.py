@@ -19,6 +19,7 @@ from torch.fx import Node
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.dtypes import has_values
 from patcomp.frontend_torch.importing.staged import Staged
+from patcomp.rewrites.repetition import left_out
 
 LEAST = 32
 """The number of nodes that a repeat must leave out."""
@@ -38,14 +39,9 @@ class Repeat:
     """The placeholders of the weights of each layer, in the order of their first readers."""
 
     @property
-    def kept(self) -> tuple[int, int, int]:
-        """The layers that are converted: the first two and the last one."""
-        return 0, 1, len(self.layers) - 1
-
-    @property
     def left_out(self) -> range:
         """The layers that are not converted."""
-        return range(2, len(self.layers) - 1)
+        return left_out(len(self.layers))
 
 
 def repeats_of(staged: Staged) -> list[Repeat]:
