@@ -319,13 +319,13 @@ def folded_wrongly(patch: Patch) -> None:
 
 
 def folded_for_another(patch: Patch) -> None:
-    plain, known = folding._constant, {}
+    plain, known = folding.constant_for, {}
 
-    def constant(op: Any, result: Any, array: Any, module: Any) -> Any:
+    def constant(ops: Any, result: Any, array: Any, module: Any) -> Any:
         key = module, result.type
-        return plain(op, result, known.setdefault(key, array), module)
+        return plain(ops, result, known.setdefault(key, array), module)
 
-    patch.setattr(folding, "_constant", constant)
+    patch.setattr(folding, "constant_for", constant)
 
 
 def merged_with_other_attributes(patch: Patch) -> None:
