@@ -60,6 +60,7 @@ USES_TORCH = (
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
+    "patcomp/partitions/",
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
@@ -75,6 +76,7 @@ USES_FRONTEND = (
     "patcomp/__main__.py",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
+    "patcomp/partitions/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )
