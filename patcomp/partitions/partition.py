@@ -16,8 +16,8 @@ from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.functional.programs import functional
 from patcomp.frontend_torch.way_in import ProgramTypeError
-from patcomp.partitions.extraction import Part, extracted, with_nested_graphs
-from patcomp.partitions.graphs import cuttable, elements, multiply_adds
+from patcomp.partitions.extraction import ModelPart, extracted, with_nested_graphs
+from patcomp.partitions.graphs import cuttable, products_of, recorded_elements
 from patcomp.partitions.left import Kept, Left
 from patcomp.partitions.partitioned import Partitioned
 from patcomp.partitions.report import report_of
@@ -102,7 +102,7 @@ def partition_functional(
         left = Left(program)
         left.keep_out([do_not_convert] if isinstance(do_not_convert, str) else do_not_convert)
         left.ask_tables(converter)
-        costs = {node: multiply_adds(node) for node in left.ops}
+        costs = {node: products_of(node) for node in left.ops}
         while True:
             parts, small = _cut(program, left, costs, least_intensity)
             made, issued = _converted(parts, converter, target, left)
@@ -115,7 +115,7 @@ def partition_functional(
 
 def _cut(
     program: ExportedProgram, left: Left, costs: Mapping[Node, int], least_intensity: float
-) -> tuple[list[Part], dict[Node, Problem]]:
+) -> tuple[list[ModelPart], dict[Node, Problem]]:
     """The parts of a program, and why the nodes of parts that compute too little stay in PyTorch.
 
     Args:
@@ -127,11 +127,11 @@ def _cut(
     support = create_op_support(lambda _, node: left.may_convert(node))
     cutter = CapabilityBasedPartitioner(program.graph_module, support, allows_single_node_partition=True)
     proposed = _in_order(program.graph, [list(each.nodes) for each in cutter.propose_partitions()])
-    parts, small = list[Part](), dict[Node, Problem]()
+    parts, small = list[ModelPart](), dict[Node, Problem]()
     for nodes in proposed:
         part = extracted(program, with_nested_graphs(nodes), f"part_{len(parts)}")
-        crossing = sum(elements(node.meta["val"]) for node in (*part.inputs, *part.outputs))
-        computed = sum(costs[node] or elements(node.meta.get("val")) for node in nodes if node in costs)
+        crossing = sum(recorded_elements(node.meta["val"]) for node in (*part.inputs, *part.outputs))
+        computed = sum(costs[node] or recorded_elements(node.meta.get("val")) for node in nodes if node in costs)
         if part.outputs and (computed >= least_intensity * crossing or not (left.reasons or len(proposed) > 1)):
             parts.append(part)
             continue
@@ -158,7 +158,7 @@ def _in_order(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[Node]
 
 
 def _converted(
-    parts: Sequence[Part], converter: TorchConverter, target: str | Target | None, left: Left
+    parts: Sequence[ModelPart], converter: TorchConverter, target: str | Target | None, left: Left
 ) -> tuple[AIProgram | None, list[warnings.WarningMessage]]:
     """The parts as a program with an entry point each, and what its conversion warns of; no program if there are no
     parts, or if ops are refused, which `left` has from then on."""
@@ -183,7 +183,7 @@ def _converted(
 
 
 def _refuse_each(
-    parts: Sequence[Part], staged: TorchConverter, target: str | Target | None, left: Left, error: Exception
+    parts: Sequence[ModelPart], staged: TorchConverter, target: str | Target | None, left: Left, error: Exception
 ) -> None:
     """Leave the parts that the converter refuses without a word about their nodes.
 

@@ -18,7 +18,7 @@ from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.inputs import call_arguments
 from patcomp.evaluate.verification import OutputError, Verification
-from patcomp.partitions.extraction import Part
+from patcomp.partitions.extraction import ModelPart
 from patcomp.partitions.report import PartitionReport
 from patcomp.partitions.running import BACKEND, Backend, PartCall, Parts
 from patcomp.program.program import AIProgram
@@ -36,7 +36,7 @@ class Partitioned:
     Its buffers keep their contents from call to call, as those of the model do; `reset` restores the initial ones.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
     """The parts in the order in which they run."""
     program: AIProgram | None
     """The parts as a program: each is an entry point of its own name, and they share weights. None without parts."""
@@ -47,7 +47,7 @@ class Partitioned:
         self,
         exported: ExportedProgram,
         cut: ExportedProgram,
-        parts: tuple[Part, ...],
+        parts: tuple[ModelPart, ...],
         program: AIProgram | None,
         report: PartitionReport,
     ):
