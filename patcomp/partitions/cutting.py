@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from graphlib import TopologicalSorter
+from typing import Literal
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -25,6 +26,9 @@ from patcomp.program.program import AIProgram
 from patcomp.pytorch import default_settings
 from patcomp.targets import Target
 
+TargetChoice = Literal["cpu", "gpu", "neural_engine"] | Target | None
+"""A device, as for `TorchConverter.to_coreai`."""
+
 _REFUSED = (UnsupportedError, StageError, VerifyError)
 
 
@@ -34,7 +38,7 @@ def partition(
     do_not_convert: Iterable[Kept] = (),
     least_intensity: float = 2.0,
     converter: TorchConverter | None = None,
-    target: str | Target | None = None,
+    target: TargetChoice = None,
 ) -> Partitioned:
     """Cut a program into the largest parts that convert, and the rest, which stays in PyTorch.
 
@@ -64,8 +68,7 @@ def partition(
     Raises:
         ProgramTypeError: the argument is not an `ExportedProgram`.
         UnknownNameError: no op of the program has a name in `do_not_convert`.
-        UnsupportedError: writes in place cannot be turned into values, or the target takes fixed sizes only and
-            dimensions are dynamic.
+        UnsupportedError: writes in place cannot be turned into values.
 
     Warns:
         ConversionWarning: as `TorchConverter.to_coreai`, about the parts.
@@ -87,7 +90,7 @@ def partition_functional(
     do_not_convert: Iterable[Kept],
     least_intensity: float,
     converter: TorchConverter | None,
-    target: str | Target | None,
+    target: TargetChoice,
 ) -> Partitioned:
     """`partition`, of a program without writes in place.
 
@@ -158,7 +161,7 @@ def _in_order(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[Node]
 
 
 def _converted(
-    parts: Sequence[ModelPart], converter: TorchConverter, target: str | Target | None, left: Left
+    parts: Sequence[ModelPart], converter: TorchConverter, target: TargetChoice, left: Left
 ) -> tuple[AIProgram | None, list[warnings.WarningMessage]]:
     """The parts as a program with an entry point each, and what its conversion warns of; no program if there are no
     parts, or if ops are refused, which `left` has from then on."""
@@ -183,7 +186,7 @@ def _converted(
 
 
 def _refuse_each(
-    parts: Sequence[ModelPart], staged: TorchConverter, target: str | Target | None, left: Left, error: Exception
+    parts: Sequence[ModelPart], staged: TorchConverter, target: TargetChoice, left: Left, error: Exception
 ) -> None:
     """Leave the parts that the converter refuses without a word about their nodes.
 
