@@ -3,7 +3,7 @@
 Each model has an op that the converter does not have: a custom kernel of its library, random numbers, or linear
 algebra. The models have random weights, and the custom kernels are written here in PyTorch. The table says which shares
 of ops and multiply-adds convert, in how many parts, what crosses in a run, and how far the composition is from PyTorch.
-Nobody counts the multiply-adds of the custom kernels.
+The multiply-adds of the custom kernels are not counted.
 """
 
 from __future__ import annotations
@@ -415,14 +415,28 @@ def network_with_whitening() -> Model:
 
 
 @model
-def speech_with_ctc_loss() -> Model:
-    def forward(m: Any, sound: Tensor, text: Tensor) -> Tensor:
-        scores = m.out(m.context(m.body(sound).transpose(1, 2))).log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(scores, text, torch.tensor([31]), torch.tensor([8]))
+def vocoder_with_noise_source() -> Model:
+    def forward(m: Any, mel: Tensor, pitch: Tensor) -> Tensor:
+        phase = (F.interpolate(pitch, scale_factor=16.0) / 16000).cumsum(-1) * 2 * math.pi
+        source = phase.sin() + 0.03 * torch.randn_like(phase)
+        x = m.first(mel)
+        for up, excite, mix in m.layers:
+            x = up(F.leaky_relu(x, 0.1))
+            x = x + excite(F.interpolate(source, size=x.shape[-1]))
+            x = x + mix(F.leaky_relu(x, 0.1))
+        return m.last(x).tanh()
 
-    body = nn.Sequential(*(m for i, o in ((1, 32), (32, 64)) for m in (nn.Conv1d(i, o, 8, 4), nn.GELU())))
-    network = Network(forward, body=body, context=encoder(64, 4), out=nn.Linear(64, 30))
-    return network, (torch.randn(1, 1, 524), torch.randint(1, 30, (1, 8)))
+    layers = [
+        nn.ModuleList([nn.ConvTranspose1d(i, o, 8, 4, 2), nn.Conv1d(1, o, 3, padding=1), nn.Conv1d(o, o, 3, padding=1)])
+        for i, o in ((64, 32), (32, 16))
+    ]
+    network = Network(
+        forward,
+        first=nn.Conv1d(80, 64, 7, padding=3),
+        layers=nn.ModuleList(layers),
+        last=nn.Conv1d(16, 1, 7, padding=3),
+    )
+    return network, (torch.randn(1, 80, 32), torch.rand(1, 1, 32) * 200 + 80)
 
 
 @model
