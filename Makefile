@@ -20,6 +20,7 @@ check: style
 
 test:
 	$(MAKE) --jobs 2 style browser
+	@echo "tests: half a minute until the first dot, then 15 to 20 minutes on two cores"
 	.venv/bin/pytest -n 2
 
 models: .venv/installed
@@ -41,6 +42,7 @@ style: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python -m patcomp_lab.commands.stubs
+	@echo "types: about a minute"
 	.venv/bin/mypy
 
 release:
