@@ -19,6 +19,7 @@ from patcomp.commands import (
     compress,
     convert,
     defects,
+    explained,
     opt,
     questions,
     running,
@@ -27,7 +28,7 @@ from patcomp.commands import (
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.packages import packages
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
-from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -68,6 +69,7 @@ app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 app.command()(defects.defects)
+app.command("help")(explained.explain_error)
 
 
 @cache
@@ -106,7 +108,7 @@ def main() -> None:
                 raise KeyboardInterrupt from None
             raise
         except (PatcompError, OSError, LookupError, ValueError) as error:
-            say(f"error: {_sentence(error)}")
+            say(f"error: {_sentence(error)}\nmore: {help_for(type(error))}")
             sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

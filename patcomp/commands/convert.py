@@ -18,6 +18,7 @@ from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     UsageError,
+    command_line,
     error_console,
     given_options,
     load_catalogs,
@@ -253,7 +254,7 @@ def _write(
         text.write_text(f"{program}\n")
     if html is not None:
         with working(f"writing {html}", not shown.quiet):
-            program.html(html, verification=verification)
+            program.html(html, verification=verification, command=command_line())
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not shown.quiet:

@@ -169,6 +169,16 @@ def creation_date() -> str | None:
         raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, got {seconds!r}") from error
 
 
+def creation_day() -> str:
+    """The day of `SOURCE_DATE_EPOCH`, or else today's in UTC, as a report has it: `2026-11-29`.
+
+    Raises:
+        ValueError: `SOURCE_DATE_EPOCH` is not a number of seconds.
+    """
+    date = creation_date()
+    return (datetime.strptime(date, _DATE) if date else datetime.now(UTC)).date().isoformat()
+
+
 def set_creation_date(folder: Path, date: str) -> None:
     """Set the date of an asset, because coreai-core always writes the current one."""
     path = folder / "metadata.json"
