@@ -120,7 +120,10 @@ def entries_of(
         return robots.policy_functions(place, config, dtype, allowed)
     name = class_name(config)
     if name.endswith(LANGUAGE_MODELS) and chosen is None:
-        raise PatcompError(f"{str(place)!r} holds {name}; language models are converted by patcomp convert-lm")
+        raise PatcompError(
+            f"{str(place)!r} holds {name}; language models become bundles, by patcomp convert-lm, or in Python by "
+            "patcomp.convert(FOLDER, save=BUNDLE)"
+        )
     if chosen is None and (why := refusal(name)):
         raise PatcompError(f"{str(place)!r} holds {name}, which is not converted: {why}; export it by FILE.py:FUNCTION")
     task = task_of(name, chosen)
