@@ -22,11 +22,13 @@ from patcomp.commands import (
     explained,
     opt,
     questions,
+    reproducing,
     running,
     verification,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.packages import packages
+from patcomp.commands.recipes import recorded
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
 from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
@@ -56,14 +58,15 @@ def options(
     logging.getLogger("patcomp").setLevel(level)
 
 
-app.command()(convert.convert)
+app.command()(recorded(convert.convert))
 app.command()(assets.inspect)
 app.command()(running.run)
 app.command()(bench.bench)
 app.command()(verification.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)
-app.command()(compress.compress)
+app.command()(recorded(compress.compress))
+app.command()(reproducing.reproduce)
 app.command()(questions.demo)
 app.command()(questions.explain)
 app.command("why-not")(questions.why_not)

@@ -123,7 +123,7 @@ class AIProgram(ProgramData):
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        metadata has `program.manifest`, and the distributions of inputs that are random numbers. Its date is that of
         the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
@@ -156,7 +156,7 @@ class AIProgram(ProgramData):
         with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-            facts = {**self.versions, **saved_entries(self.draws, self.dims)}
+            facts = {**self.manifest, **saved_entries(self.draws, self.dims)}
             return save_asset(
                 self.module,
                 path,

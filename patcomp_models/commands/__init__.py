@@ -14,6 +14,7 @@ import typer
 from patcomp.commands.common import require_transformers
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.packages import Reader
+from patcomp.commands.recipes import recorded
 from patcomp.commands.subjects import Subject
 from patcomp.conversion.source import ModelSource
 
@@ -26,8 +27,8 @@ class ModelCommands(Reader):
     def add_to(self, app: typer.Typer) -> None:
         from patcomp_models.commands import images, language, speech
 
-        app.command("convert-lm")(language.convert_lm)
-        app.command("convert-vlm")(language.convert_vlm)
+        app.command("convert-lm")(recorded(language.convert_lm))
+        app.command("convert-vlm")(recorded(language.convert_vlm))
         app.command()(language.generate)
         app.command()(speech.transcribe)
         app.command("generate-image")(images.generate_image)
