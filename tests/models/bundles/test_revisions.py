@@ -92,8 +92,8 @@ CASES: dict[str, tuple[tuple[Change, ...], Mapping[str, str]]] = {
     "no block": (
         (lambda it: it.metadata.pop("language"),), dict.fromkeys(REVISIONS, "language is missing")),
     "a kind of the later revision": (
-        (_kind("video_segmenter"),),
-        {OLD: "kind is 'video_segmenter', and must be one of", NEW: "'video_segmenter' are not checked"}),
+        (_kind("video-diffusion"),),
+        {OLD: "kind is 'video-diffusion', and must be one of", NEW: "'video-diffusion' are not checked"}),
     "a kind of none": ((_kind("film"),), dict.fromkeys(REVISIONS, "kind is 'film', and must be one of")),
 }  # fmt: skip
 
