@@ -26,6 +26,7 @@ from patcomp.errors import (
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
+    from patcomp.as_coreai_torch import install_as_coreai_torch
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
     from patcomp.frontend_torch import (
@@ -72,6 +73,7 @@ __all__ = [
     "get_decomp_table",
     "get_operand",
     "get_operands",
+    "install_as_coreai_torch",
     "load",
     "mark_for_externalization",
     "supports",
@@ -84,6 +86,7 @@ _LAZY = {
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",
     ),
+    "patcomp.as_coreai_torch": ("install_as_coreai_torch",),
     "patcomp.frontend_torch.exporting": ("export",),
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",
