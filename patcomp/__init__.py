@@ -25,6 +25,7 @@ from patcomp.errors import (
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
+    from patcomp.as_coreai_torch import install_as_coreai_torch
     from patcomp.conversion.call import convert
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
@@ -73,6 +74,7 @@ __all__ = [
     "get_decomp_table",
     "get_operand",
     "get_operands",
+    "install_as_coreai_torch",
     "load",
     "mark_for_externalization",
     "supports",
@@ -86,6 +88,7 @@ _LAZY = {
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",
     ),
+    "patcomp.as_coreai_torch": ("install_as_coreai_torch",),
     "patcomp.frontend_torch.exporting": ("export",),
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",

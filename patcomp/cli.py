@@ -19,6 +19,7 @@ from patcomp.commands import (
     compress,
     convert,
     defects,
+    execution,
     explained,
     opt,
     questions,
@@ -73,6 +74,9 @@ app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 app.command()(defects.defects)
 app.command("help")(explained.explain_error)
+app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    execution.execute
+)
 
 
 @cache
