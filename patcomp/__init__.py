@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from patcomp.frontend_torch.composite_functions import composite
     from patcomp.frontend_torch.exporting import export
     from patcomp.ir.graphs import generate_composite_decl
+    from patcomp.partitions import Partitioned, partition
     from patcomp.program.program import AIProgram
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "MismatchError",
     "MissingToolchainError",
     "ParseError",
+    "Partitioned",
     "PatcompError",
     "Problem",
     "RuleError",
@@ -77,6 +79,7 @@ __all__ = [
     "install_as_coreai_torch",
     "load",
     "mark_for_externalization",
+    "partition",
     "supports",
 ]
 
@@ -95,6 +98,7 @@ _LAZY = {
     ),
     "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate.verification": ("Verification",),
+    "patcomp.partitions": ("Partitioned", "partition"),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""
