@@ -64,6 +64,7 @@ USES_TORCH = (
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
+    "patcomp/conversion/",
     "patcomp_lab/",
     "patcomp_models/",
     "patterns_catalog/decompose/",
@@ -77,6 +78,7 @@ USES_FRONTEND = (
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp/partitions/",
+    "patcomp/conversion/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )
