@@ -28,6 +28,7 @@ from patcomp.version import __version__
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
+    from patcomp.exported_programs.rewriting import rewrite, why_not_rewritten
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,
@@ -74,7 +75,9 @@ __all__ = [
     "get_operands",
     "load",
     "mark_for_externalization",
+    "rewrite",
     "supports",
+    "why_not_rewritten",
 ]
 
 _LAZY = {
@@ -90,6 +93,7 @@ _LAZY = {
     ),
     "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate.verification": ("Verification",),
+    "patcomp.exported_programs.rewriting": ("rewrite", "why_not_rewritten"),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""
