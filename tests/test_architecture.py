@@ -56,7 +56,9 @@ FRONT_DOOR = (
 )
 
 USES_TORCH = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
+    "patcomp/onnx/engine.py",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
@@ -71,6 +73,7 @@ USES_TORCH = (
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
     "patcomp/__init__.py",
     "patcomp/__main__.py",
