@@ -16,7 +16,7 @@ from patcomp.onnx.importing import ops
 from patcomp.onnx.importing.graphs import File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.reading import OnnxError
 from patcomp.onnx.importing.rows import ON_NUMBERS, ROWS, Call, called
-from patcomp.onnx.importing.values import Known, Value, as_tensor, known
+from patcomp.onnx.importing.values import Known, Value, as_tensor, known, rounded
 
 
 @cache
@@ -127,12 +127,12 @@ def _on_numbers(node: Node, inputs: Sequence[Value], attributes: Mapping[str, An
     if row is None or not inputs or not all(each is None or isinstance(each, Known) for each in inputs):
         return None
     arrays = [None if each is None else each.values for each in inputs]
+    dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
     try:
         made = row(*arrays, **attributes)
-    except NotImplementedError:
+        results = made if isinstance(made, tuple) else (made,)
+        return tuple(each if isinstance(each, Known) else known(rounded(each, dtype), dtype) for each in results)
+    except (NotImplementedError, ArithmeticError):
         return None
-    dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
-    results = made if isinstance(made, tuple) else (made,)
-    return tuple(each if isinstance(each, Known) else known(each, dtype) for each in results)
 
 

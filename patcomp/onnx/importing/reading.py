@@ -23,12 +23,12 @@ from torch import Tensor
 from patcomp.errors import PatcompError, shortened
 from patcomp.onnx.importing.graphs import Argument, File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.ops.types import ELEMENT_TYPES
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.values import MOST_KNOWN, Known, known
 
 OPSETS = (9, 28)
 """The first and the last version of ONNX's own ops that the rows are written for."""
-_SMALL = 64
-"""The elements of the largest constant of a file that is known numbers, too."""
+_FEW_FLOATS = 8
+"""The elements of the largest tensor of floats that is known numbers, too: factors of a resize. Others are weights."""
 _MOST_ELEMENTS = 2**31
 """The elements of the largest input, of which an example is made."""
 
@@ -185,7 +185,8 @@ class _Reader:
         if value.numel() <= 1 and value.dtype != torch.int8 and value.dtype != torch.uint8:
             return known(_objects(value), value.dtype)
         name = self._registered(where, value)
-        return Known(_objects(value), value.dtype, Weight(name)) if value.numel() <= _SMALL else Weight(name)
+        few = value.numel() <= (_FEW_FLOATS if value.is_floating_point() else MOST_KNOWN)
+        return Known(_objects(value), value.dtype, Weight(name)) if few else Weight(name)
 
     def _registered(self, where: str, value: Tensor) -> str:
         name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"

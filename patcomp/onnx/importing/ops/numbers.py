@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from math import prod
 from typing import Any
@@ -46,12 +47,20 @@ for _name, _function in {
 }.items():  # fmt: skip
     on_numbers(_name)(lambda x, y, function=_function: known(_pairs(function, x, y), torch.bool))
 
-for _name, _function in {
-    "Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x, "Floor": torch.sym_int, "Identity": lambda x: x,
-    "Sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else None,
-}.items():  # fmt: skip
-    if _name in ("Neg", "Abs", "Not", "Identity"):
-        on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+for _name, _function in {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}.items():
+    on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+
+
+@on_numbers("Sqrt")
+def sqrt(x: Any) -> Any:
+    if not all(isinstance(number, float) and number >= 0 for number in _numbers(x)):
+        raise NotImplementedError
+    return _pairs(lambda n, _: math.sqrt(n), x, x)
+
+
+@on_numbers("Reciprocal")
+def reciprocal(x: Any) -> Any:
+    return _pairs(lambda n, _: 1.0 / n, x, x)
 
 
 @on_numbers("Max")
