@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram
 from patcomp.errors import ExportError, near_names
 from patcomp.frontend_torch.exporting import export
 from patcomp.onnx.importing.checking import checked
+from patcomp.onnx.importing.folding import folded
 from patcomp.onnx.importing.graphs import Argument, File
 from patcomp.onnx.importing.module import OnnxModule
 from patcomp.onnx.importing.reading import OnnxError, read
@@ -56,7 +57,7 @@ def from_onnx(
         UnsupportedError: ops have no row; all of them are named.
         ExportError: PyTorch cannot export what the nodes compute, for example where a size must not be open.
     """
-    file = checked(_with_sizes(read(Path(path)), sizes))
+    file = folded(checked(_with_sizes(read(Path(path)), sizes)))
     module = OnnxModule(file).eval()
     inputs, shapes = _example(file)
     try:

@@ -34,10 +34,14 @@ class OnnxModule(nn.Module):
         super().__init__()
         self.file = file
         for name, value in file.weights.items():
-            if value.is_floating_point():
-                self.register_parameter(name, nn.Parameter(value, requires_grad=False))
-            else:
-                self.register_buffer(name, value)
+            self.give(name, value)
+
+    def give(self, name: str, value: Tensor) -> None:
+        """Register a weight."""
+        if value.is_floating_point():
+            self.register_parameter(name, nn.Parameter(value, requires_grad=False))
+        else:
+            self.register_buffer(name, value)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs of the file, in order."""
@@ -59,31 +63,37 @@ class OnnxModule(nn.Module):
             attributes: of the call, where the graph is a function's.
         """
         values: dict[str, Value] = dict(outer)
-        values.update((name, self._constant(constant)) for name, constant in graph.constants.items())
+        values.update((name, self.constant(constant)) for name, constant in graph.constants.items())
         values.update(zip(graph.inputs, inputs, strict=False))
         values[""] = None
         for node in graph.nodes:
-            results = self._results(node, values, opsets, attributes)
+            results = self.results(node, values, opsets, attributes)
             values.update(zip(node.outputs, results, strict=False))
         return [values[name] for name in graph.outputs]
 
-    def _constant(self, constant: Any) -> Any:
+    def constant(self, constant: Any) -> Any:
+        """A constant of a graph as a value."""
         if isinstance(constant, Weight):
             return getattr(self, constant.name)
         if isinstance(constant, Known) and isinstance(constant.stored, Weight):
             return replace(constant, stored=partial(getattr, self, constant.stored.name))
         return constant
 
-    def _results(
+    def results(
         self, node: Node, values: Mapping[str, Value], opsets: Mapping[str, int], outside: Mapping[str, Any]
     ) -> Sequence[Value]:
+        """The outputs of a node.
+
+        Raises:
+            OnnxError: a row refuses its inputs or attributes.
+        """
         attributes = {}
         for name, value in node.attributes.items():
             if isinstance(value, Reference):
                 if value.name not in outside:
                     continue
                 value = outside[value.name]
-            attributes[name] = self._constant(value)
+            attributes[name] = self.constant(value)
         inputs = [values[name] for name in node.inputs]
         opset = opsets.get(node.domain, 1)
         function = self.file.functions.get((node.domain, node.op))
