@@ -16,6 +16,9 @@ from patcomp.onnx.importing.values import Known, Value, as_numbers, as_tensor
 MICROSOFT = "com.microsoft"
 """The domain of the contributed ops of ONNX Runtime."""
 
+OWN = "patcomp"
+"""The domain of forms that ops get while a file is read."""
+
 Row = Callable[..., Any]
 
 ROWS: dict[tuple[str, str], Row] = {}

@@ -18,6 +18,18 @@ def _numbers(x: Any) -> list[Any]:
     return objects(x).reshape(-1).tolist()
 
 
+def _whole(x: Any) -> list[int]:
+    """Whole numbers: places and sizes in an array of known numbers.
+
+    Raises:
+        NotImplementedError: one is open, so the op is one of tensors.
+    """
+    numbers = _numbers(x)
+    if not all(isinstance(number, int) for number in numbers):
+        raise NotImplementedError
+    return numbers
+
+
 def _pairs(function: Any, x: Any, y: Any) -> np.ndarray:
     """The results on pairs of numbers of arrays that broadcast."""
     x, y = np.broadcast_arrays(x, y)
@@ -75,7 +87,7 @@ def min_(*x: Any) -> Any:
 
 @on_numbers("Gather")
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
-    return np.take(x, indices.astype(int), axis)
+    return np.take(x, np.array(_whole(indices), dtype=int).reshape(indices.shape), axis)
 
 
 @on_numbers("Concat")
@@ -85,27 +97,28 @@ def concat(*x: Any, axis: int) -> Any:
 
 @on_numbers("Slice")
 def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    count = len(_numbers(starts))
-    axes, steps = (given if given is not None else other for given, other in ((axes, range(count)), (steps, [1] * count)))
+    first, last = _whole(starts), _whole(ends)
+    places = list(range(len(first))) if axes is None else _whole(axes)
+    strides = [1] * len(first) if steps is None else _whole(steps)
     where = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(*(_numbers(list(each) if isinstance(each, range) else each) for each in (starts, ends, axes, steps)), strict=True):
+    for start, end, axis, step in zip(first, last, places, strides, strict=True):
         where[axis] = slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
     return x[tuple(where)]
 
 
 @on_numbers("Unsqueeze")
 def unsqueeze(x: Any, axes: Any) -> Any:
-    return np.expand_dims(x, tuple(_numbers(axes)))
+    return np.expand_dims(x, tuple(_whole(axes)))
 
 
 @on_numbers("Squeeze")
 def squeeze(x: Any, axes: Any = None) -> Any:
-    return np.squeeze(x, None if axes is None else tuple(_numbers(axes)))
+    return np.squeeze(x, None if axes is None else tuple(_whole(axes)))
 
 
 @on_numbers("Reshape")
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_numbers(shape))])
+    return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_whole(shape))])
 
 
 @on_numbers("Transpose")
@@ -156,7 +169,7 @@ def product(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes
 
 @on_numbers("Split")
 def split(x: Any, split: Any, *, axis: int = 0) -> Any:
-    return tuple(np.split(x, np.cumsum(_numbers(split))[:-1].astype(int), axis))
+    return tuple(np.split(x, np.cumsum(_whole(split))[:-1].astype(int), axis))
 
 
 def _small(shape: list[Any]) -> tuple[int, ...]:
@@ -165,6 +178,6 @@ def _small(shape: list[Any]) -> tuple[int, ...]:
     Raises:
         NotImplementedError: it is open or large, so the op is one of tensors.
     """
-    if not all(isinstance(size, int) for size in shape) or prod(shape) > MOST_KNOWN:
+    if prod(_whole(shape)) > MOST_KNOWN:
         raise NotImplementedError
     return tuple(shape)
