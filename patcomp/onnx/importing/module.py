@@ -17,11 +17,13 @@ from patcomp.onnx.importing.graphs import File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.reading import OnnxError
 from patcomp.onnx.importing.rows import ON_NUMBERS, ROWS, Call, called
 from patcomp.onnx.importing.values import Known, Value, as_tensor, known, rounded
+from patcomp.torchvision import declare_operators
 
 
 @cache
 def load_rows() -> None:
     """Import the files of rows."""
+    declare_operators()  # of torchvision
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{module.name}")
 
@@ -45,7 +47,12 @@ class OnnxModule(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs of the file, in order."""
-        return tuple(as_tensor(value) for value in self._run(self.file.graph, inputs, {}, self.file.graph.opsets, {}))
+        graph = self.file.graph
+        results = [as_tensor(value) for value in self._run(graph, inputs, {}, graph.opsets, {})]
+        for name, result in zip(graph.outputs, results, strict=True):
+            if not isinstance(result, Tensor):
+                raise OnnxError(f"{self.file.path}: the output {name!r} is no tensor, and patcomp gives tensors only")
+        return tuple(results)
 
     def _run(
         self,

@@ -168,7 +168,9 @@ def product(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes
 
 
 @on_numbers("Split")
-def split(x: Any, split: Any, *, axis: int = 0) -> Any:
+def split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+    if split is None:
+        raise NotImplementedError
     return tuple(np.split(x, np.cumsum(_whole(split))[:-1].astype(int), axis))
 
 

@@ -195,6 +195,7 @@ def constant_of_shape(shape: Ints, *, value: Any = None) -> Tensor:
 
 @onnx_op("OneHot")
 def one_hot(indices: Tensor, depth: Number, values: Tensor, *, axis: int = -1) -> Tensor:
+    depth = int(depth) if isinstance(depth, float) else depth
     places = _from_the_front(indices.long(), depth)
     axis = axis % (indices.dim() + 1)
     shape = [1] * (indices.dim() + 1)
