@@ -16,6 +16,8 @@ PIXELS, FEATURES, EMBEDDINGS, EMBEDDED = "pixel_values", "image_features", "embe
 PER_LAYER = "per_layer_embeddings"
 """The inputs and outputs, and a key of `metadata.json`."""
 TABLE_FILE = "per_layer_embeddings.safetensors"
+OVERRIDES, SLIDING_WINDOW, AUXILIARY = "overrides", "sliding_window", "auxiliary_assets"
+"""Of `metadata.json`: what the block `language` says of a model's windows, and files beside the assets by role."""
 """The table of embeddings that are an input."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""

@@ -14,8 +14,9 @@ import torch
 from patcomp_models.checkpoints.loading import export_implementations, in_dtype
 from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
 from patcomp_models.language.architectures import ARCHITECTURES
+from patcomp_models.language.static_contract import CACHES
+from patcomp_models.language.static_embeddings import Embeddings
 from patcomp_models.language.static_form import (
-    Embeddings,
     checked_context,
     constrained,
     context_sizes,
@@ -88,7 +89,7 @@ def test_on_the_evaluator(kind: str) -> None:
     assert sizes == [(64, 8), (64, 16)]
     empty = np.zeros((2, 1, 16, 1, 64), np.float16)
     for prompt in (PROMPT, PROMPT * 3):  # the second one begins with `prompt_opt`
-        made = generate_static(call, sizes, empty, prompt, 4)
+        made = generate_static(call, sizes, dict.fromkeys(CACHES, empty), prompt, 4)
         if made != generated(half, prompt, 4):
             assert_best(half, prompt, made)
 
