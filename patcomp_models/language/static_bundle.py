@@ -43,7 +43,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     context = checked_context(model, begun.context if options.max_context else default_context(most))
     begun.warn([AT_RUN_TIME])
     embeddings = Embeddings.of_module(model.model.embed_tokens, quantized=options.quantize_embeddings)
-    caches, rows = StaticCaches.of(model, context), _rows_of(model)
+    caches, rows = StaticCaches.of(model, context), rows_of(model)
     table = None if rows is None else _whole(rows, model.config.vocab_size)
     file = f"{begun.name}_ple.safetensors"
     replace(begun, context=context).describe(
@@ -63,7 +63,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     return constrained(program, context), []
 
 
-def _rows_of(model: Any) -> Embeddings | None:
+def rows_of(model: Any) -> Embeddings | None:
     """The table of per-layer embeddings of a model that has one: rows of int8, scaled as the model looks them up."""
     module = getattr(model.model, "embed_tokens_per_layer", None)
     if module is None:

@@ -41,14 +41,14 @@ def is_static_form(names: Sequence[str]) -> bool:
 
 
 def static_problems(
-    asset: Asset, language: Mapping[str, Any], table: Mapping[str, Any] | None, revision: str
+    asset: Asset, language: Mapping[str, Any], layers: Mapping[str, Any] | None, revision: str
 ) -> Iterator[str]:
     """The problems of an asset's functions.
 
     Args:
         asset: the asset.
         language: the `language` of `metadata.json`.
-        table: what `metadata.json` says of a table of per-layer embeddings, if there is one.
+        layers: what `metadata.json` says of a table of per-layer embeddings, if there is one.
         revision: of Apple's package.
     """
     from patcomp.emit.unconstrained import is_constrained
@@ -82,7 +82,7 @@ def static_problems(
             {STATIC_TOKENS: ([1, queries], "int32"), TABLE: given},
             {STATIC_EMBEDDINGS: ([1, queries, 1, hidden], "float16")},
         )  # fmt: skip
-    yield from _blocks(asset, sizes, given, language, table, takes_rings=revision != OLD)
+    yield from _blocks(asset, sizes, given, language, layers, takes_rings=revision != OLD)
     if not is_constrained(asset):
         yield f"{TABLE} and the caches have no hardware constraints"
 

@@ -10,7 +10,6 @@ STATIC_TOKENS, TABLE, STATIC_EMBEDDINGS, STATIC_LOGITS = (
     "out_logits",
 )
 INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK = "transformer_input", "position_ids", "in_step", "causal_mask"
-EXTEND_INPUTS = (INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK, TABLE)
 CACHES = ("key_cache", "value_cache")
 
 SLIDING_CACHES = ("sliding_key_cache", "sliding_value_cache")

@@ -64,6 +64,7 @@ def generate_static(
     """
     table = call(LOAD, {}, {})[TABLE]
     caches = {name: cache.copy() for name, cache in empty.items()}
+    dtype = caches[CACHES[0]].dtype
     tokens, done = list(prompt), 0
     made: list[int] = []
     largest = max(block for _, block in sizes)
@@ -81,11 +82,11 @@ def generate_static(
             INPUT: embedded,
             STATIC_POSITIONS: positions[None].astype(np.uint16),
             IN_STEP: np.array([start], np.int32),
-            CAUSAL_MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(embedded.dtype),
+            CAUSAL_MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(dtype),
             TABLE: table,
         }
         if SLIDING_CACHES[0] in caches:
-            inputs |= _in_ring(caches[SLIDING_CACHES[0]].shape[-1], window, start, end, block, embedded.dtype)
+            inputs |= _in_ring(caches[SLIDING_CACHES[0]].shape[-1], window, start, end, block, dtype)
         if rows is not None:
             given = np.zeros((1, block, 1, rows(ids[:, :1]).shape[-1]), np.int8)
             given[0, : end - start, 0] = rows(ids[0, : end - start])
