@@ -52,7 +52,7 @@ def _with_parts(nav: Any, folder: Path) -> Any:
     page = folder / nav
     parts = _PART.findall(page.read_text()) if page.parent.name == "generated" else []
     title = re.match("# (.*)", page.read_text()) if parts else None
-    return {title[1]: [nav, *({name: f"generated/{part}"} for name, part in parts)]} if title else nav
+    return {title[1]: [nav, *({name.replace("`", ""): f"generated/{part}"} for name, part in parts)]} if title else nav
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
