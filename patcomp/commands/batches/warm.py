@@ -120,7 +120,9 @@ def serve() -> None:
         if not request["arguments"][1].partition(":")[0].endswith((".py", ".pt2")):
             with suppress(ImportError):  # models of folders and names are transformers' as a rule
                 import_module("transformers")
-        print(_forked(request) if _FORKS else _code_of(request), file=answers, flush=True)
+        code = _forked(request) if _FORKS else _code_of(request)
+        with suppress(BrokenPipeError):  # nobody waits for it
+            print(code, file=answers, flush=True)
 
 
 def _warm_up() -> None:
