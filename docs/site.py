@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 MOVED = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "patcomp/errors.md": "errors.md",
     "benchmarks/README.md": "benchmarks.md",
     "LICENSE": "license.md",
 }
@@ -64,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for source, moved in MOVED.items():
         markdown = re.sub(rf"\]\((\.\./)*{source}", f"]({up}{moved}", markdown)
     if page.file.src_uri in MOVED.values():
-        markdown = re.sub(r"\]\((\.\./)?docs/", "](", markdown)
+        markdown = re.sub(r"\]\((\.\./)*docs/", "](", markdown)
     titled = _NAMED.sub(lambda found: found[1] if found[2] == "run" else f'{found[1]} title="{found[2]}"', markdown)
     return _nested(titled)
 

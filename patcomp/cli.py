@@ -20,6 +20,8 @@ from patcomp.commands import (
     compress,
     convert,
     defects,
+    execution,
+    explained,
     opt,
     questions,
     reproducing,
@@ -30,7 +32,7 @@ from patcomp.commands.common import UsageError, say
 from patcomp.commands.packages import packages
 from patcomp.commands.recipes import recorded
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
-from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -73,6 +75,10 @@ app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 app.command()(defects.defects)
+app.command("help")(explained.explain_error)
+app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    execution.execute
+)
 
 
 @cache
@@ -111,7 +117,7 @@ def main() -> None:
                 raise KeyboardInterrupt from None
             raise
         except (PatcompError, OSError, LookupError, ValueError) as error:
-            say(f"error: {_sentence(error)}")
+            say(f"error: {_sentence(error)}\nmore: {help_for(type(error))}")
             sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

@@ -63,6 +63,7 @@ USES_TORCH = (
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
+    "patcomp/conversion/",
     "patcomp_lab/",
     "patcomp_models/",
     "patterns_catalog/decompose/",
@@ -75,6 +76,7 @@ USES_FRONTEND = (
     "patcomp/__main__.py",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
+    "patcomp/conversion/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )

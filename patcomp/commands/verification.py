@@ -23,7 +23,6 @@ from patcomp.commands.common import (
     say,
     tell,
 )
-from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import asset_in, reader_of
@@ -31,6 +30,7 @@ from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import ModelSource
 from patcomp.errors import EvaluationError, PatcompError
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from patcomp.evaluate.registry import Implementation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
+from patcomp.frontend_torch.fx.provenance import model_class
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.importing.repeats import Repeat, repeats_of
 from patcomp.frontend_torch.importing.staged import Staged
@@ -61,6 +62,10 @@ class TorchHistory(History):
         named = {"patterns_catalog": __version__, **versions_of(self.catalogs, self.installed_catalogs)}
         catalogs = ", ".join(f"{name} {version}".strip() for name, version in named.items())
         return {**tool_versions(), "catalogs": catalogs}
+
+    @property
+    def model(self) -> str:
+        return ", ".join(dict.fromkeys(filter(None, (model_class(item.program.graph) for item in self.staged))))
 
     def imported(self) -> IRModule:
         """The programs in one module, before the first stage.

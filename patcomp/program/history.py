@@ -74,6 +74,11 @@ class History(ABC):
             del options["keep"]  # the names of modules
         return {**self.versions, "options": options, "rules": {stage: fired for stage, fired in rules.items() if fired}}
 
+    @property
+    @abstractmethod
+    def model(self) -> str:
+        """The classes of the models that were converted, `LlamaForCausalLM`; empty if no program says it."""
+
     @abstractmethod
     def imported(self) -> IRModule:
         """The program before the first stage."""
@@ -251,7 +256,14 @@ class Questions:
     module: IRModule
     history: History | None
 
-    def html(self, path: str | Path, *, verification: Verification | None = None, times: bool = False) -> Path:
+    def html(
+        self,
+        path: str | Path,
+        *,
+        verification: Verification | None = None,
+        times: bool = False,
+        command: str = "",
+    ) -> Path:
         """Write a report of the conversion as one HTML file, which needs no network and no other file.
 
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
@@ -264,21 +276,30 @@ class Questions:
         Args:
             path: the file, which is replaced.
             verification: the result of `verify_against`, to show it in the report.
-            times: whether to show the seconds of stages and rules. Without them, the same model gives the same file.
+            times: whether to show the seconds of stages and rules. Without them, the same model gives the same file on
+                the same day, or with the same `SOURCE_DATE_EPOCH`.
+            command: the command that converted the program, if one did, which the report shows.
 
         Returns:
             The path.
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: the environment variable `SOURCE_DATE_EPOCH` is not a number.
         """
+        from patcomp.emit.files.metadata import creation_day
         from patcomp.emit.files.replacement import check_writable
         from patcomp.report import html_page
 
         path = Path(path)
         check_writable(path)
 
-        options: dict[str, Any] = {"verification": verification, "times": times}
+        options: dict[str, Any] = {
+            "verification": verification,
+            "times": times,
+            "date": creation_day(),
+            "command": command,
+        }
         history = self.history
         text = html_page(self, None, RuleSet(()), **options) if history is None else history.html(self, **options)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from patcomp.evaluate.verification import Verification
     from patcomp.questions.findings import Audit
 
+OLDEST_SYSTEM = "v27"
+"""The system that introduced Core AI, as coreai-core's `OSVersion` names it; its assets run there and later."""
+
 
 @dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
@@ -112,6 +115,7 @@ class AIProgram(ProgramData):
         self,
         path: str | Path,
         metadata: Any = None,
+        minimum_os: Any = OLDEST_SYSTEM,
         *,
         force: bool = False,
         writer: Writer | None = None,
@@ -129,6 +133,8 @@ class AIProgram(ProgramData):
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+            minimum_os: the oldest system that shall load the asset, `"v27"` or coreai-core's `OSVersion.v27`: there is
+                no other yet.
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
@@ -142,8 +148,8 @@ class AIProgram(ProgramData):
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
             LookupError: debug information of a program that a converter did not make, or of `Mode.RELEASE`.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is
-                asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field, writer or system,
+                coreai-core is asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
@@ -153,6 +159,8 @@ class AIProgram(ProgramData):
         from patcomp.emit.files.metadata import saved_entries
         from patcomp.evaluate.given import as_array
 
+        if (system := getattr(minimum_os, "value", minimum_os)) != OLDEST_SYSTEM:
+            raise ValueError(f"minimum_os must be {OLDEST_SYSTEM!r}, got {system!r}: assets have no other system yet")
         with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}

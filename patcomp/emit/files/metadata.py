@@ -163,6 +163,16 @@ def creation_date() -> str | None:
         raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, got {seconds!r}") from error
 
 
+def creation_day() -> str:
+    """The day of `SOURCE_DATE_EPOCH`, or else today's in UTC, as a report has it: `2026-11-29`.
+
+    Raises:
+        ValueError: `SOURCE_DATE_EPOCH` is not a number of seconds.
+    """
+    date = creation_date()
+    return (datetime.strptime(date, DATE) if date else datetime.now(UTC)).date().isoformat()
+
+
 def epoch_of(metadata: Mapping[str, Any]) -> int | None:
     """The seconds since 1970 at the date of an asset; None if its `metadata.json` has no date of the usual form."""
     try:
