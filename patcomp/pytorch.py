@@ -103,6 +103,7 @@ __all__ = [
     "is_traceable_wrapper_subclass",
     "make_boxed_func",
     "make_fx",
+    "memory_of",
     "no_questions",
     "one_layer_lstm",
     "open_layouts",
@@ -115,6 +116,7 @@ __all__ = [
     "qualified_name",
     "quiet",
     "registrations",
+    "replace_constants",
     "replace_graph_module",
     "replace_graph_signature",
     "schema_of_overload",
@@ -411,6 +413,16 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSignature) -> None:
     """Give a program another signature, for another graph."""
     program._graph_signature = signature
+
+
+def replace_constants(program: ExportedProgram, constants: dict[str, Any]) -> None:
+    """Give a program other constants, for another graph."""
+    program._constants = constants
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, which views share; fake tensors have one, too."""
+    return tensor.untyped_storage()._cdata
 
 
 def without_tensors(program: ExportedProgram) -> ExportedProgram:
