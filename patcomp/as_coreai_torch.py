@@ -72,8 +72,9 @@ def _lacks(name: str) -> str:
     parent = name.rpartition(".")[0]
     names = [] if parent not in MODULES else MODULES[parent][1]
     modules = [module for module in MODULES if module.startswith(f"{parent}.")]
-    known = ", ".join(each for each in [*sorted(names), *modules] if "_" != each.rpartition(".")[2][0])
-    return f"patcomp stands in for {PACKAGE} in this process and has no {name}{f'; {parent} has {known}' if known else ''}"
+    known = ", ".join(each for each in [*sorted(names), *modules] if each.rpartition(".")[2][0] != "_")
+    has = f"; {parent} has {known}" if known else ""
+    return f"patcomp stands in for {PACKAGE} in this process and has no {name}{has}"
 
 
 class _Finder(DistributionFinder):
@@ -90,7 +91,8 @@ class _Finder(DistributionFinder):
         return None
 
     def find_distributions(
-        self, context: DistributionFinder.Context = DistributionFinder.Context()  # noqa: B008
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008
     ) -> Iterator[Distribution]:
         if context.name is None or context.name.lower().replace("_", "-") == "coreai-torch":
             yield _Metadata()

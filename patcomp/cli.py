@@ -69,9 +69,9 @@ app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 app.command()(defects.defects)
-app.command(
-    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)(execution.execute)
+app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    execution.execute
+)
 
 
 @cache

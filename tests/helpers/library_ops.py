@@ -7,6 +7,7 @@ imports this module for its effect; where a library is here, its own operators s
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from patcomp.evaluate.eager import registered_overload
 from patcomp.ir.aten import parse_schema
+
+with suppress(ImportError):  # before the declarations, which would keep it from registering its own
+    import torchao  # noqa: F401
 
 LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("coreai", "torchao")}
 SCHEMAS = {
