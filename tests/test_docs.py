@@ -23,7 +23,12 @@ from tests.helpers import warm
 from tests.helpers.command import Command
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "patcomp/errors.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 NEEDED = {"# needs coreai-core": "coreai", "# needs executorch": "executorch"}
 """The modules that blocks need which start so."""
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -127,7 +127,7 @@ class AIProgram(ProgramData):
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        metadata has `program.manifest`, and the distributions of inputs that are random numbers. Its date is that of
         the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
@@ -164,7 +164,7 @@ class AIProgram(ProgramData):
         with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-            facts = {**self.versions, **saved_entries(self.draws, self.dims)}
+            facts = {**self.manifest, **saved_entries(self.draws, self.dims)}
             return save_asset(
                 self.module,
                 path,
@@ -213,7 +213,7 @@ class AIProgram(ProgramData):
         *arguments: Any,
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
-        backend: Literal["evaluator", "runtime"] = "evaluator",
+        backend: str = "evaluator",
         seed: int | None = None,
         **keywords: Any,
     ) -> Any:
@@ -232,7 +232,7 @@ class AIProgram(ProgramData):
                 state that is not given starts from its initial value.
             backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
                 numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
-                compiles the program once.
+                compiles the program once. `"onnxruntime"` runs the program as an ONNX model (`docs/onnx-models.md`).
             seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
                 itself has a keyword argument of this name, it is that argument.
 
@@ -370,7 +370,7 @@ class AIProgram(ProgramData):
         *,
         entrypoint: str = "main",
         tolerance: float | None = None,
-        backends: Sequence[Literal["evaluator", "runtime", "kernels"]] | None = None,
+        backends: Sequence[str] | None = None,
         by: Literal["output", "module"] = "output",
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
@@ -391,7 +391,9 @@ class AIProgram(ProgramData):
             backends: `"evaluator"`, `"runtime"`, `"kernels"`; by default all, without the runtime where coreai-core is
                 not installed or cannot run the program. With `"kernels"`, the bodies of Metal kernels also run on the
                 CPU, once at each call in the program, and are compared with `torch_defn`
-                (`Verification.kernels`); without a C++ compiler they are not run.
+                (`Verification.kernels`); without a C++ compiler they are not run. With `"onnxruntime"`, an engine that
+                patcomp did not write runs the program, too; if it alone is wrong, `Verification.departure` is the first
+                op in which it differs from the evaluator.
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).
