@@ -27,7 +27,7 @@ def delegated_assets(program: Any, folder: str | Path, sidecar: str | Path | Non
         FileNotFoundError: an asset beside the `.pte` is not there.
         ValueError: an asset is beside the `.pte` and no folder is given, or it is compiled for a device.
     """
-    return [load(path) for path in _paths(program, Path(folder), sidecar and Path(sidecar))]
+    return [load(path) for path in _paths(program, Path(folder), None if sidecar is None else Path(sidecar))]
 
 
 def _paths(program: Any, folder: Path, sidecar: Path | None) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,15 +18,13 @@ from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import create_op_support
 
-from patcomp import ConversionWarning, PatcompError, TorchConverter, get_decomp_table
-from patcomp.errors import UnsupportedError, reason_of
+from patcomp import ConversionWarning, get_decomp_table, partition
 from patcomp.frontend_torch.fx.nodes import producer_of
+from patcomp.partitions.extraction import unwritten_weights
 from patcomp.pytorch import OpOverload
 from patcomp_executorch.backend import Specs
-from patcomp_executorch.edge import aten_program, is_number, program_of_node, values_of, weight_inputs
+from patcomp_executorch.edge import aten_program, is_number, values_of
 
 _LOGGER = logging.getLogger("patcomp.executorch")
 _WIDE = (torch.int64, torch.float64)
@@ -41,7 +39,7 @@ class CoreAIPartitioner(ExecuTorchsPartitioner):
     `take_over_constant_data` and `take_over_mutable_buffer`. `do_not_delegate(node)` and the passes of
     `executorch.backends.apple.coreai` keep their meaning.
 
-    A node is delegated if patcomp converts it alone. Core AI has 32-bit numbers, so a tensor of 64 bits, or a number,
+    The parts are those of `patcomp.partition`. Core AI has 32-bit numbers, so a tensor of 64 bits, or a number,
     may be computed within a delegate, and may not cross into or out of it: `get_default_passes` narrows inputs.
 
     Attributes:
@@ -60,18 +58,20 @@ class CoreAIPartitioner(ExecuTorchsPartitioner):
             ValueError: sizes are enumerated that the program does not have.
         """
         spec = self._delegation(exported_program)
-        left = refused_nodes(exported_program)
-        inner = weight_inputs(exported_program) if self.take_over_constant_data else {}
+        nodes = exported_program.graph.nodes
+        tagged = [producer_of(node) for node in nodes if node.meta.get(DO_NOT_DELEGATE_TAG) and node.users]
+        left = {node.name: "it is tagged by do_not_delegate" for node in tagged if not is_number(node)}
+        weights = unwritten_weights(exported_program) if self.take_over_constant_data else {}
         while True:
-            parts = _proposed(exported_program, left)
-            crossing = {node: reason for part in parts for node, reason in _crossings(part, inner)}
+            parts, refused = converting_parts(exported_program, left)
+            crossing = {node.name: reason for part in parts for node, reason in _crossings(part, weights)}
             if not crossing:
                 break
             left |= crossing
         for number, part in enumerate(parts):
             for node in part:
                 node.meta["delegation_tag"] = f"tag{number}"
-        self.left_out = {node.name: reason for node, reason in left.items()}
+        self.left_out = refused | left
         for name, reason in self.left_out.items():
             _LOGGER.info("%s is left out of the delegates: %s", name, reason)
         if self.take_over_constant_data:
@@ -94,78 +94,35 @@ class CoreAIPartitioner(ExecuTorchsPartitioner):
         return [op for op in default if op not in taken and isinstance(op, OpOverload)], None
 
 
-def refused_nodes(program: ExportedProgram) -> dict[Node, str]:
-    """The ops of a program that patcomp does not convert, or that are tagged, with the reasons."""
-    plain = aten_program(program)
-    own = {node.name: node for node in plain.graph.nodes}
-    known: dict[str, str] = {}
-    found = {}
-    for node in program.graph.nodes:
-        if node.op != "call_function" or is_number(node) or producer_of(node) is not node:
-            continue
-        if node.meta.get(DO_NOT_DELEGATE_TAG, False):
-            found[node] = "it is tagged by do_not_delegate"
-            continue
-        key = _key(node) or node.name
-        if key not in known:
-            known[key] = _refusal(own[node.name], plain)
-        if known[key]:
-            found[node] = known[key]
-    return found
+def converting_parts(program: ExportedProgram, left: Collection[str]) -> tuple[list[dict[Node, None]], dict[str, str]]:
+    """The largest parts of a program that patcomp converts, and why it does not convert the other ops, by their names.
 
-
-def _refusal(node: Node, program: ExportedProgram) -> str:
-    """Why patcomp does not convert an op alone; empty if it does."""
+    Args:
+        left: the names of ops that are in no part.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConversionWarning)  # the conversion of the part issues them
-        try:
-            TorchConverter().add_exported_program(program_of_node(node, program)).to_coreai()
-        except UnsupportedError as error:
-            return "; ".join(problem.message for problem in error.problems) or reason_of(error)
-        except PatcompError as error:
-            return reason_of(error)
-    return ""
+        warnings.simplefilter("ignore", ConversionWarning)  # the conversion of a delegate issues them
+        found = partition(aten_program(program), do_not_convert=left, least_intensity=0)
+    own = {node.name: node for node in program.graph.nodes}
+    parts = [{node: None for each in part.nodes if not is_number(node := own[each.name])} for part in found.parts]
+    for node in reversed(program.graph.nodes):  # a number is computed in the part that alone reads it
+        for part in parts:
+            if is_number(node) and node.op == "call_function" and node.users and part.keys() >= node.users.keys():
+                part[node] = None
+    return parts, {problem.node: problem.message for problem in found.report.left}
 
 
-def _key(node: Node) -> str:
-    """What the conversion of an op depends on; empty where numbers or the graphs of control flow belong to it."""
-    if any(each.op == "get_attr" or is_number(each) for each in node.all_input_nodes):
-        return ""
-
-    def told(value: Any) -> Any:
-        if not isinstance(value, Node):
-            return repr(value)
-        kinds = [(each.dtype, str(each.shape)) for each in values_of(value) if isinstance(each, torch.Tensor)]
-        return value.op == "placeholder", tuple(kinds)
-
-    arguments = torch.fx.node.map_aggregate((node.args, node.kwargs), told)
-    return str((node.target, arguments))
-
-
-def _proposed(program: ExportedProgram, left: dict[Node, str]) -> list[list[Node]]:
-    """The largest parts of a program without the nodes that are left out, and without parts of numbers only."""
-
-    def may_be_in(_: Any, node: Node) -> bool:
-        return node.op == "get_attr" or (node.op == "call_function" and producer_of(node) not in left)
-
-    support = create_op_support(may_be_in)
-    cutter = CapabilityBasedPartitioner(program.graph_module, support, allows_single_node_partition=True)
-    parts = [list(part.nodes) for part in cutter.propose_partitions()]
-    return [part for part in parts if not all(node.op == "get_attr" or is_number(node) for node in part)]
-
-
-def _crossings(part: Sequence[Node], inner: Any) -> Iterator[tuple[Node, str]]:
+def _crossings(part: Collection[Node], weights: Collection[str]) -> Iterator[tuple[Node, str]]:
     """The nodes of a part that take or give what a delegate cannot take or give.
 
     Args:
-        inner: the names of the weights, which come into the part with it.
+        weights: the names of the weights that come into the part with it.
     """
-    inside = set(part)
     for node in part:
         for source in node.all_input_nodes:
-            if source not in inside and source.name not in inner and (kind := _unfit(source)):
+            if source not in part and source.name not in weights and (kind := _unfit(source)):
                 yield producer_of(node), f"it takes {kind} from outside of its part"
-        if any(user not in inside for user in node.users) and (kind := _unfit(node)):
+        if any(user not in part for user in node.users) and (kind := _unfit(node)):
             yield producer_of(node), f"it gives {kind} to the outside of its part"
 
 

@@ -124,6 +124,22 @@ def test_assets_beside_the_file_with_enumerated_sizes(tmp_path: Path) -> None:
     assert [name.partition("mul")[1] for name in ops_outside(program)] == ["mul"]
 
 
+class Pairs(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1.0).reshape(x.shape[0] * 2, 4) * 2.0
+
+
+def test_sizes_are_computed_inside_of_a_delegate(tmp_path: Path) -> None:
+    partitioner = CoreAIPartitioner()
+    sizes = {"x": {0: Dim("batch", min=2, max=8)}}
+    program = lowered(Pairs(), (torch.randn(3, 8),), partitioner, dynamic_shapes=sizes).exported_program()
+    assert (ops_outside(program), partitioner.left_out) == ([], {})
+    (asset,) = delegated_assets(program, tmp_path)
+    x = torch.randn(5, 8)
+    (found,) = asset.evaluate({"x": x}).values()
+    torch.testing.assert_close(torch.from_numpy(found), Pairs()(x))
+
+
 def _input_shapes(asset: Any) -> Sequence[tuple[int, ...]]:
     return [graph.regions[0].block.args[0].type.get_shape() for graph in asset.module.entry_graphs]
 
