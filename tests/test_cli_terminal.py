@@ -60,7 +60,7 @@ def test_a_report_of_compression_keeps_its_lines() -> None:
 
 def test_messages_go_above_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, width=80, force_terminal=True)
+    console = Console(file=stream, width=80, force_terminal=True, color_system=None)
     monkeypatch.setattr(progress, "Console", lambda stderr: console)
     with progress.working("exporting net"):
         common.say("note: something")

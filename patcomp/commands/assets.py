@@ -38,7 +38,11 @@ def inspect(
     json: AsJson = False,
     weights: Annotated[int, typer.Option(help="How many of the largest weights to list.")] = 10,
 ) -> None:
-    """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components."""
+    """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components.
+
+    $ patcomp inspect net.aimodel --weights 20
+    $ patcomp inspect bundles/qwen3 --json
+    """
     from patcomp.emit.inspection import inspect_asset
 
     if subject_of(asset, "inspect", (Subject.ASSET, Subject.BUNDLE)) is Subject.BUNDLE:

@@ -71,6 +71,12 @@ def convert(
 
     A folder of several models (diffusers), a GGUF file, or a folder that is written to one without .aimodel, becomes a
     bundle.
+
+    $ patcomp convert net.pt2 -o net.aimodel --verify
+    $ patcomp convert net.pt2 --target neural_engine --fix length=128 --compress 4bit
+    $ patcomp convert nets.py:net --text - --quiet
+    $ patcomp convert Qwen3-0.6B -o bundles/qwen3
+    $ patcomp convert --batch models.toml --jobs 2
     """
     if batch.batch is not None:
         _check_alone(context)

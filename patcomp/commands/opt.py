@@ -41,7 +41,11 @@ def opt(
     ] = False,
     catalog: Catalogs = None,
 ) -> None:
-    """Parse and verify a text, run the named stages on it, and print the result."""
+    """Parse and verify a text, run the named stages on it, and print the result.
+
+    $ patcomp opt stages/01-normalize.mlir -p recover,lower --diff
+    $ patcomp convert net.pt2 --text - --quiet | patcomp opt - --generic
+    """
     from patcomp.ir.verify import verify
     from patcomp.rewrites.pipeline import STAGES
 

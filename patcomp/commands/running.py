@@ -168,6 +168,10 @@ def run(
 
     Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
     distributions.
+
+    $ patcomp run net.aimodel --seed 1
+    $ patcomp run net.aimodel --input image=photo.png -o outputs.npz
+    $ patcomp run bundles/qwen3 --prompt 'The capital of France is'
     """
     from patcomp.emit.files.replacement import check_writable
     from patcomp.emit.toolchain.library import toolchain

@@ -81,6 +81,10 @@ def verify(
     """Compare an asset on the Core AI runtime with its model in eager PyTorch, on the model's example inputs.
 
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
+
+    $ patcomp verify nets.py:net
+    $ patcomp verify nets.py:net net.aimodel
+    $ patcomp verify nets.py:net --as neural_engine
     """
     found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
     sizes = fixed_sizes(fix)

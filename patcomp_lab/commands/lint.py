@@ -37,7 +37,10 @@ def lint_catalog(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """List suspicious rules; with --catalog, only those of the given catalogs."""
+    """List suspicious rules; with --catalog, only those of the given catalogs.
+
+    $ patcomp lint-catalog --catalog my_rules.py
+    """
     from patcomp.patterns import RuleSet
     from patcomp.patterns.user_catalogs import rules_of
 

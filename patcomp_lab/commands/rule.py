@@ -40,7 +40,10 @@ def new_rule(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
     modules: Modules = None,
 ) -> None:
-    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
+    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`.
+
+    $ patcomp rule new my_norm --kind composite
+    """
     from patcomp_lab.commands.skeletons import NEEDS_OP, RULE_KINDS, TAKES_OP, skeleton
 
     if not name.isidentifier() or iskeyword(name):
@@ -72,7 +75,11 @@ def check_rules(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
+    """Run the tests that follow from each rule's declaration and examples; show counterexamples.
+
+    $ patcomp rule test my_rules.py
+    $ patcomp rule test my_rules.py --no-runtime
+    """
     from patcomp.patterns.user_catalogs import rules_of
 
     hide_export_warnings()

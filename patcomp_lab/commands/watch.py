@@ -54,6 +54,8 @@ def watch_rules(
     """Run the rules of a file on a model, again at each save: which fired, which came close, what they change.
 
     The model is exported once, and again when its own file is saved. Ctrl-C ends.
+
+    $ patcomp rule watch my_rules.py nets.py:net
     """
     hide_export_warnings()
     if not file.is_file():

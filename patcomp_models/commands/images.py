@@ -26,7 +26,10 @@ def generate_image(
     image: Annotated[Path | None, typer.Option(help="An image for a ControlNet; read by Pillow.")] = None,
     tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
 ) -> None:
-    """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed."""
+    """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed.
+
+    $ patcomp generate-image bundles/sd --prompt 'a cat' --seed 1 -o cat.png
+    """
     from patcomp_models.bundles.diffusion.result_files import suffixes_of, write_result
 
     if output.suffix not in (suffixes := suffixes_of(bundle)):

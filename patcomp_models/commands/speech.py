@@ -19,7 +19,10 @@ def transcribe(
     task: Annotated[str | None, typer.Option(help="Whisper: transcribe or translate, instead of the bundle's.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed."""
+    """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed.
+
+    $ patcomp transcribe bundles/whisper speech.wav --language de
+    """
     require_transformers("a transcription")
     from patcomp_models.checkpoints.json_files import metadata_in
 
