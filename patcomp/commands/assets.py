@@ -36,7 +36,7 @@ RandomSizes = Annotated[
 def inspect(
     asset: AssetOrBundle,
     json: AsJson = False,
-    weights: Annotated[int, typer.Option(help="How many of the largest weights to list.")] = 10,
+    weights: Annotated[int, typer.Option(min=0, help="How many of the largest weights to list.")] = 10,
 ) -> None:
     """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components.
 

@@ -257,6 +257,8 @@ def load_catalog(name: str) -> ModuleType:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
         return _catalog_file(path.absolute())
+    if path.is_file():
+        raise UsageError(f"{name} is a file, and a catalog is a file FILE.py or the name of a module")
     return _imported(name, f"there is no catalog {name}")
 
 
@@ -410,4 +412,6 @@ def check_page(html: Path) -> None:
 
     if html.is_dir():
         raise UsageError(f"--html {html} is a folder; name a file")
+    if str(html) == "-":
+        raise UsageError("--html - would be a page on standard output; name a file, net.html")
     check_writable(html)

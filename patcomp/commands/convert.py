@@ -82,7 +82,7 @@ def convert(
         _check_alone(context)
         known = options_of(context.command)
         sys.exit(run_batch(batch.batch, known, batch.jobs, batch.junit, as_json=shown.json, quiet=shown.quiet))
-    if model is None:
+    if not model:
         raise UsageError("name a MODEL to convert, or a file of models with --batch")
     if batch.junit is not None or batch.jobs != 1:
         raise UsageError("--jobs and --junit go with --batch")
@@ -304,8 +304,15 @@ def jobs_in(file: str | Path) -> list[BatchJob]:
 
 
 def _names_in(text: str) -> tuple[str, ...]:
-    """The names in a text, separated by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """The names in a text, separated by commas.
+
+    Raises:
+        UsageError: one is empty.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if names != ("",) and not all(names):
+        raise UsageError(f"{text!r} has an empty name between its commas")
+    return () if names == ("",) else names
 
 
 def _show(program: AIProgram, dump_stages: Path | None) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -79,6 +80,11 @@ def set_log_level(context: typer.Context, level: str | None) -> None:
 class Command(TyperCommand):
     """A command whose help has groups, and which takes the options that `patcomp` itself has."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _check_once(self.get_params(ctx), args)
+        with _in_one_sentence(ctx):
+            return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_shared(super().get_params(ctx), ctx)
 
@@ -96,6 +102,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """A command of commands, in groups."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _in_one_sentence(ctx):
+            return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _with_shared(super().get_params(ctx), ctx)
@@ -137,6 +147,55 @@ class App(typer.Typer):
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # type: ignore[override]
         return super().command(name, **{"cls": Command, **options})
+
+
+@contextmanager
+def _in_one_sentence(context: Any) -> Iterator[None]:
+    """Turn what typer says of wrong arguments into one message.
+
+    Raises:
+        UsageError: an argument is missing, unknown or of another type.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        said = error.format_message().removesuffix(".")
+        for words, own in _TYPER_SAYS.items():
+            said = re.sub(words, own, said)
+        advice = f"; `{context.command_path} --help` shows what it takes"
+        raise UsageError(f"{said[:1].lower()}{said[1:]}{advice}") from None
+
+
+_TYPER_SAYS: Mapping[str, str] = MappingProxyType({
+    r"^Invalid value for '(.*?)'(?: / '.*?')?: ": r"\1: ",
+    r"Value error, ": "",
+    r"Input should be a valid integer.*": "a whole number is wanted",
+    r"Input should be a valid number.*": "a number is wanted",
+    r"Input should be ": "it must be ",
+    r"^Missing argument '(\w+)'": lambda found: f"the argument {found[1].upper()} is missing",
+    r"^Missing option '(.*?)'(?: / '.*?')?": r"the option \1 is missing",
+    r"^No such option: (\S+)": r"there is no option \1",
+    r"\((?:Possible options: |Did you mean )(.*?)\??\)": r"(did you mean \1?)",
+    r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$": r"there is no argument for \1",
+})  # fmt: skip
+"""What typer says, and our words for it."""
+
+
+def _check_once(parameters: Iterable[Any], arguments: list[str]) -> None:
+    """Check that options with one value are given once; typer would take the last one, without a word.
+
+    Raises:
+        UsageError: one is given twice.
+    """
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for parameter in parameters:
+        names = [each for each in parameter.opts if each.startswith("-")]
+        if names and not parameter.multiple and not parameter.is_flag:
+            times = sum(each in names or each.partition("=")[0] in names for each in given)
+            if times > 1:
+                raise UsageError(f"{max(names, key=len)} is given {times} times, and takes one value")
 
 
 def _with_shared(own: list[Any], context: Any) -> list[Any]:

@@ -61,7 +61,8 @@ def verify(
     ] = None,
     entrypoint: Entrypoint = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
+        float | None,
+        typer.Option(min=0, help="The largest absolute difference that passes; by default that of each type."),
     ] = None,
     size: RandomSizes = None,
     fix: Fix = None,

@@ -25,6 +25,7 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.models import ModelArgument, ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
+from patcomp.commands.subjects import MODELS, subject_of
 from patcomp.conversion.source import add_sources
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -62,6 +63,7 @@ def watch_rules(
         raise UsageError(f"there is no file {file}; `patcomp rule new NAME` writes one")
     if html is not None:
         check_page(html)
+    subject_of(model, "rule watch", MODELS)  # a wrong name would be waited for
     watch = _Watch(file, model, options, rule or (), html)
     if once:
         tell(watch.answer())

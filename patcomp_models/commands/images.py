@@ -9,6 +9,7 @@ import typer
 
 from patcomp.commands.common import UsageError, require_transformers, say
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import Subject, subject_of
 
 
 def generate_image(
@@ -30,6 +31,7 @@ def generate_image(
 
     $ patcomp generate-image bundles/sd --prompt 'a cat' --seed 1 -o cat.png
     """
+    subject_of(str(bundle), "generate-image", (Subject.BUNDLE,))
     from patcomp_models.bundles.diffusion.result_files import suffixes_of, write_result
 
     if output.suffix not in (suffixes := suffixes_of(bundle)):

@@ -10,6 +10,7 @@ import typer
 from patcomp.commands.common import UsageError, load_catalogs, require_transformers, say, tell
 from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import Subject, subject_of
 from patcomp_models.options import LanguageOptions, VisionOptions
 
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")]
@@ -100,6 +101,7 @@ def generate(
 
     $ patcomp generate bundles/qwen3 --prompt 'The capital of France is'
     """
+    subject_of(str(bundle), "generate", (Subject.BUNDLE,))
     from patcomp_models.checkpoints.json_files import metadata_in
 
     if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):

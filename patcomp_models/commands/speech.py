@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.common import AsJson, print_json, require_transformers, tell
+from patcomp.commands.subjects import Subject, subject_of
 
 
 def transcribe(
@@ -23,6 +24,7 @@ def transcribe(
 
     $ patcomp transcribe bundles/whisper speech.wav --language de
     """
+    subject_of(str(bundle), "transcribe", (Subject.BUNDLE,))
     require_transformers("a transcription")
     from patcomp_models.checkpoints.json_files import metadata_in
 
