@@ -38,17 +38,18 @@ from patcomp.commands.convert_options import (
     Width,
     target_of,
 )
-from patcomp.commands.models import ModelOptions, OptionalModel, add_sources, load_sources
+from patcomp.commands.models import ModelOptions, OptionalModel, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
-from patcomp.commands.subjects import MODELS, Subject, is_on_the_hub, subject_of
+from patcomp.commands.subjects import MODELS, Subject, becomes_bundle, is_on_the_hub, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import add_sources
 from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram, TorchConverter
-    from patcomp.commands.exporting import ModelSource
+    from patcomp.conversion.source import ModelSource
     from patcomp.evaluate.verification import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
@@ -83,7 +84,7 @@ def convert(
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
-    if _is_for_bundle(model, found, outputs.output, bundle.kind):
+    if bundle.kind is not None or becomes_bundle(model, found, outputs.output):
         reader_of(Subject.BUNDLE).convert_to_bundle(
             context, model, outputs.output, bundle=bundle, target=wanted.target, compress=wanted.compress,
             writer=asset.writer, shown=shown, options=options,
@@ -265,14 +266,6 @@ def _write(
     if not passed:
         say(f"error: {_reason(verification)}" + (f"; {output} is not written" if output else ""))
         sys.exit(ANSWER_IS_NO)
-
-
-def _is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
-    """Whether a conversion makes a bundle: the user says it, the model is a pipeline of diffusers or a GGUF file, or a
-    folder without `.aimodel` is to be written."""
-    if kind is not None or found in (Subject.PIPELINE, Subject.GGUF):
-        return True
-    return Path(model).is_dir() and output is not None and output.suffix != ".aimodel"
 
 
 def _reason(failed: Verification | None) -> str:

@@ -225,10 +225,9 @@ def target_of(name: str | None, without: list[str] | None, catalogs: Sequence[st
     Raises:
         UsageError: --without has no target. ValueError: there is no such target, or it has no such rule or step.
     """
-    from patcomp.patterns.user_catalogs import targets_of
-    from patcomp.targets import TARGETS, chosen_target
+    from patcomp.patterns.installed_catalogs import target_named
 
-    if (chosen := chosen_target(name, {**TARGETS, **targets_of(load_catalogs(catalogs))})) is None:
+    if (chosen := target_named(name, load_catalogs(catalogs))) is None:
         if without:
             raise UsageError("--without leaves rules of a target out; name it with --target")
         return None

@@ -23,17 +23,18 @@ from patcomp.commands.common import (
     load_catalogs,
     say,
 )
-from patcomp.commands.exporting import ExportOptions, ModelSource, check_unused, dynamic_sizes, exported_by
+from patcomp.commands.exporting import ExportOptions, check_unused, dynamic_sizes, exported_by
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import check_saved_program, load_program
 from patcomp.commands.subjects import MODELS, Subject, subject_of
+from patcomp.conversion.source import ModelSource, add_sources
 from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from patcomp import AIProgram, TorchConverter
+    from patcomp import AIProgram
     from patcomp.targets import Target
 
 OptionalModel = Annotated[
@@ -208,19 +209,6 @@ def _check(model: str, found: Subject, options: ModelOptions) -> None:
         check_saved_program(Path(model), options.trusted)
     else:
         dynamic_sizes(options.export.dynamic)
-
-
-def add_sources(converter: TorchConverter, sources: list[ModelSource]) -> TorchConverter:
-    """A converter with the functions of a model, by the names that they have."""
-    for source in sources:
-        converter.add_exported_program(
-            source.exported,
-            source.input_names or None,
-            source.output_names or None,
-            source.state_names or None,
-            source.entry,
-        )
-    return converter
 
 
 def convert_model(

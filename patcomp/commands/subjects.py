@@ -77,6 +77,14 @@ def is_on_the_hub(model: str) -> bool:
     return is_hub_id(model) and Path(model).suffix not in (".pt2", ".pt", ".pth", ".aimodel", ".mlir", ".py")
 
 
+def becomes_bundle(model: str, found: Subject, output: Path | None) -> bool:
+    """Whether a conversion makes a bundle: the model is a pipeline of diffusers or a GGUF file, or a folder without
+    `.aimodel` is to be written."""
+    if found in (Subject.PIPELINE, Subject.GGUF):
+        return True
+    return Path(model).is_dir() and output is not None and output.suffix != ".aimodel"
+
+
 def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
     file, separator, function = name.rpartition(".py:")
     path = Path(f"{file}.py") if separator else Path(name)

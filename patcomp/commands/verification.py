@@ -23,7 +23,6 @@ from patcomp.commands.common import (
     say,
     tell,
 )
-from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import asset_in, reader_of
@@ -31,6 +30,7 @@ from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import ModelSource
 from patcomp.errors import EvaluationError, PatcompError
 
 if TYPE_CHECKING:
@@ -74,6 +74,14 @@ def verify(
             "that it computes otherwise.",
         ),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="ENGINE",
+            help="Run on a further engine, onnxruntime, too: a third opinion. May be given several times.",
+        ),
+    ] = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
@@ -88,6 +96,8 @@ def verify(
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
     if as_ is not None and (found not in MODELS or asset is not None):
         raise UsageError("--as goes with a model alone, which it converts")
+    if with_ and (as_ is not None or found not in MODELS or asset is not None):
+        raise UsageError("--with goes with a model alone, which it converts, and without --as")
     if found not in MODELS:
         options.check_unused(model, found)
         if sizes:
@@ -96,7 +106,7 @@ def verify(
             raise UsageError(f"{model} is {found}; name the model first: patcomp verify MODEL {model}")
         results = _of_runtime(model, found, entrypoint, tolerance, size or ())
     elif asset is None:
-        results = _of_conversion(model, entrypoint, tolerance, sizes, options, as_)
+        results = _of_conversion(model, entrypoint, tolerance, sizes, options, as_, with_ or ())
     else:
         results, note = _of_asset(model, asset, entrypoint, tolerance, sizes, options)
     if json:
@@ -119,9 +129,16 @@ def _of_conversion(
     sizes: Mapping[str, int],
     options: ModelOptions,
     device: str | None,
+    engines: Sequence[str],
 ) -> dict[str, Verification]:
-    """A model that is converted now, on the evaluator, and on the runtime where it is installed; or on a simulated
-    device."""
+    """A model that is converted now, on the evaluator, on the runtime where it is installed, and on further engines; or
+    on a simulated device."""
+    from patcomp.program.engines import engine_names, engine_of
+    from patcomp.program.verifying import default_backends
+
+    for engine in engines:
+        if engine_of(engine) is None:
+            raise UsageError(f"--with {engine}: there is no such engine; there are {', '.join(engine_names())}")
     with working(f"converting {model}"):
         sources = chosen_sources(load_sources(model, "verify", options), entrypoint)
         program = converted_model(sources, options, fixed=sizes)
@@ -133,6 +150,7 @@ def _of_conversion(
                 entrypoint=each.entry,
                 tolerance=tolerance,
                 float32_model=each.float32_model,
+                backends=[*default_backends(program), *engines] if engines else None,
                 device=device,  # type: ignore[arg-type]  # it is checked there
             )
             for each in sources

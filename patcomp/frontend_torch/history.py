@@ -11,9 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
 from patcomp.collector import collector_paused
+from patcomp.emit.files.manifest import tool_versions
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.registry import Implementation
@@ -62,7 +61,7 @@ class TorchHistory(History):
     def versions(self) -> Mapping[str, str]:
         named = {"patterns_catalog": __version__, **versions_of(self.catalogs, self.installed_catalogs)}
         catalogs = ", ".join(f"{name} {version}".strip() for name, version in named.items())
-        return {"version": __version__, "torch": torch.__version__, "catalogs": catalogs}
+        return {**tool_versions(), "catalogs": catalogs}
 
     @property
     def model(self) -> str:

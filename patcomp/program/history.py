@@ -60,7 +60,19 @@ class History(ABC):
     @property
     @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """The versions of patcomp, PyTorch and the catalogs."""
+        """`AIProgram.versions`."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """`AIProgram.manifest`."""
+        rules = {
+            stage.name: {name: rule.rewrites for name, rule in sorted(stage.statistics.rules.items()) if rule.rewrites}
+            for stage in self.reports
+        }
+        options = self.options.to_dict()
+        if not self.places:
+            del options["keep"]  # the names of modules
+        return {**self.versions, "options": options, "rules": {stage: fired for stage, fired in rules.items() if fired}}
 
     @property
     @abstractmethod
@@ -307,11 +319,17 @@ class Questions:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions of patcomp, PyTorch and the catalogs that made the program; assets have them in their metadata.
+        """The versions of patcomp, PyTorch, xDSL, coreai-core and the catalogs that made the program.
 
         It is empty if the program was not made by a converter.
         """
         return {} if self.history is None else self.history.versions
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """How the program was made: its versions, the `options` of the conversion, and under `rules`, how often each
+        rule of each stage rewrote. Assets have it in their metadata. It is empty if no converter made the program."""
+        return {} if self.history is None else self.history.manifest
 
     def explain(self, what: str) -> str:
         """Which rules made some ops of the program, and which nodes and lines of the model these come from.

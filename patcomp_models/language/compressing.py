@@ -13,6 +13,7 @@ from uuid import uuid4
 from patcomp import AIProgram
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
+from patcomp.emit.files.manifest import current_recipe
 from patcomp.emit.files.metadata import AssetMetadata
 from patcomp.errors import ConversionWarning
 from patcomp.program.compressed import Plan
@@ -186,7 +187,7 @@ class _Opened:
                     copy_files(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
-            described["compression"] = request.text
+            described |= {"compression": request.text, **current_recipe()}
             (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
         return Bundle(place)
 
