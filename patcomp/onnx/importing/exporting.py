@@ -119,7 +119,5 @@ def _explained(error: ExportError, file: File) -> Exception:
             return cause
         cause = cause.__cause__ or cause.__context__
     names = sorted({size for each in file.arguments for size in each.shape if isinstance(size, str)})
-    advice = (
-        f"\nA size that the file leaves open may have to be fixed: sizes={{{names[0]!r}: 1}} (open: {', '.join(names)})"
-    )
+    advice = f"\nA size that the file leaves open may have to be fixed: sizes={{{names[0]!r}: 1}} (open: {', '.join(names)})"
     return OnnxError(f"{file.path} cannot be exported: {error}{advice if names else ''}")

@@ -104,7 +104,9 @@ class OnnxModule(nn.Module):
         except Exception as error:  # what PyTorch raises about the arguments of a row
             if _is_of_the_trace(error):
                 raise
-            raise OnnxError(f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}") from error
+            raise OnnxError(
+                f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}"
+            ) from error
         if isinstance(result, list) and len(node.outputs) == 1:
             return [result]  # a sequence
         return result if isinstance(result, tuple | list) else [result]
@@ -132,3 +134,5 @@ def _on_numbers(node: Node, inputs: Sequence[Value], attributes: Mapping[str, An
     dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
     results = made if isinstance(made, tuple) else (made,)
     return tuple(each if isinstance(each, Known) else known(each, dtype) for each in results)
+
+

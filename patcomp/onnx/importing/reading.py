@@ -64,16 +64,7 @@ def _damaged(path: Path) -> Iterator[None]:
         yield
     except OnnxError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-        AttributeError,
-        OSError,
-    ) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, AttributeError, OSError) as error:
         reason = f"{type(error).__name__}: {shortened(str(error), 300)}"
         raise OnnxError(f"{path} is damaged: {reason}") from error
 

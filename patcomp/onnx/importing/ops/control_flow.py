@@ -137,3 +137,5 @@ def scan(
         for each, axis, back in zip(results, out_axes, turned, strict=True)
     )
     return (*states, *stacked)
+
+

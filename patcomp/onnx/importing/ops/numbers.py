@@ -77,14 +77,9 @@ def concat(*x: Any, axis: int) -> Any:
 @on_numbers("Slice")
 def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     count = len(_numbers(starts))
-    axes, steps = (
-        given if given is not None else other for given, other in ((axes, range(count)), (steps, [1] * count))
-    )
+    axes, steps = (given if given is not None else other for given, other in ((axes, range(count)), (steps, [1] * count)))
     where = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(
-        *(_numbers(list(each) if isinstance(each, range) else each) for each in (starts, ends, axes, steps)),
-        strict=True,
-    ):
+    for start, end, axis, step in zip(*(_numbers(list(each) if isinstance(each, range) else each) for each in (starts, ends, axes, steps)), strict=True):
         where[axis] = slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
     return x[tuple(where)]
 

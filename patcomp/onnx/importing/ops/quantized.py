@@ -167,7 +167,9 @@ def qlinear_conv(
     value, kernel = dequantize(x, x_scale, x_zero), dequantize(weight, weight_scale, weight_zero, axis=0)
     if bias is not None:
         bias = bias.to(value.dtype) * (_tensor(x_scale) * _tensor(weight_scale)).reshape(-1)
-    result = conv(value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad)
+    result = conv(
+        value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad
+    )
     return quantize(result, scale, zero)
 
 

@@ -16,9 +16,7 @@ def _check(activations: Any, usual: list[str], unsupported: dict[str, Any], dire
     Raises:
         TypeError: the node has it.
     """
-    if activations is not None and [each.lower() for each in activations] != [
-        each.lower() for each in usual * directions
-    ]:
+    if activations is not None and [each.lower() for each in activations] != [each.lower() for each in usual * directions]:
         raise TypeError(f"the activations {activations} are not supported")
     if given := [name for name, value in unsupported.items() if value]:
         raise TypeError(f"{', '.join(given)} are not supported")
@@ -30,7 +28,9 @@ def _gates(x: Tensor, order: list[int]) -> Tensor:
     return torch.cat([parts[index] for index in order])
 
 
-def _parameters(w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int) -> tuple[list[Tensor], bool]:
+def _parameters(
+    w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int
+) -> tuple[list[Tensor], bool]:
     flat = []
     for each in range(directions):
         flat += [_gates(w[each], order), _gates(r[each], order)]
@@ -76,12 +76,7 @@ def lstm(
 ) -> Any:
     directions = _directions(direction)
     unsupported = {"lengths": lengths is not None, "peepholes": peepholes is not None, "clip": clip}
-    _check(
-        activations,
-        ["Sigmoid", "Tanh", "Tanh"],
-        unsupported | {"input_forget": input_forget, "layout": layout},
-        directions,
-    )
+    _check(activations, ["Sigmoid", "Tanh", "Tanh"], unsupported | {"input_forget": input_forget, "layout": layout}, directions)
     flat, biased = _parameters(w, r, b, [0, 2, 3, 1], directions)  # input, output, forget, cell
     states = tuple(_state(each, x, directions, hidden_size) for each in (hidden, cell))
     y, h, c = torch.lstm(x, states, flat, biased, 1, 0.0, False, directions == 2, False)
@@ -141,3 +136,5 @@ def rnn(
     run = torch.rnn_relu if relu else torch.rnn_tanh
     y, h = run(x, _state(hidden, x, directions, hidden_size), flat, biased, 1, 0.0, False, directions == 2, False)
     return _in_directions(y, directions), h
+
+

@@ -52,17 +52,11 @@ def resize(
     if list(sizes[:2]) != list(x.shape[:2]) and not _same(sizes[:2], x.shape[:2]):
         raise TypeError("it resizes the axes of batch or channels")
     whole = _whole_factors(x.shape[2:], sizes[2:])
-    way = (
-        (mode, coordinate_transformation_mode, nearest_mode)
-        if mode == "nearest"
-        else (mode, coordinate_transformation_mode)
-    )  # noqa: E501
+    way = (mode, coordinate_transformation_mode, nearest_mode) if mode == "nearest" else (mode, coordinate_transformation_mode)  # noqa: E501
     if mode == "nearest" and whole and nearest_mode in ("floor", "round_prefer_floor", "round_prefer_ceil"):
         way = ("nearest", "asymmetric", "floor")  # by a whole factor, each pixel is repeated in each of these ways
     if way not in _LIKE_PYTORCH or exclude_outside or keep_aspect_ratio_policy != "stretch":
-        raise TypeError(
-            f"resizing by {', '.join(way)} is not what PyTorch has; export with align_corners, or as nearest"
-        )
+        raise TypeError(f"resizing by {', '.join(way)} is not what PyTorch has; export with align_corners, or as nearest")
     if mode == "cubic" and abs(cubic_coeff_a + 0.75) > 1e-6:
         raise TypeError(f"cubic_coeff_a must be -0.75, got {cubic_coeff_a}")
     if mode == "nearest":
@@ -71,7 +65,9 @@ def resize(
     if (mode, rank) not in kind:
         raise TypeError(f"PyTorch does not resize {rank} axes by {mode}")
     corners = coordinate_transformation_mode == "align_corners"
-    return F.interpolate(x, list(sizes[2:]), mode=kind[mode, rank], align_corners=corners, antialias=bool(antialias))
+    return F.interpolate(
+        x, list(sizes[2:]), mode=kind[mode, rank], align_corners=corners, antialias=bool(antialias)
+    )
 
 
 def _given(value: Any, axes: Ints | None, x: Tensor, other: Any) -> Any:
