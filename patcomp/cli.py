@@ -14,6 +14,7 @@ from patcomp import __version__
 from patcomp.commands import (
     assets,
     audit,
+    batch,
     bench,
     comparison,
     compress,
@@ -60,6 +61,7 @@ def options(
 
 
 app.command()(recorded(convert.convert))
+app.command()(batch.batch)
 app.command()(assets.inspect)
 app.command()(running.run)
 app.command()(bench.bench)

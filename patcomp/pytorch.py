@@ -55,6 +55,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 if TYPE_CHECKING:
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
     from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     from torch.utils._sympy.interp import sympy_interp
@@ -100,6 +101,7 @@ __all__ = [
     "is_functional_composite",
     "is_static_input",
     "is_traceable_wrapper_subclass",
+    "make_boxed_func",
     "make_fx",
     "memory_of",
     "no_questions",
@@ -140,7 +142,10 @@ _OF_SIZES = {
 """The names about symbolic sizes, whose modules import SymPy: the evaluator starts without it."""
 
 
-_OF_COMPILE = {"torch._dynamo.backends.common": ("aot_autograd",)}
+_OF_COMPILE = {
+    "torch._dynamo.backends.common": ("aot_autograd",),
+    "torch._functorch.aot_autograd": ("make_boxed_func",),
+}
 """The names about `torch.compile`, whose modules import much."""
 
 

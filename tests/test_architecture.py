@@ -62,6 +62,7 @@ USES_TORCH = (
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
+    "patcomp/partitions/",
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
@@ -80,6 +81,7 @@ USES_FRONTEND = (
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp/conversion/",
+    "patcomp/partitions/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )

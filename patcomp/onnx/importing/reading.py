@@ -23,12 +23,12 @@ from torch import Tensor
 from patcomp.errors import PatcompError, shortened
 from patcomp.onnx.importing.graphs import Argument, File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.ops.types import ELEMENT_TYPES
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.values import MOST_KNOWN, Known, known
 
 OPSETS = (9, 28)
 """The first and the last version of ONNX's own ops that the rows are written for."""
-_SMALL = 64
-"""The elements of the largest constant of a file that is known numbers, too."""
+_FEW_FLOATS = 8
+"""The elements of the largest tensor of floats that is known numbers, too: factors of a resize. Others are weights."""
 _MOST_ELEMENTS = 2**31
 """The elements of the largest input, of which an example is made."""
 
@@ -182,17 +182,7 @@ class _Reader:
         if any(size < 0 for size in tensor.dims):
             raise OnnxError(f"{self.path} is damaged: the tensor {where!r} has the shape {list(tensor.dims)}")
         value = self._tensor(tensor, where)
-        if value.numel() <= 1 and value.dtype != torch.int8 and value.dtype != torch.uint8:
-            return known(_objects(value), value.dtype)
-        name = self._registered(where, value)
-        return Known(_objects(value), value.dtype, Weight(name)) if value.numel() <= _SMALL else Weight(name)
-
-    def _registered(self, where: str, value: Tensor) -> str:
-        name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"
-        name = f"weight_{name}" if name[0].isdigit() else name
-        found = next(each for n in count() if (each := f"{name}_{n}" if n else name) not in self.weights)
-        self.weights[found] = value
-        return found
+        return with_weight(self.weights, where, value)
 
     def _tensor(self, tensor: Any, where: str) -> Tensor:
         """The elements, in the memory of the file where it has them as they are."""
@@ -249,6 +239,18 @@ class _Reader:
         if not length:
             return np.empty(0, np.uint8)
         return np.memmap(place, np.uint8, "r", offset, (length,))
+
+
+def with_weight(weights: dict[str, Tensor], where: str, value: Tensor) -> Known | Weight:
+    """A tensor as one of the weights, under a name of its own, and its numbers where they are few."""
+    if value.numel() <= 1 and value.dtype not in (torch.int8, torch.uint8):
+        return known(_objects(value), value.dtype)
+    name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"
+    name = f"weight_{name}" if name[0].isdigit() else name
+    found = next(each for n in count() if (each := f"{name}_{n}" if n else name) not in weights)
+    weights[found] = value
+    few = value.numel() <= (_FEW_FLOATS if value.is_floating_point() else MOST_KNOWN)
+    return Known(_objects(value), value.dtype, Weight(found)) if few else Weight(found)
 
 
 def _without_empty_ends(names: Iterable[str]) -> tuple[str, ...]:

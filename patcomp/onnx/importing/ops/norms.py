@@ -113,7 +113,8 @@ def skip_rms_norm(
 
 @onnx_op("LpNormalization")
 def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    return x / torch.linalg.vector_norm(x, p, axis, True)
+    norm = torch.linalg.vector_norm(x, p, axis, True)
+    return x / torch.where(norm == 0, 1.0, norm)
 
 
 @onnx_op("LRN")

@@ -87,4 +87,6 @@ def hardmax(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
 
 @onnx_op("TopK")
 def top_k(x: Tensor, k: Number, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:  # noqa: A002
-    return tuple(torch.topk(x, k, axis, bool(largest), bool(sorted)))
+    """The first of equal numbers comes first, which `torch.topk` leaves open."""
+    values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
+    return values.narrow(axis, 0, k), places.narrow(axis, 0, k)
