@@ -80,15 +80,14 @@ def convert(
         model: a module, which is exported in the mode that it has; an exported program; or the name of a file, a folder
             or a model, as `patcomp convert` takes it: `"net.pt2"`, `"nets.py:net"`, the folder of a checkpoint.
         inputs: example inputs of a module: a tuple, a mapping of keyword arguments, or the only tensor.
-        dynamic_shapes: of a module, as `torch.export.export` takes them; by default all sizes are fixed.
-        input_names: a name for each input of a module or an exported program.
-        output_names: the same for outputs.
         verify: whether the program, or the asset before it takes its place, is compared with PyTorch on the example
             inputs. By default a program is not compared, and the components of a bundle are.
         target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`.
         compress: how small the weights become: `"4bit"`, `"8bit"`, a scheme, a budget (`"4.5bits"`, `"30%"`) or a
             config.
         save: where to write: an asset, `"net.aimodel"`, or the folder of a bundle.
+        of_modules: of a module, `dynamic_shapes` as `torch.export.export` takes them, by default all sizes are fixed;
+            of a module or an exported program, `input_names` and `output_names`, a name for each input and output.
 
     Returns:
         The program. A folder of a language model, a pipeline of diffusers and a GGUF file become a bundle, whose folder
