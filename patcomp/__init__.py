@@ -1,7 +1,6 @@
 """patcomp: the PyTorch to Core AI compiler, written as a catalog of graph-rewrite patterns.
 
-program = TorchConverter().add_exported_program(exported).to_coreai()
-program.save_asset("model.aimodel")
+program = convert(model, (x,), verify=True, save="model.aimodel")
 """
 
 from importlib import import_module
@@ -26,6 +25,8 @@ from patcomp.errors import (
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
+    from patcomp.as_coreai_torch import install_as_coreai_torch
+    from patcomp.conversion.call import convert
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
     from patcomp.exported_programs.rewriting import rewrite, why_not_rewritten
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from patcomp.frontend_torch.composite_functions import composite
     from patcomp.frontend_torch.exporting import export
     from patcomp.ir.graphs import generate_composite_decl
+    from patcomp.partitions import Partitioned, partition
     from patcomp.program.program import AIProgram
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "MismatchError",
     "MissingToolchainError",
     "ParseError",
+    "Partitioned",
     "PatcompError",
     "Problem",
     "RuleError",
@@ -68,31 +71,37 @@ __all__ = [
     "VerifyError",
     "__version__",
     "composite",
+    "convert",
     "export",
     "generate_composite_decl",
     "get_decomp_table",
     "get_operand",
     "get_operands",
+    "install_as_coreai_torch",
     "load",
     "mark_for_externalization",
+    "partition",
     "rewrite",
     "supports",
     "why_not_rewritten",
 ]
 
 _LAZY = {
+    "patcomp.conversion.call": ("convert",),
     "patcomp.emit.asset": ("Asset", "load"),
     "patcomp.program.program": ("AIProgram",),
     "patcomp.frontend_torch": (
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",
     ),
+    "patcomp.as_coreai_torch": ("install_as_coreai_torch",),
     "patcomp.frontend_torch.exporting": ("export",),
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),
     "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate.verification": ("Verification",),
+    "patcomp.partitions": ("Partitioned", "partition"),
     "patcomp.exported_programs.rewriting": ("rewrite", "why_not_rewritten"),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
@@ -104,4 +113,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             with collector_paused():  # which takes a quarter of the import
                 return getattr(import_module(module), name)
-    raise AttributeError(f"module 'patcomp' has no attribute {name!r}")
+    from patcomp.conversion.habits import NAMES
+    from patcomp.errors import did_you_mean
+
+    advice = f"; {NAMES[name]}" if name in NAMES else did_you_mean(name, __all__)
+    raise AttributeError(f"module 'patcomp' has no attribute {name!r}{advice}")

@@ -14,20 +14,25 @@ from patcomp import __version__
 from patcomp.commands import (
     assets,
     audit,
+    batch,
     bench,
     comparison,
     compress,
     convert,
     defects,
+    execution,
+    explained,
     opt,
     questions,
+    reproducing,
     running,
     verification,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.packages import packages
+from patcomp.commands.recipes import recorded
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
-from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -55,19 +60,25 @@ def options(
     logging.getLogger("patcomp").setLevel(level)
 
 
-app.command()(convert.convert)
+app.command()(recorded(convert.convert))
+app.command()(batch.batch)
 app.command()(assets.inspect)
 app.command()(running.run)
 app.command()(bench.bench)
 app.command()(verification.verify)
 app.command()(comparison.diff)
 app.command()(audit.audit)
-app.command()(compress.compress)
+app.command()(recorded(compress.compress))
+app.command()(reproducing.reproduce)
 app.command()(questions.demo)
 app.command()(questions.explain)
 app.command("why-not")(questions.why_not)
 app.command()(opt.opt)
 app.command()(defects.defects)
+app.command("help")(explained.explain_error)
+app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
+    execution.execute
+)
 
 
 @cache
@@ -106,7 +117,7 @@ def main() -> None:
                 raise KeyboardInterrupt from None
             raise
         except (PatcompError, OSError, LookupError, ValueError) as error:
-            say(f"error: {_sentence(error)}")
+            say(f"error: {_sentence(error)}\nmore: {help_for(type(error))}")
             sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

@@ -150,7 +150,7 @@ def test_version() -> None:
 def test_ci_runs_what_make_test_runs() -> None:
     recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
-    commands = [line.strip() for line in recipe[1].splitlines()]
+    commands = [line.strip() for line in recipe[1].splitlines() if not line.startswith("\t@echo")]
     assert commands[0] == "$(MAKE) --jobs 2 style browser"
     style = [
         ".venv/bin/ruff check .",

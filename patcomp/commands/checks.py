@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from patcomp.commands.common import error_console
 from patcomp.commands.tables import show
+from patcomp.conversion.comparing import comparisons
 from patcomp.errors import ConversionWarning
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
-    from patcomp.commands.exporting import ModelSource
+    from patcomp.conversion.source import ModelSource
     from patcomp.emit.asset import Asset
     from patcomp.evaluate.verification import Verification
 
@@ -55,31 +56,15 @@ class Check:
 
     def of(self, asset: Asset | None) -> bool:
         """Compare the program as it is in memory, or as it is in an asset; return whether it passed."""
-        return all(self._passes(result) for source in self.sources for result in self._results(source, asset))
+        by: Literal["module", "output"] = "module" if self.by_module else "output"
+        results = comparisons(self.sources, self.converted, self.written, asset, by=by)
+        return all(map(self._passes, results))
 
     def _passes(self, result: Verification) -> bool:
         self.result = result
         if not (self.quiet and result):
             show(result, error_console())
         return bool(result)
-
-    def _results(self, source: ModelSource, asset: Asset | None) -> Iterator[Verification]:
-        """The comparisons of a function: of the program, if its weights are compressed before that, then of them."""
-        inputs = source.inputs_for(self.converted)
-        of_model: dict[str, Any] = {"entrypoint": source.entry, "float32_model": source.float32_model}
-        if self.written is self.converted:
-            of_model["asset"] = asset
-        else:
-            of_model["backends"] = ["evaluator"]
-        by: Literal["module", "output"] = "module" if self.by_module else "output"
-        result = self.converted.verify_against(source.model, inputs, by=by, **of_model)
-        if not result and not self.by_module:  # say where
-            result = self.converted.verify_against(source.model, inputs, by="module", **of_model)
-        if self.written is self.converted:
-            yield result
-        else:
-            yield replace(result, reference=f"{result.reference}, before compression")
-            yield self.written.verify_compressed(source.model, inputs, entrypoint=source.entry, asset=asset)
 
 
 def kept_for(convert: Callable[..., AIProgram], sources: Sequence[ModelSource]) -> tuple[str, ...]:

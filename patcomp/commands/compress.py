@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import AsJson, RandomNumbers, UsageError, load_catalogs, print_json, say
+from patcomp.commands.common import AsJson, RandomNumbers, UsageError, command_line, load_catalogs, print_json, say
 from patcomp.commands.convert_options import AssetOptions, DeviceOptions, target_of
-from patcomp.commands.models import ModelOptions, add_sources, converted_already, load_sources
+from patcomp.commands.models import ModelOptions, converted_already, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import add_sources
 
 if TYPE_CHECKING:
     from patcomp import AIProgram
@@ -140,7 +141,7 @@ def compress(
     small = _compressed(model, request, target, device, measured, options)
     assert small.compression is not None
     if measured.html is not None:
-        small.html(measured.html)
+        small.html(measured.html, command=command_line())
     if output is not None:
         with working(f"writing {output}", True) as advance:
             small.save_asset(

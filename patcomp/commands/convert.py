@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from patcomp.commands.batch import BatchJob
-from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     UsageError,
+    command_line,
     error_console,
-    given_options,
     load_catalogs,
     print_json,
     print_text,
@@ -29,7 +27,6 @@ from patcomp.commands.common import (
 from patcomp.commands.convert_options import (
     STANDARD_OUTPUT,
     AssetOptions,
-    BatchOptions,
     BundleChoices,
     OutputOptions,
     ProgramOptions,
@@ -37,17 +34,18 @@ from patcomp.commands.convert_options import (
     Width,
     target_of,
 )
-from patcomp.commands.models import ModelOptions, OptionalModel, add_sources, load_sources
+from patcomp.commands.models import ModelOptions, OptionalModel, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
-from patcomp.commands.subjects import MODELS, Subject, is_on_the_hub, subject_of
+from patcomp.commands.subjects import MODELS, Subject, becomes_bundle, is_on_the_hub, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import add_sources
 from patcomp.hub import TIMM
 
 if TYPE_CHECKING:
     from patcomp import AIProgram, TorchConverter
-    from patcomp.commands.exporting import ModelSource
+    from patcomp.conversion.source import ModelSource
     from patcomp.evaluate.verification import Verification
     from patcomp.narrowing.widths import Choice
     from patcomp.targets import Target
@@ -62,7 +60,6 @@ def convert(
     wanted: ProgramOptions,
     bundle: BundleChoices,
     asset: AssetOptions,
-    batch: BatchOptions,
     shown: ShownOptions,
     options: ModelOptions,
 ) -> None:
@@ -71,18 +68,12 @@ def convert(
     A folder of several models (diffusers), a GGUF file, or a folder that is written to one without .aimodel, becomes a
     bundle.
     """
-    if batch.batch is not None:
-        _check_alone(context)
-        known = options_of(context.command)
-        sys.exit(run_batch(batch.batch, known, batch.jobs, batch.junit, as_json=shown.json, quiet=shown.quiet))
     if model is None:
-        raise UsageError("name a MODEL to convert, or a file of models with --batch")
-    if batch.junit is not None or batch.jobs != 1:
-        raise UsageError("--jobs and --junit go with --batch")
+        raise UsageError("name a MODEL to convert; `patcomp batch FILE` converts many")
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
-    if _is_for_bundle(model, found, outputs.output, bundle.kind):
+    if bundle.kind is not None or becomes_bundle(model, found, outputs.output):
         reader_of(Subject.BUNDLE).convert_to_bundle(
             context, model, outputs.output, bundle=bundle, target=wanted.target, compress=wanted.compress,
             writer=asset.writer, shown=shown, options=options,
@@ -253,7 +244,7 @@ def _write(
         text.write_text(f"{program}\n")
     if html is not None:
         with working(f"writing {html}", not shown.quiet):
-            program.html(html, verification=verification)
+            program.html(html, verification=verification, command=command_line())
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not shown.quiet:
@@ -266,42 +257,12 @@ def _write(
         sys.exit(ANSWER_IS_NO)
 
 
-def _is_for_bundle(model: str, found: Subject, output: Path | None, kind: str | None) -> bool:
-    """Whether a conversion makes a bundle: the user says it, the model is a pipeline of diffusers or a GGUF file, or a
-    folder without `.aimodel` is to be written."""
-    if kind is not None or found in (Subject.PIPELINE, Subject.GGUF):
-        return True
-    return Path(model).is_dir() and output is not None and output.suffix != ".aimodel"
-
-
 def _reason(failed: Verification | None) -> str:
     """Why a conversion is not written."""
     if failed is not None and failed.loss and all(error.passed for error in failed.errors):
         lost = max(failed.loss, key=lambda each: each.rms)
         return f"the weights in fewer bits lose {lost.rms:.0%} of output {lost.name!r}"
     return "the numbers differ from PyTorch's"
-
-
-def _check_alone(context: typer.Context) -> None:
-    """Check that no options of single conversions are given beside --batch.
-
-    Raises:
-        UsageError: some are.
-    """
-    if given := given_options(context, ("batch", "jobs", "junit", "json", "quiet")):
-        raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
-
-
-def jobs_in(file: str | Path) -> list[BatchJob]:
-    """The conversions of a TOML file, as docs/command-line.md describes it.
-
-    Raises:
-        UsageError: the file has another form.
-        OSError: the file cannot be read.
-    """
-    app = typer.Typer()
-    app.command()(convert)
-    return read_jobs(Path(file), options_of(typer.main.get_command(app)))
 
 
 def _names_in(text: str) -> tuple[str, ...]:
@@ -320,9 +281,12 @@ def _show(program: AIProgram, dump_stages: Path | None) -> None:
 
 def _plain(model: str, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
     """What a conversion did, as plain data for JSON."""
+    assert program.history is not None
+    target = program.history.options.target
     return {
         "model": model,
         **program.summary(verification).to_dict(),
+        "audit": None if target is None else program.audit(target).to_dict(),
         "warnings": [str(problem) for problem in program.diagnostics],
         "stages": [
             {

@@ -197,17 +197,6 @@ class AssetOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions:
-    """Many conversions at once."""
-
-    batch: Annotated[
-        Path | None, typer.Option(help="Convert the models of this TOML file; its keys are the other options.")
-    ] = None
-    jobs: Annotated[int, typer.Option(help="How many models of --batch to convert at the same time.")] = 1
-    junit: Annotated[Path | None, typer.Option(help="Write the results of --batch to this file, as JUnit XML.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShownOptions:
     """What the user sees of a conversion."""
 
@@ -225,10 +214,9 @@ def target_of(name: str | None, without: list[str] | None, catalogs: Sequence[st
     Raises:
         UsageError: --without has no target. ValueError: there is no such target, or it has no such rule or step.
     """
-    from patcomp.patterns.user_catalogs import targets_of
-    from patcomp.targets import TARGETS, chosen_target
+    from patcomp.patterns.installed_catalogs import target_named
 
-    if (chosen := chosen_target(name, {**TARGETS, **targets_of(load_catalogs(catalogs))})) is None:
+    if (chosen := target_named(name, load_catalogs(catalogs))) is None:
         if without:
             raise UsageError("--without leaves rules of a target out; name it with --target")
         return None

@@ -20,8 +20,8 @@ from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
-    from patcomp.commands.exporting import ModelSource
     from patcomp.commands.models import ModelOptions
+    from patcomp.conversion.source import ModelSource
 
 _GROUP = "patcomp.commands"
 """The entry point group of packaging metadata in which a package names its commands."""
@@ -50,6 +50,10 @@ class Reader(Commands, ABC):
     @abstractmethod
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
         """`patcomp convert FOLDER -o BUNDLE`."""
+
+    @abstractmethod
+    def bundle_of(self, model: str, out: Path, **options: Any) -> Path:
+        """`patcomp.convert("FOLDER", save="BUNDLE")`: the folder of the bundle."""
 
     @abstractmethod
     def inspect_bundle(self, bundle: Path, *, as_json: bool) -> None:

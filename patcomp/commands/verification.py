@@ -23,7 +23,6 @@ from patcomp.commands.common import (
     say,
     tell,
 )
-from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import asset_in, reader_of
@@ -31,6 +30,7 @@ from patcomp.commands.programs import Hashed, hashed
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
 from patcomp.commands.tables import show
+from patcomp.conversion.source import ModelSource
 from patcomp.errors import EvaluationError, PatcompError
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def verify(
     *,
     options: ModelOptions,
 ) -> None:
-    """Compare an asset on the Core AI runtime with its model in eager PyTorch, on the model's example inputs.
+    """Compare an asset on the Core AI runtime with its model, on the model's example inputs.
+
+    A model runs in eager PyTorch, and a file of ONNX in ONNX Runtime if it is installed.
 
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
     """
@@ -144,14 +146,17 @@ def _of_conversion(
         program = converted_model(sources, options, fixed=sizes)
     with working(f"verifying {model}"):
         return {
-            each.entry: program.verify_against(
-                each.model,
-                each.inputs_for(program),
-                entrypoint=each.entry,
-                tolerance=tolerance,
-                float32_model=each.float32_model,
-                backends=[*default_backends(program), *engines] if engines else None,
-                device=device,  # type: ignore[arg-type]  # it is checked there
+            each.entry: replace(
+                program.verify_against(
+                    each.model,
+                    each.inputs_for(program),
+                    entrypoint=each.entry,
+                    tolerance=tolerance,
+                    float32_model=each.float32_model,
+                    backends=[*default_backends(program), *engines] if engines else None,
+                    device=device,  # type: ignore[arg-type]  # it is checked there
+                ),
+                reference=each.reference,
             )
             for each in sources
         }
@@ -316,7 +321,7 @@ def _compared(
     inputs = source.inputs_of(signature, dims)
     expectation = Expectation.of(source.model, inputs, signature, draw, source.float32_model)
     result = expectation.verification({"runtime": run}, tolerance, evaluate)
-    result = _with_overflow(result, expectation, saved, function)
+    result = replace(_with_overflow(result, expectation, saved, function), reference=source.reference)
     if result or tolerance is not None or not any(compressed_weights(saved.module)):
         return result
     given = inputs_in_types(saved.module, expectation.given, expectation.states, function)

@@ -24,7 +24,7 @@ from patcomp.ir.module import IRModule
 from patcomp.ir.types import ELEMENT_TYPES, element_name, shape_of
 from patcomp.ir.value import Value
 from patcomp.ir.xdsl import Attribute, Operation, SSAValue, TensorType
-from patcomp.pytorch import FakeTensorMode, OpOverload, schema_of_overload
+from patcomp.pytorch import FakeTensor, FakeTensorMode, OpOverload, schema_of_overload
 
 OPS_OF_SIZES: Mapping[str, Callable[..., Any]] = {
     "aten.add.Tensor": operator.add, "aten.mul.Tensor": operator.mul, "aten.sub.Tensor": operator.sub,
@@ -60,7 +60,7 @@ class NodeMaker:
     def __post_init__(self) -> None:
         self.before = {node.name: node for node in self.program.graph.nodes}
         values = [node.meta.get("val") for node in self.before.values() if node.op == "placeholder"]
-        modes = (value.fake_mode for value in values if isinstance(value, torch.Tensor))
+        modes = (value.fake_mode for value in values if isinstance(value, FakeTensor))
         self.mode = next(modes, None) or FakeTensorMode()
 
     def op(self, op: Operation) -> None:

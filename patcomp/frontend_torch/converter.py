@@ -34,14 +34,15 @@ from patcomp.ir.module import IRModule
 from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.installed_catalogs import installed_catalogs as found_catalogs
-from patcomp.patterns.user_catalogs import Catalog, in_front, listed, rules_of, targets_of
+from patcomp.patterns.installed_catalogs import target_named
+from patcomp.patterns.user_catalogs import Catalog, in_front, listed, rules_of
 from patcomp.program.program import AIProgram
 from patcomp.program.stages import progress_bar
 from patcomp.pytorch import default_settings
 from patcomp.rewrites import Dumps, Options, chosen_assumptions, chosen_composites
 from patcomp.rewrites.options import Sizes
 from patcomp.rewrites.target import usable_target
-from patcomp.targets import TARGETS, Target, chosen_target
+from patcomp.targets import Target
 from patterns_catalog import all_rules
 
 
@@ -99,7 +100,7 @@ class TorchConverter:
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *(found_catalogs() if installed_catalogs else [])]
         self._catalogs, self._installed_catalogs = given, installed_catalogs
-        self._targets = {**TARGETS, **targets_of(given)}
+        self._target = partial(target_named, catalogs=given, installed=installed_catalogs)
         self._without = frozenset(without)
         self.rules: RuleSet = in_front(all_rules(), catalogs, without)
         self.lowerings = Lowerings(self.rules)
@@ -320,7 +321,7 @@ class TorchConverter:
         requests = self._staging.selected(entrypoints)
         composites, assumed = chosen_composites(recover, self.rules), chosen_assumptions(assume, self.rules)
         _check_kept(keep)
-        chosen = usable_target(chosen_target(target, self._targets), self.rules, self._without)
+        chosen = usable_target(self._target(target), self.rules, self._without)
         if not requests:
             raise RuntimeError("No programs to convert. Call add_exported_program() or add_pytorch_module() first.")
         staged, dims, fixed_sizes = _sized(list(map(self._staging.prepared, requests)), fixed, sizes)

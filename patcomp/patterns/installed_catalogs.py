@@ -14,7 +14,8 @@ from patcomp.entry_points import OWN, Point, entry_points_of
 from patcomp.errors import RuleError
 from patcomp.patterns.catalog import RuleSet
 from patcomp.patterns.deferred import INDEX, Decompositions, check_index, read_index
-from patcomp.patterns.user_catalogs import Catalog, rules_of
+from patcomp.patterns.user_catalogs import Catalog, rules_of, targets_of
+from patcomp.targets import TARGETS, Target, chosen_target
 
 GROUP = "patcomp.catalogs"
 """The entry point group of packaging metadata in which a package names its catalogs."""
@@ -27,6 +28,30 @@ def installed_catalogs() -> list[RuleSet | Decompositions]:
         RuleError: a catalog cannot be loaded, or two rules have one name; the message names the package.
     """
     return [_catalog(point) for point in entry_points_of(GROUP) if point.package != OWN]
+
+
+def target_named(
+    target: str | Target | None, catalogs: Iterable[Catalog] = (), installed: bool = True
+) -> Target | None:
+    """The target that `target=` names: one of patcomp's, of catalogs, or of an installed catalog.
+
+    Args:
+        target: a name or a target.
+        catalogs: modules, packages and sets of rules.
+        installed: whether those of installed packages count; they are loaded only if no other target has the name.
+
+    Raises:
+        TypeError: the argument is neither a name nor a target.
+        ValueError: no target has the name; the message lists all.
+        RuleError: two targets of catalogs have one name, or an installed catalog cannot be loaded.
+    """
+    known = {**TARGETS, **targets_of(catalogs)}
+    if installed and isinstance(target, str) and target not in known:
+        for point in entry_points_of(GROUP):
+            if point.package != OWN:
+                with _loading(point):
+                    known = {**targets_of([point.load()]), **known}
+    return chosen_target(target, known)
 
 
 def own_catalogs() -> list[Decompositions]:

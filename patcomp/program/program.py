@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from patcomp.evaluate.verification import Verification
     from patcomp.questions.findings import Audit
 
+OLDEST_SYSTEM = "v27"
+"""The system that introduced Core AI, as coreai-core's `OSVersion` names it; its assets run there and later."""
+
 
 @dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
@@ -112,6 +115,7 @@ class AIProgram(ProgramData):
         self,
         path: str | Path,
         metadata: Any = None,
+        minimum_os: Any = OLDEST_SYSTEM,
         *,
         force: bool = False,
         writer: Writer | None = None,
@@ -123,12 +127,14 @@ class AIProgram(ProgramData):
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        metadata has `program.manifest`, and the distributions of inputs that are random numbers. Its date is that of
         the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+            minimum_os: the oldest system that shall load the asset, `"v27"` or coreai-core's `OSVersion.v27`: there is
+                no other yet.
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
@@ -142,8 +148,8 @@ class AIProgram(ProgramData):
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
             LookupError: debug information of a program that a converter did not make, or of `Mode.RELEASE`.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is
-                asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field, writer or system,
+                coreai-core is asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
@@ -153,10 +159,12 @@ class AIProgram(ProgramData):
         from patcomp.emit.files.metadata import saved_entries
         from patcomp.evaluate.given import as_array
 
+        if (system := getattr(minimum_os, "value", minimum_os)) != OLDEST_SYSTEM:
+            raise ValueError(f"minimum_os must be {OLDEST_SYSTEM!r}, got {system!r}: assets have no other system yet")
         with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-            facts = {**self.versions, **saved_entries(self.draws, self.dims)}
+            facts = {**self.manifest, **saved_entries(self.draws, self.dims)}
             return save_asset(
                 self.module,
                 path,

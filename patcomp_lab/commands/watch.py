@@ -23,8 +23,9 @@ from patcomp.commands.common import (
     tell,
     write_page,
 )
-from patcomp.commands.models import ModelArgument, ModelOptions, add_sources, converted_model, load_sources
+from patcomp.commands.models import ModelArgument, ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
+from patcomp.conversion.source import add_sources
 from patcomp.errors import ConversionWarning, PatcompError
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import Any
 import typer
 
 from patcomp.commands.common import require_transformers
-from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.packages import Reader
+from patcomp.commands.recipes import recorded
 from patcomp.commands.subjects import Subject
+from patcomp.conversion.source import ModelSource
 
 
 class ModelCommands(Reader):
@@ -26,8 +27,8 @@ class ModelCommands(Reader):
     def add_to(self, app: typer.Typer) -> None:
         from patcomp_models.commands import images, language, speech
 
-        app.command("convert-lm")(language.convert_lm)
-        app.command("convert-vlm")(language.convert_vlm)
+        app.command("convert-lm")(recorded(language.convert_lm))
+        app.command("convert-vlm")(recorded(language.convert_vlm))
         app.command()(language.generate)
         app.command()(speech.transcribe)
         app.command("generate-image")(images.generate_image)
@@ -46,6 +47,12 @@ class ModelCommands(Reader):
         from patcomp_models.commands.bundles import convert_to_bundle
 
         convert_to_bundle(context, model, output, **options)
+
+    def bundle_of(self, model: str, out: Path, **options: Any) -> Path:
+        require_transformers("a bundle")
+        from patcomp_models.bundles import convert_bundle
+
+        return convert_bundle(model, out=out, **options)
 
     def inspect_bundle(self, bundle: Path, *, as_json: bool) -> None:
         from patcomp_models.commands.bundles import inspect_bundle

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from patcomp.commands.common import UsageError, require_transformers
-from patcomp.commands.exporting import ModelSource
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.subjects import Subject
+from patcomp.conversion.source import ModelSource
 
 _FOR_MODULES = ("dynamic", "strict", "train")
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from patcomp import RuleError, StageError, TorchConverter, get_decomp_table
 from patcomp.authoring import Aten, AtenSource, AtenTarget, Coreai, CoreaiSource, CoreaiTarget, OpView, Targets
+from patcomp.commands.convert_options import target_of
 from patcomp.ir.composite import composite
 from patcomp.ir.namespaces import aten_namespace, coreai_namespace
 from patcomp.ir.value import Value
@@ -29,6 +30,7 @@ from patcomp.patterns import (
     optimization,
     rule,
 )
+from patcomp.patterns.installed_catalogs import target_named
 
 X = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
 
@@ -356,6 +358,18 @@ rules = patcomp.composite("their_softsign", reference=softsign, example={"x": "2
 """
     install(site, "plugin_a", code)
     assert convert(lambda x: x / (x.abs() + 1)).composites == {"their_softsign": 1}
+
+
+def test_targets_of_installed_catalogs_are_known(site: Path) -> None:
+    code = 'from patcomp.targets import Target\nshop = Target("shop", steps=("store prepared weights",))\n'
+    install(site, "plugin_a", code)
+    assert target_of("shop", None) == target_named("shop")
+    exported = torch.export.export(torch.nn.Linear(4, 4), (torch.rand(2, 4),))
+    assert TorchConverter().add_exported_program(exported).to_coreai(target="shop").module
+    with pytest.raises(ValueError, match=r"there is no target 'shops'; there are .*'gpu'.*'shop'|'shop'.*'gpu'"):
+        target_named("shops")
+    with pytest.raises(ValueError, match=r"there is no target 'shop'; there are"):
+        TorchConverter(installed_catalogs=False).add_exported_program(exported).to_coreai(target="shop")
 
 
 def test_a_broken_installed_catalog_is_named(site: Path) -> None:
