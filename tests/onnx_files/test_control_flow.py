@@ -102,7 +102,7 @@ def test_a_loop_that_stacks_an_unknown_number_of_rows_is_refused(tmp_path: Path)
       scale = Constant <value = float {{0.5}}> ()
       {_LOOP.format()}
     }}""")  # fmt: skip
-    with pytest.raises(OnnxError, match="Loop of opset 17.*depends on data, and the loop stacks results"):
+    with pytest.raises(OnnxError, match=r"Loop of opset 17.*depends on data, and the loop stacks results"):
         from_onnx(path)
 
 

@@ -55,7 +55,7 @@ def test_a_size_that_must_not_be_open(tmp_path: Path) -> None:
         """<ir_version: 8, opset_import: ["" : 17]>
     net (float[2, n] x) => (float[2, 3] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}> { y = Mul (x, w) }""",
     )
-    with pytest.raises(OnnxError, match="Mul of opset 17: .*must match.*(?s:.)*leaves open .n., fix one: sizes="):
+    with pytest.raises(OnnxError, match=r"Mul of opset 17: .*must match.*(?s:.)*leaves open .n., fix one: sizes="):
         from_onnx(path)
     converted(path, n=3)
     baked = written(
@@ -63,7 +63,7 @@ def test_a_size_that_must_not_be_open(tmp_path: Path) -> None:
         """<ir_version: 8, opset_import: ["" : 17]>
     net (float[2, n] x) => (float[32] y) <int64[1] size = {32}> { y = Reshape (x, size) }""",
     )
-    with pytest.raises(OnnxError, match="leaves the size 'n' of 'x' open.*only with 16; fix it: .*--onnx-size n=16"):
+    with pytest.raises(OnnxError, match=r"leaves the size 'n' of 'x' open.*only with 16; fix it: .*--onnx-size n=16"):
         from_onnx(baked)
 
 

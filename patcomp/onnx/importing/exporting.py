@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
@@ -92,14 +93,13 @@ def _open_shapes(file: File, module: OnnxModule, inputs: tuple[Tensor, ...]) -> 
         made = {}
         for axis, name in axes.items():
             size = value.shape[axis]
-            symbol = size if isinstance(size, int) else size.node.expr
-            limits = found.range_constraints.get(symbol)
-            if isinstance(size, int) or (limits is not None and limits.lower == limits.upper):
-                number = size if limits is None else limits.lower
+            symbol = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+            if symbol.is_number:
                 raise OnnxError(
                     f"{file.path} leaves the size {name!r} of {argument.name!r} open, and its nodes run only with "
-                    f"{number}; fix it: sizes={{{name!r}: {number}}}, on the command line --onnx-size {name}={number}"
+                    f"{symbol}; fix it: sizes={{{name!r}: {symbol}}}, on the command line --onnx-size {name}={symbol}"
                 )
+            limits = found.range_constraints.get(symbol)
             if symbol not in dims:
                 largest = {} if limits is None or not limits.upper.is_Integer else {"max": int(limits.upper)}
                 least = {} if limits is None or limits.lower <= 2 else {"min": int(limits.lower)}
