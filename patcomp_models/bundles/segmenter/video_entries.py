@@ -14,8 +14,8 @@ from patcomp_models.bundles.segmenter.video_contract import VIDEO_FUNCTIONS
 
 def video_modules(model: Any) -> dict[str, nn.Module]:
     """The functions of `Sam3VideoModel`, by name."""
-    kinds = (made.FrameEncode, made.WordsEncode, made.DetectInFrame, made.TrackerEncode, made.TrackerStep, made.MemoryEncode,
-             made.TrackerMaskInit)  # fmt: skip
+    kinds = (made.FrameEncode, made.WordsEncode, made.DetectInFrame, made.TrackerEncode, made.TrackerStep,
+             made.MemoryEncode, made.TrackerMaskInit)  # fmt: skip
     return {name: kind(model).eval() for name, kind in zip(VIDEO_FUNCTIONS, kinds, strict=True)}
 
 
