@@ -138,7 +138,7 @@ def test_a_constant_of_a_rule_becomes_a_constant_of_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "t5_encoder", "unet"))]
+    "name", [pytest.param(name, marks=() if name == "espcn" else pytest.mark.slow) for name in zoo.MODELS]
 )
 def test_networks(name: str) -> None:
     example = zoo.build(name)

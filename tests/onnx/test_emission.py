@@ -26,7 +26,7 @@ from tests.helpers.command import Command
 from tests.networks.zoo import MODELS, build
 
 ENGINES = ["evaluator", "onnxruntime"]
-SAMPLE = ("vit", "unet")
+SAMPLE = ("espcn", "unet")
 
 
 def convert(model: nn.Module, *args: Any, **options: Any) -> AIProgram:
@@ -208,7 +208,7 @@ def test_an_engine_that_disagrees_is_reported_with_the_op(monkeypatch: pytest.Mo
     wrong = nodes.simple("Sin")
     right, calls = nodes.ONNX_ROWS["coreai.tanh"], []
 
-    def second_is_wrong(call: nodes.OpCall) -> str | list[str]:
+    def second_is_wrong(call: nodes.EmittedOp) -> str | list[str]:
         calls.append(call)
         return (wrong if call.op.origins[0].module_path else right)(call)
 
