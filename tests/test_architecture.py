@@ -68,6 +68,7 @@ USES_TORCH = (
     "patcomp_models/",
     "patterns_catalog/decompose/",
     "special_functions_catalog/",
+    "patcomp/onnx/importing/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
@@ -76,6 +77,7 @@ USES_FRONTEND = (
     "patcomp/__main__.py",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
+    "patcomp/onnx/importing/",
     "patcomp/conversion/",
     "patcomp_lab/commands/",
     "patcomp_models/",

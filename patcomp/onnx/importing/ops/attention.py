@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import MICROSOFT, Call, onnx_op
+from patcomp.onnx.importing.rows import MICROSOFT, NodeCall, onnx_op
 
 
 def _in_heads(x: Tensor, heads: int) -> Tensor:
@@ -32,7 +32,7 @@ def attention(
     softcap: float = 0.0,
     qk_matmul_output_mode: int = 0,
     softmax_precision: int | None = None,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     if softcap or node.outputs > 3:
         raise TypeError("softcap, and the product of queries and keys as an output, are not supported")
@@ -66,7 +66,7 @@ def multi_head_attention(
     num_heads: int,
     scale: float | None = None,
     mask_filter_value: float = -10000.0,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     if key_padding_mask is not None or query.dim() != 3 or key.dim() != 3 or node.outputs > 1:
         raise TypeError("packed inputs, a padding mask and outputs of keys are not supported")
