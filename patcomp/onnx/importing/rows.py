@@ -133,7 +133,7 @@ def _operand(value: OnnxValue, rank: int, beside_a_tensor: bool) -> Any:
     return value.number if beside_a_tensor else torch.scalar_tensor(value.number, dtype=value.dtype)
 
 
-_FORMS: dict[str, Callable[[Any], Any]] = {
+_FORMS: dict[str, Callable[..., Any]] = {
     "Tensor": as_tensor,
     "Ints": as_numbers,
     "KnownNumber": _number,

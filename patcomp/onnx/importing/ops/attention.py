@@ -41,6 +41,7 @@ def attention(
         query = _in_heads(query, q_num_heads)
         key, value = _in_heads(key, kv_num_heads), _in_heads(value, kv_num_heads)
     if past_key is not None:
+        assert past_value is not None  # both or none, says the op
         key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
         if is_causal:
             raise TypeError("is_causal with a past is not supported; export the model with a mask")
@@ -74,8 +75,8 @@ def multi_head_attention(
         width, wide = query.shape[-1], value.shape[-1]
         of_query, of_key, of_value = torch.split(bias, [width, width, wide])
         query, key, value = query + of_query, key + of_key, value + of_value
-    heads = (_in_heads(each, num_heads) for each in (query, key, value))
-    result = F.scaled_dot_product_attention(*heads, attention_bias, scale=scale or None)
+    query, key, value = (_in_heads(each, num_heads) for each in (query, key, value))
+    result = F.scaled_dot_product_attention(query, key, value, attention_bias, scale=scale or None)
     return result.transpose(1, 2).flatten(2)
 
 

@@ -18,8 +18,9 @@ _MOST_NODES = 20_000
 
 def _outer(graphs: Sequence[OnnxGraph], node: NodeCall) -> tuple[list[str], list[Tensor]]:
     """The tensors that graphs take from around them, by name; numbers that are known stay known."""
-    names = sorted({name for graph in graphs for name in graph.free if isinstance(node.outer[name], Tensor)})
-    return names, [node.outer[name] for name in names]
+    names = {name for graph in graphs for name in graph.free}
+    found = {name: value for name in sorted(names) if isinstance(value := node.outer[name], Tensor)}
+    return [*found], [*found.values()]
 
 
 def _tensors(values: Sequence[OnnxValue]) -> list[Tensor]:

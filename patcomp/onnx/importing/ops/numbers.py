@@ -59,8 +59,9 @@ for _name, _function in {
 }.items():  # fmt: skip
     on_numbers(_name)(lambda x, y, function=_function: known_array(_pairs(function, x, y), torch.bool))
 
-for _name, _function in {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}.items():
-    on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+_OF_ONE: dict[str, Any] = {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}
+for _name, _of_one in _OF_ONE.items():
+    on_numbers(_name)(lambda x, function=_of_one: _pairs(lambda n, _: function(n), x, x))
 
 
 @on_numbers("Sqrt")

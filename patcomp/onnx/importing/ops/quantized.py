@@ -14,6 +14,7 @@ from patcomp.onnx.importing.ops.types import torch_type
 from patcomp.onnx.importing.rows import MICROSOFT, OWN_FORMS, Ints, NodeCall, onnx_op
 from patcomp.onnx.importing.values import KnownArray
 
+_FOUR_BITS = torch.uint4  # type: ignore[attr-defined]  # PyTorch's stubs lack it
 _LIMITS = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767), torch.uint16: (0, 65535)}
 """The range of each element type that floats are rounded to."""
 
@@ -220,7 +221,7 @@ def matmul_of_blocks(
         raise TypeError("an index of groups is not supported")
     scales = scales.reshape(b.shape[0], -1)
     points = torch.full_like(scales, 8, dtype=torch.uint8) if zero_points is None else zero_points
-    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=torch.uint4)
+    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=_FOUR_BITS)
     return F.linear(a, weight, bias)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from patcomp.onnx.importing.rows import Ints, KnownNumber, NodeCall, OnnxRow, onnx_op
 
 
-def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> OnnxRow:
+def _reduction(function: Any) -> OnnxRow:
     def row(x: Tensor, axes: Ints | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
         if not axes and noop_with_empty_axes:
             return x
