@@ -85,15 +85,14 @@ def _in_bytes(
     packed = [constants.get(name) for name in (node.inputs[1], *node.inputs[3:4])] if node.op == "MatMulNBits" else []
     if not packed or node.domain != MICROSOFT or node.attributes.get("bits", 4) != 4:
         return node
-    stored = [each if isinstance(each, FileWeight) else getattr(each, "stored", None) for each in packed]
-    if not all(isinstance(each, FileWeight) for each in stored) or any(
-        weights[e.name].dtype != torch.uint8 for e in stored
-    ):
+    stored = [each.stored if isinstance(each, KnownArray) else each for each in packed]
+    found = [each.name for each in stored if isinstance(each, FileWeight) and weights[each.name].dtype == torch.uint8]
+    if len(found) != len(packed):
         return node
     rows, columns, size = (node.attributes[name] for name in ("N", "K", "block_size"))
     inputs = list(node.inputs)
-    for index, weight in zip((1, 3), stored, strict=False):
-        data = weights[weight.name]
+    for index, name in zip((1, 3), found, strict=False):
+        data = weights[name]
         made = torch.stack((data & 15, data >> 4), -1).reshape(rows, -1)
         wide = columns if index == 1 else -(-columns // size)
         if made.shape[1] < wide or columns % size:

@@ -142,7 +142,7 @@ def _on_numbers(node: OnnxNode, inputs: Sequence[OnnxValue], attributes: Mapping
     row = None if node.domain else ON_NUMBERS.get(node.op)
     if row is None or not inputs or not all(each is None or isinstance(each, KnownArray) for each in inputs):
         return None
-    arrays = [None if each is None else each.values for each in inputs]
+    arrays = [each.values if isinstance(each, KnownArray) else None for each in inputs]
     dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
     try:
         made = row(*arrays, **attributes)

@@ -300,7 +300,7 @@ def definition_of(op: str, domain: str, opset: int) -> OnnxGraph | None:
         schema = defs.get_schema(op, opset, domain)
     except defs.SchemaError:
         return None
-    if not schema.has_function:
+    if not schema.has_function:  # type: ignore[attr-defined]  # the stubs lack it
         return None
     body = schema.function_body
     reader = _Reader(Path(f"ONNX's definition of {op}"), None)

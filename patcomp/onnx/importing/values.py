@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ class KnownArray:
     values: np.ndarray
     """Objects: numbers of Python, `torch.SymInt`."""
     dtype: torch.dtype
-    stored: Callable[[], Tensor] | None = None
-    """Gives the weight that holds these numbers, if the file has them as a weight."""
+    stored: Any = None
+    """The weight that holds these numbers, if the file has them as a weight: in a file its name (`FileWeight`), in a
+    run a function that gives the tensor."""
 
     @property
     def is_one(self) -> bool:
@@ -44,7 +45,8 @@ class KnownArray:
     def tensor(self) -> Tensor:
         """The numbers as a tensor."""
         if self.stored is not None:
-            return self.stored()
+            weight: Tensor = self.stored()
+            return weight
         numbers = self.values.reshape(-1).tolist()
         if all(isinstance(number, bool | int | float) for number in numbers):
             return torch.tensor(numbers, dtype=self.dtype).reshape(self.values.shape)
@@ -56,9 +58,7 @@ OnnxValue = Tensor | KnownArray | list[Any] | None
 """What a name of a file stands for; a list is a sequence of tensors, None an input that is left out."""
 
 
-def known_array(
-    numbers: Any, dtype: torch.dtype = torch.int64, stored: Callable[[], Tensor] | None = None
-) -> KnownArray:
+def known_array(numbers: Any, dtype: torch.dtype = torch.int64, stored: Any = None) -> KnownArray:
     """Known numbers from nested lists, or from an array."""
     return KnownArray(objects(numbers), dtype, stored)
 
