@@ -73,6 +73,7 @@ USES_TORCH = (
     "patcomp_models/",
     "patterns_catalog/decompose/",
     "special_functions_catalog/",
+    "patcomp/onnx/importing/",
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
@@ -83,6 +84,7 @@ USES_FRONTEND = (
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp_executorch/",
+    "patcomp/onnx/importing/",
     "patcomp/conversion/",
     "patcomp/partitions/",
     "patcomp_lab/commands/",
