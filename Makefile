@@ -1,7 +1,8 @@
-# make demo   converts a small Llama and shows what happened, in ./out/demo
+# make demo   converts a small Llama and shows what happened, in ./out/demo; installs only what this needs
 # make check  checks style and types and runs the tests that changed files touch
 # make test   checks style and types and runs the tests, those of the HTML report in Chromium, which root installs with apt
 # make models runs the tests of other people's models alone (tests/models), make compiler all others
+# make release builds wheel and sdist in ./dist, checks them, and runs the demo from the installed wheel
 # make docs   builds the site of the documentation, in ./site
 # make docs-serve   shows the site on http://127.0.0.1:8000, with its search
 #
@@ -9,9 +10,9 @@
 
 PYTHON ?= python3
 
-.PHONY: demo check test models compiler browser docs docs-serve style clean
+.PHONY: demo check test models compiler browser docs docs-serve style release clean
 
-demo: .venv/installed
+demo: .venv/demo
 	.venv/bin/patcomp demo
 
 check: style
@@ -19,6 +20,7 @@ check: style
 
 test:
 	$(MAKE) --jobs 2 style browser
+	@echo "tests: half a minute until the first dot, then 15 to 20 minutes on two cores"
 	.venv/bin/pytest -n 2
 
 models: .venv/installed
@@ -40,13 +42,25 @@ style: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python -m patcomp_lab.commands.stubs
+	@echo "types: about a minute"
 	.venv/bin/mypy
 
+release:
+	.ci/release
+
+.venv/demo: pyproject.toml constraints.txt
+	@echo "installing what the demo needs, PyTorch, transformers and coreai-core, in .venv: a minute or two, 1.3 GB"
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --no-compile -c constraints.txt -e '.[demo]'
+	touch .venv/demo
+
 .venv/installed: pyproject.toml constraints.txt
+	@echo "installing all that the tests need in .venv: two or three minutes, 2 GB"
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --no-compile -c constraints.txt -e '.[dev]'
+	@echo "compiling what was installed to bytecode, on all cores: half a minute, and more on a busy machine"
 	-.venv/bin/python -m compileall -qq -j 0 .venv/lib  # pip uses one core; some files are for later Pythons
-	touch .venv/installed
+	touch .venv/demo .venv/installed
 
 clean:
-	rm -rf .venv out site build *.egg-info
+	rm -rf .venv out site build dist *.egg-info

@@ -25,9 +25,11 @@ from patcomp.errors import (
 from patcomp.version import __version__
 
 if TYPE_CHECKING:
+    from patcomp.as_coreai_torch import install_as_coreai_torch
     from patcomp.conversion.call import convert
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
+    from patcomp.exported_programs.rewriting import rewrite, why_not_rewritten
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from patcomp.frontend_torch.composite_functions import composite
     from patcomp.frontend_torch.exporting import export
     from patcomp.ir.graphs import generate_composite_decl
+    from patcomp.partitions import Partitioned, partition
     from patcomp.program.program import AIProgram
 
 __all__ = [
@@ -55,6 +58,7 @@ __all__ = [
     "MismatchError",
     "MissingToolchainError",
     "ParseError",
+    "Partitioned",
     "PatcompError",
     "Problem",
     "RuleError",
@@ -73,9 +77,13 @@ __all__ = [
     "get_decomp_table",
     "get_operand",
     "get_operands",
+    "install_as_coreai_torch",
     "load",
     "mark_for_externalization",
+    "partition",
+    "rewrite",
     "supports",
+    "why_not_rewritten",
 ]
 
 _LAZY = {
@@ -86,12 +94,15 @@ _LAZY = {
         "ExternalizeSpec", "MetalParameter", "TorchConverter", "TorchMetalKernel", "get_decomp_table", "get_operand",
         "get_operands", "mark_for_externalization", "supports",
     ),
+    "patcomp.as_coreai_torch": ("install_as_coreai_torch",),
     "patcomp.frontend_torch.exporting": ("export",),
     "patcomp.frontend_torch.externalization.externalize": (
         "_patch_model_for_externalization", "_subexport_and_restore",
     ),
     "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate.verification": ("Verification",),
+    "patcomp.partitions": ("Partitioned", "partition"),
+    "patcomp.exported_programs.rewriting": ("rewrite", "why_not_rewritten"),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""

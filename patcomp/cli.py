@@ -13,21 +13,26 @@ from patcomp import __version__
 from patcomp.commands import (
     assets,
     audit,
+    batch,
     bench,
     comparison,
     compress,
     convert,
     defects,
+    execution,
+    explained,
     opt,
     questions,
+    reproducing,
     running,
     verification,
 )
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.help import CHECK, CONVERT, LOOK, App, set_log_level
 from patcomp.commands.packages import packages
+from patcomp.commands.recipes import recorded
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
-from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError
+from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
 app = App()
 
@@ -61,9 +66,16 @@ def options(
     """
 
 
-app.command(rich_help_panel=CONVERT)(convert.convert)
-app.command(rich_help_panel=CONVERT)(compress.compress)
+app.command(rich_help_panel=CONVERT)(recorded(convert.convert))
+app.command(rich_help_panel=CONVERT)(batch.batch)
+app.command(rich_help_panel=CONVERT)(recorded(compress.compress))
+app.command(rich_help_panel=CONVERT)(reproducing.reproduce)
 app.command(rich_help_panel=CONVERT)(questions.demo)
+app.command(
+    "exec",
+    rich_help_panel=CONVERT,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)(execution.execute)
 app.command(rich_help_panel=CHECK)(verification.verify)
 app.command(rich_help_panel=CHECK)(running.run)
 app.command(rich_help_panel=CHECK)(bench.bench)
@@ -74,6 +86,7 @@ app.command(rich_help_panel=LOOK)(questions.explain)
 app.command("why-not", rich_help_panel=LOOK)(questions.why_not)
 app.command(rich_help_panel=LOOK)(opt.opt)
 app.command(rich_help_panel=LOOK)(defects.defects)
+app.command("help", rich_help_panel=LOOK)(explained.explain_error)
 
 
 @cache
@@ -112,7 +125,7 @@ def main() -> None:
                 raise KeyboardInterrupt from None
             raise
         except (PatcompError, OSError, LookupError, ValueError) as error:
-            say(f"error: {_sentence(error)}")
+            say(f"error: {_sentence(error)}\nmore: {help_for(type(error))}")
             sys.exit(2 if isinstance(error, UsageError) else 1)
 
 

@@ -7,7 +7,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from itertools import zip_longest
+from pathlib import Path
+from typing import Self
 
 _HIDDEN = re.compile(r"[^\x20-\x7e\n\t]")
 
@@ -24,8 +27,25 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+@cache
+def explanations() -> dict[str, str]:
+    """The causes and remedies of each kind of error by its class: the sections of `errors.md`."""
+    text = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+def help_for(kind: type[BaseException]) -> str:
+    """The command that explains a kind of error, `patcomp help UnsupportedError`; empty if nothing does."""
+    return next((f"patcomp help {each.__name__}" for each in kind.__mro__ if each.__name__ in explanations()), "")
+
+
 class PatcompError(Exception):
-    """Base of every error that patcomp itself raises; its message is `printable`."""
+    """Base of every error that patcomp itself raises; its message is `printable`, and a note says what explains it."""
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        error = super().__new__(cls, *args, **options)
+        error.add_note(f"more: {help_for(cls)}")
+        return error
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -54,6 +54,8 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 from torch.utils._pytree import tree_map, tree_map_only
 
 if TYPE_CHECKING:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
     from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     from torch.utils._sympy.interp import sympy_interp
@@ -79,6 +81,7 @@ __all__ = [
     "TorchDispatchMode",
     "ValueRanges",
     "all_schemas",
+    "aot_autograd",
     "asking",
     "base_name",
     "bound_sympy",
@@ -96,8 +99,11 @@ __all__ = [
     "has_default_settings",
     "int_oo",
     "is_functional_composite",
+    "is_static_input",
     "is_traceable_wrapper_subclass",
+    "make_boxed_func",
     "make_fx",
+    "memory_of",
     "no_questions",
     "one_layer_lstm",
     "open_layouts",
@@ -110,6 +116,7 @@ __all__ = [
     "qualified_name",
     "quiet",
     "registrations",
+    "replace_constants",
     "replace_graph_module",
     "replace_graph_signature",
     "schema_of_overload",
@@ -119,6 +126,8 @@ __all__ = [
     "tree_map",
     "tree_map_only",
     "unrolled_layers",
+    "version_of",
+    "with_tensors",
     "without_tensors",
 ]
 
@@ -133,8 +142,15 @@ _OF_SIZES = {
 """The names about symbolic sizes, whose modules import SymPy: the evaluator starts without it."""
 
 
+_OF_COMPILE = {
+    "torch._dynamo.backends.common": ("aot_autograd",),
+    "torch._functorch.aot_autograd": ("make_boxed_func",),
+}
+"""The names about `torch.compile`, whose modules import much."""
+
+
 def __getattr__(name: str) -> Any:
-    for module, names in _OF_SIZES.items():
+    for module, names in (_OF_SIZES | _OF_COMPILE).items():
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -399,11 +415,37 @@ def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSign
     program._graph_signature = signature
 
 
+def replace_constants(program: ExportedProgram, constants: dict[str, Any]) -> None:
+    """Give a program other constants, for another graph."""
+    program._constants = constants
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, which views share; fake tensors have one, too."""
+    return tensor.untyped_storage()._cdata
+
+
 def without_tensors(program: ExportedProgram) -> ExportedProgram:
     """A copy of a program, with the same graph, that holds none of its weights and constants."""
+    return with_tensors(program, {}, {})
+
+
+def with_tensors(program: ExportedProgram, state_dict: dict[str, Any], constants: dict[str, Any]) -> ExportedProgram:
+    """A copy of a program, with the same graph, that holds other weights and constants."""
     made = copy.copy(program)
-    made._state_dict, made._constants = {}, {}
+    made._state_dict, made._constants = state_dict, constants
     return made
+
+
+def is_static_input(value: Any) -> bool:
+    """Whether an input of a graph of `torch.compile` is a parameter or buffer of the model whose writes are counted."""
+    is_static = isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
+    return isinstance(value, torch.Tensor) and is_static and not value.is_inference()
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to in place."""
+    return tensor._version
 
 
 def all_schemas() -> list[Any]:

@@ -56,10 +56,13 @@ FRONT_DOOR = (
 )
 
 USES_TORCH = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
+    "patcomp/onnx/engine.py",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
+    "patcomp/partitions/",
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
@@ -71,12 +74,14 @@ USES_TORCH = (
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
     "patcomp/__init__.py",
     "patcomp/__main__.py",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
     "patcomp/conversion/",
+    "patcomp/partitions/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )

@@ -356,7 +356,7 @@ def test_demo_without_the_toolchain(patcomp: Command, tmp_path: Path, monkeypatc
     assert done.out.startswith("coreai-core is not installed: patcomp writes the asset itself")
     assert "against eager PyTorch: passed" in done.out
     assert "the asset, read again, computes the same numbers" in done.out
-    assert {path.name for path in (tmp_path / "here").iterdir()} == {"stages", "llama.aimodel"}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == {"stages", "llama.aimodel", "report.html"}
 
 
 IMPORTING = """
@@ -426,6 +426,7 @@ def test_demo(patcomp: Command, tmp_path: Path) -> None:
     assert "against eager PyTorch: passed" in done.out
     assert len(list((tmp_path / "here/stages").iterdir())) == 9
     assert re.search(r"here/llama.aimodel, \d+\.\d MB with \d+ ops and \d+ weights; look into it", done.out), done.out
+    assert re.search(r"here/report.html; open it with: \S+ here/report.html$", done.out.strip()), done.out
 
 
 def test_help_needs_no_torch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -71,6 +72,12 @@ ANSWER_IS_NO = 3
 
 NOT_PROVED = 4
 """The exit code of a command that found no mistake in a rule, and no proof of it."""
+
+
+def command_line() -> str:
+    """The command that runs, as its user may enter it again."""
+    return shlex.join(["patcomp", *sys.argv[1:]])
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, for other programs.")]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, print_json, say, tell, write_page
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, check_page, command_line, print_json, say, tell, write_page
 from patcomp.commands.models import Anything, ModelOptions
 from patcomp.commands.options import takes_options
 from patcomp.commands.programs import Hashed, program_of
@@ -54,9 +54,13 @@ def diff(
         if not values and any(stored_weights(module)):
             say(f"note: the values of weights are not compared, because {name} has none")
     if html is not None:
+        from patcomp.emit.files.metadata import creation_day
         from patcomp.report import difference_page
 
-        write_page(html, difference_page((first, second), (one, other), (its_values, other_values)))
+        page = difference_page(
+            (first, second), (one, other), (its_values, other_values), date=creation_day(), command=command_line()
+        )
+        write_page(html, page)
         say(f"report: {html}")
     if json:
         print_json({"same": not found, **asdict(found)})

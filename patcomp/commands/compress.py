@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from patcomp.commands.common import AsJson, RandomNumbers, UsageError, load_catalogs, print_json, say
+from patcomp.commands.common import AsJson, RandomNumbers, UsageError, command_line, load_catalogs, print_json, say
 from patcomp.commands.convert_options import AssetOptions, DeviceOptions, target_of
 from patcomp.commands.models import ModelOptions, converted_already, load_sources
 from patcomp.commands.options import takes_options
@@ -146,7 +146,7 @@ def compress(
     small = _compressed(model, request, target, device, measured, options)
     assert small.compression is not None
     if measured.html is not None:
-        small.html(measured.html)
+        small.html(measured.html, command=command_line())
     if output is not None:
         with working(f"writing {output}", True) as advance:
             small.save_asset(

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from patcomp.commands.batch import BatchJob
-from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     UsageError,
+    command_line,
     error_console,
-    given_options,
     load_catalogs,
     print_json,
     print_text,
@@ -29,7 +27,6 @@ from patcomp.commands.common import (
 from patcomp.commands.convert_options import (
     STANDARD_OUTPUT,
     AssetOptions,
-    BatchOptions,
     BundleChoices,
     OutputOptions,
     ProgramOptions,
@@ -63,7 +60,6 @@ def convert(
     wanted: ProgramOptions,
     bundle: BundleChoices,
     asset: AssetOptions,
-    batch: BatchOptions,
     shown: ShownOptions,
     options: ModelOptions,
 ) -> None:
@@ -76,16 +72,9 @@ def convert(
     $ patcomp convert net.pt2 --target neural_engine --fix length=128 --compress 4bit
     $ patcomp convert nets.py:net --text - --quiet
     $ patcomp convert Qwen3-0.6B -o bundles/qwen3
-    $ patcomp convert --batch models.toml --jobs 2
     """
-    if batch.batch is not None:
-        _check_alone(context)
-        known = options_of(context.command)
-        sys.exit(run_batch(batch.batch, known, batch.jobs, batch.junit, as_json=shown.json, quiet=shown.quiet))
     if not model:
-        raise UsageError("name a MODEL to convert, or a file of models with --batch")
-    if batch.junit is not None or batch.jobs != 1:
-        raise UsageError("--jobs and --junit go with --batch")
+        raise UsageError("name a MODEL to convert; `patcomp batch FILE` converts many")
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
@@ -260,7 +249,7 @@ def _write(
         text.write_text(f"{program}\n")
     if html is not None:
         with working(f"writing {html}", not shown.quiet):
-            program.html(html, verification=verification)
+            program.html(html, verification=verification, command=command_line())
     files = {"text": text, "report": html, "asset": output if passed else None}
     for what, path in files.items():
         if path not in (None, STANDARD_OUTPUT) and not shown.quiet:
@@ -279,28 +268,6 @@ def _reason(failed: Verification | None) -> str:
         lost = max(failed.loss, key=lambda each: each.rms)
         return f"the weights in fewer bits lose {lost.rms:.0%} of output {lost.name!r}"
     return "the numbers differ from PyTorch's"
-
-
-def _check_alone(context: typer.Context) -> None:
-    """Check that no options of single conversions are given beside --batch.
-
-    Raises:
-        UsageError: some are.
-    """
-    if given := given_options(context, ("batch", "jobs", "junit", "json", "quiet")):
-        raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
-
-
-def jobs_in(file: str | Path) -> list[BatchJob]:
-    """The conversions of a TOML file, as docs/command-line.md describes it.
-
-    Raises:
-        UsageError: the file has another form.
-        OSError: the file cannot be read.
-    """
-    app = typer.Typer()
-    app.command()(convert)
-    return read_jobs(Path(file), options_of(typer.main.get_command(app)))
 
 
 def _names_in(text: str) -> tuple[str, ...]:
@@ -326,9 +293,12 @@ def _show(program: AIProgram, dump_stages: Path | None) -> None:
 
 def _plain(model: str, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
     """What a conversion did, as plain data for JSON."""
+    assert program.history is not None
+    target = program.history.options.target
     return {
         "model": model,
         **program.summary(verification).to_dict(),
+        "audit": None if target is None else program.audit(target).to_dict(),
         "warnings": [str(problem) for problem in program.diagnostics],
         "stages": [
             {

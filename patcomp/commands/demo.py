@@ -6,6 +6,7 @@ embedding, gated feed-forward), random weights, and needs no download.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
@@ -20,6 +21,9 @@ from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.program.stages import stage_table
 from patcomp.program.units import size_text
 from patcomp.torchvision import misfit
+
+_OPENS = {"darwin": "open", "win32": "start"}
+"""The command that opens a file, for each platform; elsewhere it is xdg-open."""
 
 
 def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
@@ -50,7 +54,7 @@ def small_llama() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def run_demo(console: Console, folder: Path) -> bool:
-    """Convert the Llama, print a report, write the asset and stage dumps; return whether the numbers agree.
+    """Convert the Llama, write the asset, the stage dumps and the HTML report; return whether the numbers agree.
 
     Without `coreai-core`, patcomp writes the asset itself, and the reference evaluator runs it.
 
@@ -93,5 +97,11 @@ def run_demo(console: Console, folder: Path) -> bool:
         same = torch.equal(torch.from_numpy(asset.evaluate(values)["logits"]), program.run(values)["logits"])
         console.print(f"the asset, read again, computes {'the same numbers' if same else 'OTHER NUMBERS'}")
         passed = passed and same
-    console.print(f"stage dumps: {stages}/00-import.mlir ... {stages}/08-emit.mlir", highlight=False)
+    console.print(f"stage dumps: {stages}/00-import.mlir ... {stages}/08-emit.mlir", highlight=False, soft_wrap=True)
+    page = program.html(folder / "report.html", verification=verification)
+    console.print(
+        f"report:      {page}; open it with: {_OPENS.get(sys.platform, 'xdg-open')} {page}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return passed

@@ -286,7 +286,7 @@ def save_asset(
     path: str | Path,
     *,
     metadata: Any = None,
-    facts: Mapping[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
     state: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     force: bool = False,
     writer: Writer | None = None,
@@ -302,7 +302,7 @@ def save_asset(
         module: the program in the `coreai` dialect.
         path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
         metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
-        facts: the versions of what made the program and the like, which are added to the metadata.
+        facts: how the program was made, which is added to the metadata.
         state: the initial contents of buffers, by entry point and name.
         force: replace whatever is at the path.
         writer: what writes it, `"python"` or `"coreai"`; by default coreai-core where it is installed and the weights

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
 from patcomp.collector import collector_paused
+from patcomp.emit.files.manifest import tool_versions
 from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.evaluate.expectation import Expectation
 from patcomp.evaluate.registry import Implementation
 from patcomp.frontend_torch.completeness import preparing
 from patcomp.frontend_torch.custom.lowerings import Lowerings
 from patcomp.frontend_torch.externalization.regions import form_regions
+from patcomp.frontend_torch.fx.provenance import model_class
 from patcomp.frontend_torch.importing.importer import import_program
 from patcomp.frontend_torch.importing.repeats import Repeat, repeats_of
 from patcomp.frontend_torch.importing.staged import Staged
@@ -61,7 +61,11 @@ class TorchHistory(History):
     def versions(self) -> Mapping[str, str]:
         named = {"patterns_catalog": __version__, **versions_of(self.catalogs, self.installed_catalogs)}
         catalogs = ", ".join(f"{name} {version}".strip() for name, version in named.items())
-        return {"version": __version__, "torch": torch.__version__, "catalogs": catalogs}
+        return {**tool_versions(), "catalogs": catalogs}
+
+    @property
+    def model(self) -> str:
+        return ", ".join(dict.fromkeys(filter(None, (model_class(item.program.graph) for item in self.staged))))
 
     def imported(self) -> IRModule:
         """The programs in one module, before the first stage.

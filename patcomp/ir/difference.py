@@ -6,10 +6,10 @@ The order of ops, names of values, locations and the names of composites' graphs
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from patcomp.ir.constants import attribute_values, is_constant
 from patcomp.ir.module import IRModule, callee, graph_name, names_of
 from patcomp.ir.text import TextPrinter
 from patcomp.ir.xdsl import Attribute, Operation, Region, SSAValue, maker_of, ops_inside
@@ -30,16 +30,7 @@ class Line:
     second: Operation | None = None
 
     def __str__(self) -> str:
-        return f"{self.sign} {_LONG.sub(_shortened, self.text)}"
-
-
-_LONG = re.compile(r"dense<([^>]{80})[^>]{120,}>")
-"""A constant of more numbers than one reads, or than MLIR writes as decimals."""
-
-
-def _shortened(found: re.Match[str]) -> str:
-    numbers, comma, _ = found[1].rpartition(",")
-    return f"dense<{numbers if comma else found[1]}{comma} ...>"
+        return f"{self.sign} {self.text}"
 
 
 @dataclass(frozen=True)
@@ -157,18 +148,19 @@ def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) ->
     theirs = [(op, texts.line(op, renamed)) for op in _ops(second)]
     pairs = match.pairs(ours, theirs)
     found = set(pairs.values())
+    shown = [texts.shown(op, line) for op, line in ours], [texts.shown(op, line) for op, line in theirs]
 
     def only_theirs(start: int, end: int) -> Iterator[Line]:
-        return (Line("+", theirs[at][1], None, theirs[at][0]) for at in range(start, end) if at not in found)
+        return (Line("+", shown[1][at], None, theirs[at][0]) for at in range(start, end) if at not in found)
 
-    shown = 0
-    for index, (op, line) in enumerate(ours):
-        partner = pairs.get(index)
+    given = 0
+    for index, (op, _) in enumerate(ours):
+        line, partner = shown[0][index], pairs.get(index)
         if partner is None:
             lines.append(Line("-", line, op))
             continue
-        lines += only_theirs(shown, partner)
-        shown = max(shown, partner)
+        lines += only_theirs(given, partner)
+        given = max(given, partner)
         other = theirs[partner][0]
         for position, (mine, its) in enumerate(zip(op.operands, other.operands, strict=True)):
             if not match.agree(mine, its):
@@ -176,7 +168,7 @@ def _compare(first: Operation, second: Operation, renamed: Mapping[str, str]) ->
                 lines.append(Line("~", changed, op, other))
         if not match.agree(op.parent_region(), other.parent_region()):
             lines.append(Line("~", f"{line}: it is in another region", op, other))
-    lines += only_theirs(shown, len(theirs))
+    lines += only_theirs(given, len(theirs))
     return GraphPair(first, second, tuple(lines), {ours[mine][0]: theirs[its][0] for mine, its in pairs.items()})
 
 
@@ -260,6 +252,10 @@ def _origin(value: SSAValue) -> str:
     return f"{name}of {maker.name}" if maker is not None else f"argument {name.strip() or value.index}"  # type: ignore[attr-defined]
 
 
+_READ = 8
+"""The numbers of a constant that one reads."""
+
+
 class _Texts:
     """The text of ops without the names of values."""
 
@@ -279,6 +275,19 @@ class _Texts:
         takes, gives = ([self._text(value.type) for value in values] for values in (op.operands, op.results))
         types = f" : ({', '.join(takes)}) -> ({', '.join(gives)})" if takes or gives else ""
         return f"{op.name}{called}{f' {{{shown}}}' if shown else ''}{types}"
+
+    def shown(self, op: Operation, line: str) -> str:
+        """The line of an op as its reader sees it: of a constant the name of the weight, or the first numbers."""
+        if not is_constant(op):
+            return line
+        value = op.properties["value"]
+        numbers = attribute_values(value)
+        if numbers is None or numbers.size <= _READ or not any(numbers.strides):
+            return f"{op.name} {self._text(value)}"
+        first = ", ".join(
+            f"{each:.6g}" if isinstance(each, float) else str(each) for each in numbers.flat[:_READ].tolist()
+        )
+        return f"{op.name} dense<[{first}, ...]> : {self._text(op.results[0].type)}"
 
     def _text(self, attribute: Attribute) -> str:
         self._stream.seek(0)

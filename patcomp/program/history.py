@@ -60,7 +60,24 @@ class History(ABC):
     @property
     @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """The versions of patcomp, PyTorch and the catalogs."""
+        """`AIProgram.versions`."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """`AIProgram.manifest`."""
+        rules = {
+            stage.name: {name: rule.rewrites for name, rule in sorted(stage.statistics.rules.items()) if rule.rewrites}
+            for stage in self.reports
+        }
+        options = self.options.to_dict()
+        if not self.places:
+            del options["keep"]  # the names of modules
+        return {**self.versions, "options": options, "rules": {stage: fired for stage, fired in rules.items() if fired}}
+
+    @property
+    @abstractmethod
+    def model(self) -> str:
+        """The classes of the models that were converted, `LlamaForCausalLM`; empty if no program says it."""
 
     @abstractmethod
     def imported(self) -> IRModule:
@@ -239,7 +256,14 @@ class Questions:
     module: IRModule
     history: History | None
 
-    def html(self, path: str | Path, *, verification: Verification | None = None, times: bool = False) -> Path:
+    def html(
+        self,
+        path: str | Path,
+        *,
+        verification: Verification | None = None,
+        times: bool = False,
+        command: str = "",
+    ) -> Path:
         """Write a report of the conversion as one HTML file, which needs no network and no other file.
 
             program.html("report.html", verification=program.verify_against(model, inputs, by="module"))
@@ -252,21 +276,30 @@ class Questions:
         Args:
             path: the file, which is replaced.
             verification: the result of `verify_against`, to show it in the report.
-            times: whether to show the seconds of stages and rules. Without them, the same model gives the same file.
+            times: whether to show the seconds of stages and rules. Without them, the same model gives the same file on
+                the same day, or with the same `SOURCE_DATE_EPOCH`.
+            command: the command that converted the program, if one did, which the report shows.
 
         Returns:
             The path.
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: the environment variable `SOURCE_DATE_EPOCH` is not a number.
         """
+        from patcomp.emit.files.metadata import creation_day
         from patcomp.emit.files.replacement import check_writable
         from patcomp.report import html_page
 
         path = Path(path)
         check_writable(path)
 
-        options: dict[str, Any] = {"verification": verification, "times": times}
+        options: dict[str, Any] = {
+            "verification": verification,
+            "times": times,
+            "date": creation_day(),
+            "command": command,
+        }
         history = self.history
         text = html_page(self, None, RuleSet(()), **options) if history is None else history.html(self, **options)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,11 +319,17 @@ class Questions:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions of patcomp, PyTorch and the catalogs that made the program; assets have them in their metadata.
+        """The versions of patcomp, PyTorch, xDSL, coreai-core and the catalogs that made the program.
 
         It is empty if the program was not made by a converter.
         """
         return {} if self.history is None else self.history.versions
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """How the program was made: its versions, the `options` of the conversion, and under `rules`, how often each
+        rule of each stage rewrote. Assets have it in their metadata. It is empty if no converter made the program."""
+        return {} if self.history is None else self.history.manifest
 
     def explain(self, what: str) -> str:
         """Which rules made some ops of the program, and which nodes and lines of the model these come from.

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from patcomp.evaluate.verification import Verification
     from patcomp.questions.findings import Audit
 
+OLDEST_SYSTEM = "v27"
+"""The system that introduced Core AI, as coreai-core's `OSVersion` names it; its assets run there and later."""
+
 
 @dataclass(eq=False, repr=False)
 class AIProgram(ProgramData):
@@ -112,6 +115,7 @@ class AIProgram(ProgramData):
         self,
         path: str | Path,
         metadata: Any = None,
+        minimum_os: Any = OLDEST_SYSTEM,
         *,
         force: bool = False,
         writer: Writer | None = None,
@@ -123,12 +127,14 @@ class AIProgram(ProgramData):
 
         If the save is interrupted, either the old or the new asset is complete. The asset's `initial_state` has the
         initial contents of buffers. The caller of the runtime owns the state and passes it to each call. The asset's
-        metadata has `program.versions`, and the distributions of inputs that are random numbers. Its date is that of
+        metadata has `program.manifest`, and the distributions of inputs that are random numbers. Its date is that of
         the environment variable `SOURCE_DATE_EPOCH`, if there is one, so that equal programs become equal files.
 
         Args:
             path: the folder; an asset or an empty folder is replaced, other files or folders only with `force`.
             metadata: an `AIModelAssetMetadata`, or a mapping of its fields (`author`, `license`, `model_description`).
+            minimum_os: the oldest system that shall load the asset, `"v27"` or coreai-core's `OSVersion.v27`: there is
+                no other yet.
             force: replace whatever is at the path.
             writer: what writes the asset, `"python"` or `"coreai"`; by default coreai-core where it is installed
                 and the weights are smaller than 256 MiB (`docs/assets.md`).
@@ -142,8 +148,8 @@ class AIProgram(ProgramData):
         Raises:
             MissingToolchainError: coreai-core is asked for and not installed.
             LookupError: debug information of a program that a converter did not make, or of `Mode.RELEASE`.
-            ValueError: the path does not end in `.aimodel`, there is no such metadata field or writer, coreai-core is
-                asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
+            ValueError: the path does not end in `.aimodel`, there is no such metadata field, writer or system,
+                coreai-core is asked for debug information, or `SOURCE_DATE_EPOCH` is not a number.
             FileExistsError: something that is not an asset is at the path.
             OSError: the folder cannot be written (`PermissionError`), or the disk has no room.
             AssetError: coreai-core refused the program.
@@ -153,10 +159,12 @@ class AIProgram(ProgramData):
         from patcomp.emit.files.metadata import saved_entries
         from patcomp.evaluate.given import as_array
 
+        if (system := getattr(minimum_os, "value", minimum_os)) != OLDEST_SYSTEM:
+            raise ValueError(f"minimum_os must be {OLDEST_SYSTEM!r}, got {system!r}: assets have no other system yet")
         with plain_settings():
             initial = self.initial_state.items()
             state = {entry: {name: as_array(value) for name, value in states.items()} for entry, states in initial}
-            facts = {**self.versions, **saved_entries(self.draws, self.dims)}
+            facts = {**self.manifest, **saved_entries(self.draws, self.dims)}
             return save_asset(
                 self.module,
                 path,
@@ -205,7 +213,7 @@ class AIProgram(ProgramData):
         *arguments: Any,
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
-        backend: Literal["evaluator", "runtime"] = "evaluator",
+        backend: str = "evaluator",
         seed: int | None = None,
         **keywords: Any,
     ) -> Any:
@@ -224,7 +232,7 @@ class AIProgram(ProgramData):
                 state that is not given starts from its initial value.
             backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
                 numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
-                compiles the program once.
+                compiles the program once. `"onnxruntime"` runs the program as an ONNX model (`docs/onnx-models.md`).
             seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
                 itself has a keyword argument of this name, it is that argument.
 
@@ -362,7 +370,7 @@ class AIProgram(ProgramData):
         *,
         entrypoint: str = "main",
         tolerance: float | None = None,
-        backends: Sequence[Literal["evaluator", "runtime", "kernels"]] | None = None,
+        backends: Sequence[str] | None = None,
         by: Literal["output", "module"] = "output",
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
@@ -383,7 +391,9 @@ class AIProgram(ProgramData):
             backends: `"evaluator"`, `"runtime"`, `"kernels"`; by default all, without the runtime where coreai-core is
                 not installed or cannot run the program. With `"kernels"`, the bodies of Metal kernels also run on the
                 CPU, once at each call in the program, and are compared with `torch_defn`
-                (`Verification.kernels`); without a C++ compiler they are not run.
+                (`Verification.kernels`); without a C++ compiler they are not run. With `"onnxruntime"`, an engine that
+                patcomp did not write runs the program, too; if it alone is wrong, `Verification.departure` is the first
+                op in which it differs from the evaluator.
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -91,7 +92,12 @@ def _weights(module: IRModule, numbering: OpNumbers) -> list[list[Any]]:
         reader = next((numbering.of(use.operation) for use in op.results[0].uses), None)
         readers[key] = readers.get(key) or reader
     found = [[key, str(types[key]), _stored(module, key, types[key]), uses[key], readers[key]] for key in uses]
-    return sorted(found, key=lambda weight: (-weight[2], weight[0]))
+    return sorted(found, key=lambda weight: (-weight[2], _by_number(weight[0])))
+
+
+def _by_number(key: str) -> list[tuple[str, int]]:
+    """What sorts keys as their readers count: `layers.2` before `layers.10`."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", key)]
 
 
 def _stored(module: IRModule, key: str, type_: TensorType) -> int:

@@ -33,11 +33,11 @@ function partnerDetails(op) {
 function differenceOverview() {
   const { names, totals, lines, weights } = DATA.difference;
   const shown = (kind, value) => ({ ops: String, "multiply-adds": amount }[kind] || size)(value);
-  const change = (a, b) => (a === b ? "same" : a ? `${b > a ? "+" : ""}${(100 * (b / a - 1)).toFixed(1)} %` : "new");
+  const change = (a, b) => (a === b ? "same" : !a ? "new" : b > 10 * a ? `${(b / a).toFixed(0)} times` : `${b > a ? "+" : ""}${(100 * (b / a - 1)).toFixed(1)} %`);
   const of = (sign) => lines.filter((line) => line[0] === sign);
-  const entry = ([sign, text, first, second]) => {
-    const op = second ? opAt(second, 1) : first ? opAt(first, 0) : null;
-    const words = `${sign} ${shorten(text.replace(/coreai\.(decomposable\.)?/g, "").replace(/tensor<([^>]*)>/g, "$1"), 150)}`;
+  const entry = (line) => {
+    const [sign, text] = line, op = opOf(line);
+    const words = `${sign} ${shorten(text.replace(/coreai\.(decomposable\.)?/g, "").replace(/tensor<([^>]*)>/g, "$1").replace(/dense_resource<(.*?)>/g, "$1"), 150)}`;
     return [op ? link(words, () => goToDifference(op), text) : words];
   };
   const same = !lines.length && !weights.length;
@@ -57,12 +57,19 @@ function goToDifference(op) {
   showView("graph");
   const pane = isComparing() && op.stage === other.stage ? other : main;
   if (op.stage !== pane.stage || op.graph !== pane.graph) pane.goTo(op.stage, op.graph);
-  const node = pane.drawing.root.leaves.get(op.number);
+  const [node] = pane.nodesOf([op]);
   if (node) pane.drawing.reveal([node]);
   const opposite = pane === main ? other : main;
-  if (isComparing() && node) showLike(opposite.drawing, viewOf(pane.drawing));
-  select(node || { op, sources: new Set() }, pane);
+  if (isComparing() && node) {
+    showLike(opposite.drawing, viewOf(pane.drawing));
+    const [, around] = moduleAround(opposite.drawing.root, pathOf(op));
+    if (around) opposite.drawing.reveal([around]);
+  }
+  select(node && !op.isConstant ? node : { op, sources: new Set() }, pane);
 }
+
+/** The op of a difference: in the second program if it has one. */
+const opOf = ([, , first, second]) => (second ? opAt(second, 1) : first ? opAt(first, 0) : null);
 
 /** Draw on a pane how many ops differ in each box. */
 function flagDifferences(pane) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,15 @@ def difference_data(
         },
         **tables.data(),
     }  # fmt: skip
+
+
+def short_names(first: str, second: str) -> tuple[str, str]:
+    """The shortest ends of two paths that differ: `a/x.aimodel` and `b/x.aimodel`; equal paths as they are."""
+    ours, theirs = (re.split(r"(?<=/)(?=[^/])", name) for name in (first, second))
+    for count in range(1, max(len(ours), len(theirs))):
+        if ours[-count:] != theirs[-count:]:
+            return "".join(ours[-count:]), "".join(theirs[-count:])
+    return first, second
 
 
 def _place(numbering: OpNumbers, op: Operation | None) -> list[int] | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Any
 
 from patcomp.ir.module import IRModule
 from patcomp.patterns import RuleSet
 from patcomp.report.conversion import Closest, Replay, conversion_data
-from patcomp.report.differences import difference_data
+from patcomp.report.differences import difference_data, short_names
 
 _SCRIPTS = (
     "tree", "modules", "lanes", "layout", "boxes", "moving", "drawing", "minimap", "panes", "text", "details", "rules",
@@ -31,6 +32,8 @@ def html_page(
     places: bool = True,
     target: Any = None,
     watched: Mapping[str, str] | None = None,
+    date: str = "",
+    command: str = "",
 ) -> str:
     """The report of a program as the text of an HTML file.
 
@@ -45,33 +48,41 @@ def html_page(
         target: the target of the conversion, if it has one.
         watched: rules that someone is writing, the first of which the page shows first, and for each what it changes
             in the program.
+        date, command: when and by which command the report was written; texts that the page shows.
     """
     data = conversion_data(
         program, replay, rules, closest, verification, times, places, target=target, watched=watched or {}
     )
-    return _page(f"patcomp: {', '.join(program.entrypoints)}", data)
+    model = program.history.model if places and program.history is not None else ""
+    return _page(model or ", ".join(program.entrypoints), [data["target"], date, command if places else ""], data)
 
 
 def difference_page(
     names: tuple[str, str],
     modules: tuple[IRModule, IRModule],
     values: tuple[Mapping[str, object], Mapping[str, object]],
+    *,
+    date: str = "",
+    command: str = "",
 ) -> str:
     """Two programs side by side as the text of an HTML file, with the ops in which they differ.
 
     Args:
-        names: what the programs are called.
+        names: what the programs are called; of paths, the page shows the ends that differ.
         modules: the programs, at any stage.
         values: as `patcomp.ir.difference.difference` takes them.
+        date, command: as `html_page` takes them.
     """
-    return _page(f"patcomp: {names[0]} and {names[1]}", difference_data(names, modules, values))
+    data = difference_data(short_names(*names), modules, values)
+    return _page(" and ".join(data["difference"]["names"]), [date, command], data)
 
 
-def _page(title: str, data: dict[str, Any]) -> str:
+def _page(title: str, facts: Sequence[str], data: dict[str, Any]) -> str:
     # inside a script element, `<` might end the element
     embedded = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {
-        "TITLE": title.replace("&", "&amp;").replace("<", "&lt;"),
+        "TITLE": escape(title),
+        "FACTS": "".join(f'<span title="{escape(fact)}">{escape(fact)}</span>' for fact in facts if fact),
         "STYLE": _file("report.css"),
         "LICENSE": _file("dagre.LICENSE.txt").replace("--", "- -"),
         "DAGRE": _file("dagre.min.js").rpartition("//# sourceMappingURL")[0],

@@ -49,7 +49,7 @@ class Pane {
   /** The nodes of ops in the graph that is shown. */
   nodesOf(ops) {
     const { leaves } = this.drawing.root;
-    return ops.filter((op) => op.stage === this.stage && op.graph === this.graph).map((op) => leaves.get(op.number)).filter(Boolean);
+    return ops.filter((op) => op.stage === this.stage && op.graph === this.graph).map((op) => leaves.get(shownBy(op).number)).filter(Boolean);
   }
 
   /** Mark ops of the stage, also the closed boxes around them, and move to them if `reveal`. */
@@ -99,17 +99,21 @@ function viewOf(drawing) {
   };
 }
 
+/** The path and the box of a module in a tree, or else of the nearest one around it; and all modules by path. */
+function moduleAround(root, path) {
+  const modules = modulesOf(root, false);
+  while (path && !modules.has(path)) path = path.slice(0, Math.max(0, path.lastIndexOf(".")));
+  return [path, modules.get(path), modules];
+}
+
 /** Show in a drawing what another one showed; false if it has none of its modules. */
 function showLike(drawing, { expanded, scale, path, left, top }) {
-  if (!path) return false;
-  const modules = modulesOf(drawing.root, false);
-  let near = path;
-  while (near && !modules.has(near)) near = near.slice(0, Math.max(0, near.lastIndexOf(".")));
+  const [near, module, modules] = moduleAround(drawing.root, path || "");
   if (!near) return false;
   const nodes = expanded.map((each) => modules.get(each)).filter(Boolean);
   for (const node of nodes) if (!node.expanded && node.isGroup) (node.expanded = true), forget(node);
-  drawing.open([...nodes, modules.get(near)]);
-  const spot = placeOf(modules.get(near));
+  drawing.open([...nodes, module]);
+  const spot = placeOf(module);
   const half = drawing.svg.clientWidth / 2;
   drawing.scale = scale;
   drawing.x = near === path ? Math.min(left, 2 * half - 60) - spot.x * scale : half - (spot.x + spot.width / 2) * scale;
@@ -145,7 +149,8 @@ function stopComparing() {
 }
 
 const toggleComparing = () => {
-  if (isComparing()) return stopComparing();
+  if (at("map").hidden && isComparing()) return stopComparing();
+  showView("graph");
   compareWith(main.stage ? main.stage - 1 : Math.min(1, DATA.stages.length - 1));
   if (main.drawing.selected?.op) markCounterparts(main.drawing.selected.op, main);
 };
@@ -176,5 +181,6 @@ at("other-stage").addEventListener("change", (event) => {
 });
 other.onChange = () => {
   at("other-stage").value = other.stage;
+  at("other-name").textContent = DATA.difference ? DATA.stages[other.stage].name : "";
   if (DATA.difference) flagDifferences(other);
 };

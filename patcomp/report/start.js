@@ -21,10 +21,15 @@ function showView(name) {
   if (at("map").hidden === !isMap) return isNarrow() && showPart("view");
   at("map").hidden = !isMap;
   document.body.classList.toggle("mapped", isMap);
-  at("to-map").setAttribute("aria-pressed", isMap);
+  pressView();
   if (isNarrow()) showPart("view");
   if (isMap) drawMap();
   else panes().forEach((pane) => pane.drawing.draw());
+}
+
+function pressView() {
+  at("to-map").setAttribute("aria-pressed", !at("map").hidden);
+  at("to-graph").setAttribute("aria-pressed", at("map").hidden);
 }
 
 function stageTabs() {
@@ -103,13 +108,14 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     if (isNarrow()) showPart("side");
     at("search").focus();
-  } else if (/^[1-9]$/.test(event.key) && Number(event.key) <= DATA.stages.length) main.goTo(Number(event.key) - 1);
+  } else if (/^[1-9]$/.test(event.key) && Number(event.key) <= DATA.stages.length) showView("graph"), main.goTo(Number(event.key) - 1);
   else if (event.key === "0") main.drawing.fit();
   else if (event.key === "c") toggleComparing();
   else if (event.key === "m") showView(at("map").hidden ? "map" : "graph");
   else if (event.key === "?") showDetails(legend());
 });
-at("to-map").addEventListener("click", () => showView(at("map").hidden ? "map" : "graph"));
+at("to-map").addEventListener("click", () => showView("map"));
+at("to-graph").addEventListener("click", () => showView("graph"));
 
 /** A drawing of another size keeps its middle. */
 function resized({ drawing }) {
@@ -130,15 +136,18 @@ new ResizeObserver(() => {
 document.body.classList.toggle("difference", DATA.difference !== null);
 main.goTo(LAST);
 panel();
-if (!isNarrow()) showDetails(legend());
+pressView();
 showPart("view");
 if (DATA.difference) {
   if (!isNarrow()) {
     main.goTo(1);
     compareWith(0);
   }
-  const [first] = DATA.difference.lines.filter(([, , ...places]) => places[1]);
-  if (first) goToDifference(opAt(first[3], 1));
+  const changed = DATA.difference.lines.map(opOf).filter(Boolean);
+  if (changed.length) goToDifference(changed.find((op) => !op.isConstant) || changed[0]);
 }
-if (!followAddress() && DATA.watched.length) showRule(DATA.watched[0][0]);
+const isNamed = followAddress();
+if (!isNamed && DATA.watched.length) showRule(DATA.watched[0][0]);
+else if (!isNamed && !DATA.difference && FINAL.weights.length + FINAL.work.length) showView("map");
+if (at("details").childElementCount < 2 && !isNarrow()) showDetails(at("map").hidden ? legend() : moduleDetails(""));
 document.body.dataset.ready = performance.now().toFixed(0);

@@ -9,7 +9,7 @@ function link(label, act, title) {
   return element("button", { class: "link", onclick: act, title }, breakable(label));
 }
 
-const section = (title, children) => (children.length ? [element("h3", {}, [title]), ...children] : []);
+const section = (title, children) => (children.length ? [...(title ? [element("h3", {}, [title])] : []), ...children] : []);
 const listed = (children) => element("ul", {}, children.map((child) => element("li", {}, child)));
 const paragraph = (...children) => element("p", {}, children);
 
@@ -24,11 +24,11 @@ const cell = (content) => (content instanceof Node ? [content] : breakable(conte
 function table(headings, rows) {
   const isNumber = headings.map((heading) => heading.startsWith("#"));
   const kind = (index) => (isNumber[index] ? "number" : null);
-  const body = rows.slice(0, SHOWN).map((row) => element("tr", {}, row.map((each, index) => element("td", { class: kind(index) }, cell(each)))));
+  const body = rows.slice(0, SHOWN).map((row) => element("tr", {}, row.map((each, index) => element("td", { class: kind(index) }, isNumber[index] ? [each] : cell(each)))));
   const rest = rows.length - SHOWN;
   if (rest > 0) body.push(element("tr", {}, [element("td", { colspan: headings.length, class: "faint" }, [`${rest} more`])]));
   return element("div", { class: "wide" }, [element("table", {}, [
-    element("thead", {}, [element("tr", {}, headings.map((heading, index) => element("th", { class: kind(index) }, [heading.replace("#", "")])))]),
+    element("thead", {}, [element("tr", {}, headings.map((heading, index) => element("th", { class: kind(index) }, breakable(heading.replace("#", "")))))]),
     element("tbody", {}, body),
   ])]);
 }
@@ -45,11 +45,13 @@ const amount = (number) => inUnits(number, [[1e12, "T"], [1e9, "G"], [1e6, "M"],
 const counted = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
 const total = (rows, value) => rows.reduce((sum, row) => sum + value(row), 0);
 
-/** The sums of rows by a key, the largest first. */
-function sums(rows, key, value) {
+const largestFirst = (found) => found.sort((a, b) => b[1] - a[1]);
+
+/** The sums of rows by a key, the largest first, or in another order. */
+function sums(rows, key, value, ordered = largestFirst) {
   const found = new Map();
   for (const row of rows) found.set(key(row), (found.get(key(row)) || 0) + value(row));
-  return [...found].sort((a, b) => b[1] - a[1]);
+  return ordered([...found]);
 }
 
 /** The element type of a tensor type: `f32`. */

@@ -32,8 +32,27 @@ function summary(place) {
   return found;
 }
 
-/** The module of the model that an op comes from; empty if it is not known. */
-const pathOf = (op) => summary(op.place).origins[0]?.path || "";
+/** The module of the model that an op comes from; of what is computed from constants alone, such as a compressed weight,
+ * the module that reads it. Empty if it is not known. */
+function pathOf(op) {
+  if (op.path === undefined) {
+    const reader = () => (isFixed(op) ? readerOf(op) : null);
+    op.path = summary(op.place).origins[0]?.path || (reader() ? pathOf(reader()) : "");
+  }
+  return op.path;
+}
+
+/** Whether an op is computed from constants alone. */
+function isFixed(op) {
+  const ops = opsOf(op.stage, op.graph);
+  return (op.fixed ??= op.isConstant || (op.inputs.length > 0 && op.inputs.every((input) => input >= 0 && isFixed(ops[input]))));
+}
+
+/** The first op that reads what an op gives. */
+const readerOf = (op) => opsOf(op.stage, op.graph).find((each) => each.inputs.includes(op.number));
+
+/** The op whose box shows an op: of a constant, which is a line of other boxes, the first one. */
+const shownBy = (op) => (op.isConstant && readerOf(op)) || op;
 
 /** The places that the last rule of a place consumed. */
 const consumed = (place) => (DATA.places[place].length && DATA.places[place][0] !== null ? DATA.places[place].slice(1) : []);
@@ -177,11 +196,10 @@ function treeOf(stage, graph) {
   const name = DATA.stages[stage].graphs[graph].name;
   const root = new TreeNode(`@${name}`, null, { kind: "graph" });
   fillGraph(root, stage, graph, new Set([name]));
-  root.expanded = true;
-  let only = root;
-  while (only.items.filter((item) => item.isGroup).length === 1 && only.items.length < 12) {
-    only = only.items.find((item) => item.isGroup);
-    only.expanded = true;
+  for (let most = root; most; ) { // what has most of the ops is open
+    const { items, count } = most;
+    most.expanded = true;
+    most = items.find((item) => item.items.length > 1 && item.count > count / 2);
   }
   return root;
 }

@@ -32,7 +32,7 @@ const PROGRAMS = DATA.costs.map((costs, index) => [
   })),
   new Cost("Tensors between ops", size, () => costs.memory.map(([place, bytes]) => {
     const op = opAt(place, FIRST + index);
-    return { path: pathOf(op), label: `${nameOf(op)}  ${plainType(op.type)}`, kind: nameOf(op), value: bytes, op };
+    return { path: pathOf(op), label: `${nameOf(op)}  ${plainType(op.type)}`, kind: nameOf(op).replace("broadcasting_", ""), value: bytes, op };
   })),
 ]);
 
@@ -52,15 +52,19 @@ function moduleTree(rows) {
   return root;
 }
 
-/** The squarified treemap of Bruls, Huizing and van Wijk: entries of `value`, the largest first, as boxes that fill a box. */
-function squarified(entries, { x, y, width, height }) {
+/** The squarified treemap of Bruls, Huizing and van Wijk: entries of `value`, best the largest first, as boxes that fill a
+ * box; `inRows`, in the order in which one reads. */
+function squarified(entries, { x, y, width, height }, inRows) {
   const boxes = [];
   const sum = total(entries, (entry) => entry.value);
   const scale = sum ? (width * height) / sum : 0;
-  const worst = (row, area, side) => Math.max((side * side * row[0].value * scale) / area ** 2, area ** 2 / (side * side * row[row.length - 1].value * scale));
+  const worst = (row, area, side) => {
+    const values = row.map((entry) => entry.value * scale);
+    return Math.max((side * side * Math.max(...values)) / area ** 2, area ** 2 / (side * side * Math.min(...values)));
+  };
   let start = 0;
   while (start < entries.length && width > 0 && height > 0) {
-    const side = Math.min(width, height);
+    const isColumn = width >= height && !inRows, side = isColumn ? height : width;
     let end = start + 1, area = entries[start].value * scale;
     while (end < entries.length) {
       const more = area + entries[end].value * scale;
@@ -72,15 +76,20 @@ function squarified(entries, { x, y, width, height }) {
     let along = 0;
     for (const entry of entries.slice(start, end)) {
       const long = (entry.value * scale) / thick;
-      boxes.push({ entry, ...(width >= height ? { x, y: y + along, width: thick, height: long } : { x: x + along, y, width: long, height: thick }) });
+      boxes.push({ entry, ...(isColumn ? { x, y: y + along, width: thick, height: long } : { x: x + along, y, width: long, height: thick }) });
       along += long;
     }
-    if (width >= height) (x += thick), (width -= thick);
+    if (isColumn) (x += thick), (width -= thick);
     else (y += thick), (height -= thick);
     start = end;
   }
   return boxes;
 }
+
+/** Whether the modules of a module are a list, whose order is that of their numbers. */
+const isList = ({ modules }) => modules.size > 1 && [...modules.keys()].every((name) => /^\d+$/.test(name));
+const bySize = (a, b) => b.value - a.value;
+const byNumber = (a, b) => parseInt(a.name ?? Infinity) - parseInt(b.name ?? Infinity) || bySize(a, b);
 
 const map = { path: "" };
 
@@ -124,8 +133,8 @@ function costIn(cost, figure) {
     return flagged.get(op.graph).has(op.number);
   };
   const fill = (at, box) => {
-    const entries = [...at.modules.values(), ...at.rows].filter((entry) => entry.value).map(onlyInside).sort((a, b) => b.value - a.value);
-    for (const { entry, x, y, width, height } of squarified(entries, box)) {
+    const entries = [...at.modules.values(), ...at.rows].filter((entry) => entry.value).map(onlyInside).sort(isList(at) ? byNumber : bySize);
+    for (const { entry, x, y, width, height } of squarified(entries, box, isList(at))) {
       const place = `left:${x.toFixed(1)}px;top:${y.toFixed(1)}px;width:${Math.max(1, width - 1).toFixed(1)}px;height:${Math.max(1, height - 1).toFixed(1)}px`;
       const share = `${cost.text(entry.value)}, ${((100 * entry.value) / all).toFixed(1)} %`;
       if (!entry.modules) {
@@ -161,5 +170,32 @@ function onlyInside(entry) {
 function zoomMap(path) {
   map.path = path;
   drawMap();
-  if (path) showDetails([element("h2", {}, [path]), paragraph(link("Show it in the graph", () => showModule(path))), ...costsOfModule(path)]);
+  showDetails(moduleDetails(path));
+}
+
+/** What a module, or the model, costs; and the modules inside. */
+function moduleDetails(path) {
+  const inside = modulesInside(path, PROGRAMS.flatMap((costs) => [...costs].reverse().flatMap((cost) => cost.rows)));
+  const row = (costs) => (each) => [link(path ? each.slice(path.length + 1) : each, () => zoomMap(each)),
+    ...costs.map((cost) => cost.text(total(cost.rows.filter(isInside(each)), ({ value }) => value)))];
+  return [
+    element("h2", {}, breakable(path || (DATA.difference ? "Both programs" : "By module"))),
+    ...(path ? [paragraph(link("Show it in the graph", () => showModule(path)))] : []),
+    ...(path ? costsOfModule(path) : []),
+    ...(inside.length ? PROGRAMS.flatMap((costs, index) => section(DATA.difference ? `Modules of ${DATA.difference.names[index]}` : path && "Modules",
+      [table(["module", "#weights", "#multiply-adds", "#tensors"], inside.map(row(costs)))])) : []),
+  ];
+}
+
+const isInside = (path) => (row) => !path || row.path === path || row.path.startsWith(`${path}.`);
+
+/** The modules inside one, in the order of the program; instead of one with most of the rows, those inside it. */
+function modulesInside(path, rows) {
+  const within = rows.filter((row) => row.path !== path && isInside(path)(row));
+  const depth = path ? path.split(".").length + 1 : 1;
+  const counts = sums(within, (row) => row.path.split(".").slice(0, depth).join("."), () => 1, (found) => found);
+  return counts.flatMap(([each, count]) => {
+    const inner = count > within.length / 2 ? modulesInside(each, rows) : [];
+    return inner.length ? inner : [each];
+  });
 }

@@ -46,6 +46,24 @@ class Options:
     """How many rewrites a stage may do, to find the one that changes numbers; any number by default. A step that is no
     rule counts as one rewrite of its name."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """What decides the program, as plain data for JSON."""
+        target = self.target
+        return {
+            "composites": "all" if self.composites is None else sorted(self.composites),
+            "assume": sorted(self.assume),
+            "target": "" if target is None else target.name,
+            "target_rules": [] if target is None else [*target.rules, *target.steps],
+            "without": [] if target is None else [*target.omitted],
+            "fixed": {
+                entry: {name if axis is None else f"{name}:{axis}": size for (name, axis), size in sizes.items()}
+                for entry, sizes in self.fixed.items()
+            },
+            "keep": sorted(self.keep),
+            "int64": self.widths.int64,
+            "float64": self.widths.float64,
+        }
+
     def context(self, module: IRModule, namespace: Any, *, strict: bool | None = None) -> Context:
         """What the rules of a stage are given, which build ops with a namespace."""
         strict = self.strict if strict is None else strict

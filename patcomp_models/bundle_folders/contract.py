@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from patcomp.emit.files.manifest import DATE, current_recipe
+from patcomp.emit.files.metadata import creation_date
 from patcomp.errors import AssetError, Problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tensor
 
@@ -14,6 +17,13 @@ METADATA_VERSION = "0.2"
 """The version of `metadata.json` that Apple's Swift package reads."""
 PROCESSOR = "processor"
 """The folder of what prepares inputs of a bundle."""
+
+
+def compilation() -> dict[str, Any]:
+    """The entry `compilation` of `metadata.json`, with the date of the assets and no device; if a command runs, it is
+    the `recipe`."""
+    date = datetime.strptime(creation_date() or datetime.now(UTC).strftime(DATE), DATE).replace(tzinfo=UTC)
+    return {"compilation": {"date": date.isoformat(), "targets": []}, **current_recipe()}
 
 
 def problem(message: str, advice: str = "convert the model again") -> Problem:

@@ -36,8 +36,8 @@ def check_revision(revision: object) -> None:
 GROWING, SLIDING, FIXED = "kv_cache", "sliding_cache", "fixed"
 """What a state of a language model is. The engines go back in the first two by counting."""
 
-FURTHER_KINDS: Mapping[str, Sequence[str]] = {OLD: (), NEW: ("video-diffusion", "video_segmenter")}
-"""The kinds of bundles that a revision has and patcomp neither makes nor checks (BundleKind.swift, 53dc88c)."""
+LATER_KINDS: Mapping[str, Sequence[str]] = {OLD: (), NEW: ("video-diffusion", "video_segmenter")}
+"""The kinds of bundles that a revision has beside those of the earlier ones (BundleKind.swift, 53dc88c)."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,24 @@ class Field:
     needed: bool = False
 
 
-_LANGUAGE, _DIFFUSION = ("llm", "vlm"), ("diffusion",)
+_LANGUAGE, _DIFFUSION, _VIDEO = ("llm", "vlm"), ("diffusion",), ("video_segmenter",)
 _NEW = (NEW,)
 _CONFIG, _OVERRIDES = "LanguageConfig.swift, dd0b4ab and 13b60ae", "LanguageConfig.swift, 13b60ae"
 _STATES, _IMAGES = "StateHandlerFactory.swift, 34ab73d", "DiffusionConfig.swift, 8ea2538"
 _OLDER = "PipelineDescriptor.swift, 0c655cd, without the types that have no pipeline in 86b363d"
 _ROPE = "language.overrides.rope"
+_SLOTS = "VideoSegmentationBundle.swift, 251056c"
+TRACKING: Mapping[str, Takes] = {
+    **dict.fromkeys(("score_threshold_detection", "det_nms_thresh", "new_det_thresh", "assoc_iou_thresh",
+                     "trk_assoc_iou_thresh", "high_conf_thresh", "high_iou_thresh",
+                     "suppress_overlapping_based_on_recent_occlusion_threshold"), NUMBER),
+    **dict.fromkeys(("recondition_every_nth_frame", "hotstart_delay", "hotstart_unmatch_thresh", "hotstart_dup_thresh",
+                     "init_trk_keep_alive", "max_trk_keep_alive", "min_trk_keep_alive", "max_num_objects",
+                     "fill_hole_area", "num_maskmem", "max_cond_frame_num", "max_object_pointers_in_encoder"), INTEGER),
+    **dict.fromkeys(("recondition_on_trk_masks", "suppress_unmatched_only_within_hotstart",
+                     "decrease_trk_keep_alive_for_empty_masklets"), FLAG),
+}  # fmt: skip
+"""What a host of videos may be told of a model: the names are those of its configuration in transformers."""
 
 FIELDS = (
     Field("language", _LANGUAGE, REVISIONS, OBJECT, "LanguageModelBundle.swift, 79de95b", needed=True),
@@ -125,6 +137,13 @@ FIELDS = (
     Field("diffusion.prompt_prefix", _DIFFUSION, _NEW, TEXT, _IMAGES),
     Field("diffusion.text_input_length", _DIFFUSION, _NEW, INTEGER, _IMAGES),
     Field("diffusion.text_sequence_length", _DIFFUSION, _NEW, INTEGER, _IMAGES),
+    Field("runtime", _VIDEO, _NEW, OBJECT, _SLOTS, needed=True),
+    *(
+        Field(f"runtime.{name}", _VIDEO, _NEW, COUNT, _SLOTS, needed=True)
+        for name in ("image_size", "spatial_slots", "ptr_slots", "max_text_seq_len")
+    ),
+    Field("tracking", _VIDEO, _NEW, OBJECT, _SLOTS),
+    *(Field(f"tracking.{name}", _VIDEO, _NEW, takes, _SLOTS) for name, takes in TRACKING.items()),
 )
 
 

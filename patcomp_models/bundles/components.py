@@ -20,12 +20,11 @@ from patcomp.compression import CompressionRequest
 from patcomp.emit.asset import Asset, Writer
 from patcomp.errors import ConversionWarning, PatcompError, reason_of
 from patcomp.ir.anonymous import anonymous
-from patcomp_models.bundle_folders.contract import METADATA_VERSION
+from patcomp_models.bundle_folders.contract import METADATA_VERSION, compilation
 from patcomp_models.bundle_folders.unfinished import request_of, unfinished
 from patcomp_models.bundles.kind import Component, Conversion, Kind
 from patcomp_models.bundles.loading import allowed_now
 from patcomp_models.checkpoints.exporting import sizes_kept_by_the_caller
-from patcomp_models.checkpoints.json_files import compilation
 from patcomp_models.checkpoints.untrusted import reading
 from patcomp_models.errors import BundleError
 from patcomp_models.options import Progress
@@ -155,5 +154,5 @@ def _description(
         "assets": {component.role: component.file for component in components},
         **kind.metadata(),
         "compression": None if request is None else request.text,
-        "compilation": compilation(),
+        **compilation(),
     }

@@ -19,8 +19,8 @@ _TOKEN = re.compile(r"\w+_token_(id|index)|\w+_token_ids")
 MOST_TOKENS = 1 << 24
 """More than any vocabulary has. Saving a tokenizer takes memory for each number up to the largest id."""
 _EPSILON = re.compile(r"(\w+_)?(eps|epsilon)")
-_ANY_SIZE = re.compile(r"\w*(theta|base|seed|params|parameters|flops|bytes|total_size)\w*")
-"""The keys whose numbers nothing is counted by."""
+_ANY_SIZE = re.compile(r"\w*(theta|base|seed|params|parameters|flops|bytes|total_size)\w*|model_max_length")
+"""The keys whose numbers nothing is counted by. A tokenizer without a longest text says 10^30."""
 _WIDEST = 1 << 31
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import os
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,3 @@ def metadata_in(folder: Path) -> dict[str, Any]:
         if isinstance(name, str):
             inside(folder, name, f"assets.{role} of metadata.json")
     return found
-
-
-def compilation() -> dict[str, Any]:
-    """The entry `compilation` of `metadata.json`: now, or `SOURCE_DATE_EPOCH`, and no device."""
-    seconds, utc = os.environ.get("SOURCE_DATE_EPOCH"), datetime.UTC
-    date = datetime.datetime.fromtimestamp(int(seconds), utc) if seconds else datetime.datetime.now(utc)
-    return {"date": date.isoformat(), "targets": []}

@@ -13,6 +13,7 @@ from uuid import uuid4
 from patcomp import AIProgram
 from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
+from patcomp.emit.files.manifest import current_recipe
 from patcomp.emit.files.metadata import AssetMetadata
 from patcomp.errors import ConversionWarning
 from patcomp.program.compressed import Plan
@@ -182,11 +183,11 @@ class _Opened:
         source, described = self.bundle.path, dict(self.described)
         with unfinished(place, uuid4().hex) as work:
             for each in source.iterdir():
-                if (each.is_dir() and each.suffix != ".aimodel") or each.name == TABLE_FILE:
+                if (each.is_dir() and each.suffix != ".aimodel") or each.suffix == Path(TABLE_FILE).suffix:
                     copy_files(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
-            described["compression"] = request.text
+            described |= {"compression": request.text, **current_recipe()}
             (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
         return Bundle(place)
 

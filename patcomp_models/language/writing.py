@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from patcomp.errors import ConversionWarning, reason_of
-from patcomp_models.bundle_folders.contract import METADATA_VERSION
-from patcomp_models.checkpoints.json_files import compilation
+from patcomp_models.bundle_folders.contract import METADATA_VERSION, compilation
 from patcomp_models.checkpoints.tokenizers import check_ids, save, tokenizing
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import LANGUAGE, MAIN, STOPS
@@ -153,6 +152,6 @@ def description(
         },
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": compression,
-        "compilation": compilation(),
+        **compilation(),
         **({"notes": [*notes]} if notes else {}),
     }

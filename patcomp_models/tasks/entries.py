@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,23 @@ class Images(Outputs):
 
 
 class Texts(Outputs):
-    """A model that takes texts."""
+    """A model that takes texts, or pairs of texts whose tokens have the types 0 and 1."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        return self.chosen(input_ids=input_ids, attention_mask=attention_mask)
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self.chosen(input_ids=input_ids, attention_mask=attention_mask, **types)
+
+
+class Documents(Outputs):
+    """A model that takes the words of a page, their boxes, and perhaps the page itself."""
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, bbox: Tensor, pixel_values: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        page = {} if pixel_values is None else {"pixel_values": pixel_values}
+        return self.chosen(input_ids=input_ids, attention_mask=attention_mask, bbox=bbox, **page)
 
 
 def whole_entries(model: Any, folder: Path) -> list[Entry]:
@@ -80,21 +94,75 @@ def whole_entries(model: Any, folder: Path) -> list[Entry]:
             f"{type(model).__name__} answers points, and becomes a bundle; give -o a name without .aimodel, or call "
             "convert_bundle"
         )
-    kind, wrapper = model.main_input_name, Images if model.main_input_name == "pixel_values" else Texts
-    dynamic: dict[str, dict[int, Any]] = {}
-    if kind == "pixel_values":
-        inputs = {"pixel_values": image(model, folder)}
-    elif kind == "input_ids":
-        longest = getattr(model.config, "max_position_embeddings", None) or 512
-        length = Dim("length", min=2, max=longest)
-        inputs = texts(model, min(EXAMPLE_LENGTH, longest))
-        dynamic = {name: {1: length} for name in inputs}
-    else:
+    kind = model.main_input_name
+    if kind == "input_ids":
+        return text_entries(model, folder)
+    if kind != "pixel_values":
         raise PatcompError(f"{type(model).__name__} takes {kind}, and no image or text; export it by FILE.py:FUNCTION")
+    return [with_all_outputs(model, Images, {"pixel_values": image(model, folder)})]
+
+
+def text_entries(model: Any, folder: Path) -> list[Entry]:
+    """A model that takes a text of any length.
+
+    Raises:
+        PatcompError: as `text_inputs`.
+    """
+    wrapper, inputs, open_sizes = text_inputs(model, folder)
+    return [with_all_outputs(model, wrapper, inputs, open_sizes)]
+
+
+def text_inputs(
+    model: Any, folder: Path, *, pairs: bool = False
+) -> tuple[type[Outputs], dict[str, Tensor], dict[str, dict[int, Any]]]:
+    """How a model takes a text, or `pairs` of texts: the wrapper, example inputs and their open sizes.
+
+    Raises:
+        PatcompError: the model takes more of a text than its tokens and the boxes of its words.
+    """
+    takes = signature(model.forward).parameters
+    if lost := [name for name in _LOST if name in takes]:
+        raise PatcompError(
+            f"{type(model).__name__} takes {lost[0]} too, and without it computes something else; export it by "
+            "FILE.py:FUNCTION"
+        )
+    longest = getattr(model.config, "max_position_embeddings", None) or 512
+    inputs = texts(model, min(EXAMPLE_LENGTH, longest))
+    wrapper: type[Outputs] = Texts
+    if "bbox" in takes:
+        wrapper = Documents
+        corners = torch.tensor([10, 20, 110, 40])  # left, top, right, bottom in thousandths of the page
+        inputs["bbox"] = corners.expand(1, len(inputs["input_ids"][0]), 4).contiguous()
+    elif pairs and has_types_of_tokens(model):
+        inputs["token_type_ids"] = inputs["input_ids"] // 8 % 2
+    open_sizes = {name: {1: Dim("length", min=2, max=longest)} for name in inputs}
+    if wrapper is Documents and "pixel_values" in takes:
+        inputs["pixel_values"] = image(model, folder)
+    return wrapper, inputs, open_sizes
+
+
+def has_types_of_tokens(model: Any) -> bool:
+    """Whether the tokens of two texts have types, 0 and 1, as in BERT."""
+    takes = signature(model.forward).parameters
+    return "token_type_ids" in takes and (getattr(model.config, "type_vocab_size", None) or 0) > 1
+
+
+_LOST = ("image", "xpath_tags_seq", "input_shape_ids", "lang_ids")
+"""Arguments that a model of texts needs besides tokens and boxes, and does without in silence: of LayoutLMv2, MarkupLM,
+RoCBert, X-MOD."""
+
+
+def with_all_outputs(
+    model: Any,
+    wrapper: type[Outputs],
+    inputs: dict[str, Tensor],
+    open_sizes: Mapping[str, dict[int, Any]] | None = None,
+) -> Entry:
+    """The function `main`, with all tensors of the model's output."""
     with torch.no_grad():
         result = model(**inputs)
     names = tuple(name for name, value in result.items() if isinstance(value, Tensor))
-    return [Entry("main", wrapper(model, names), inputs, names, dynamic)]
+    return Entry("main", wrapper(model, names), inputs, names, open_sizes or {})
 
 
 def image(model: Any, folder: Path) -> Tensor:

@@ -27,7 +27,7 @@ from patcomp_models.checkpoints.loading import classes_of, loaded
 from patcomp_models.tasks import robots, timm_models
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.images import with_image
-from patcomp_models.tasks.table import CHOSEN, TASKS, task_of
+from patcomp_models.tasks.table import CHOSEN, TASKS, refusal, task_of
 
 
 def convert_folder(
@@ -124,6 +124,8 @@ def entries_of(
             f"{str(place)!r} holds {name}; language models become bundles, by patcomp convert-lm, or in Python by "
             "patcomp.convert(FOLDER, save=BUNDLE)"
         )
+    if chosen is None and (why := refusal(name)):
+        raise PatcompError(f"{str(place)!r} holds {name}, which is not converted: {why}; export it by FILE.py:FUNCTION")
     task = task_of(name, chosen)
     if task is None:
         known = ", ".join(dict.fromkeys(each.name for each in TASKS))

@@ -1,7 +1,7 @@
 """Embeddings of sentences and scores of rerankers, with the pooling and the heads that the folder describes.
 
     sentence_embedding = main(input_ids, attention_mask)    # --task embedding
-    score = main(input_ids, attention_mask)                 # --task rerank
+    score = main(input_ids, attention_mask)                 # --task rerank; with types of tokens also token_type_ids
 
 An embedding model has a `modules.json` of sentence-transformers: a model of transformers, pooling, perhaps dense layers
 and a normalisation. A reranker is a sequence classifier with one label, or a causal language model that answers yes or
@@ -11,6 +11,7 @@ no, as Qwen3-Reranker; the head then is the difference of the two words' rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.nn import functional
 from patcomp.errors import PatcompError, reason_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import inside, object_in, tensors_in, value_in
-from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, texts
+from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, has_types_of_tokens, texts
 
 SENTENCE_EMBEDDING, SENTENCE_SCORE = "sentence_embedding", "score"
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
@@ -181,14 +182,16 @@ def _dense(config: dict[str, Any], place: Path) -> list[nn.Module]:
 
 
 class Classified(nn.Module):
-    """The score of a text by a classifier with one label."""
+    """The score of a query and a document by a classifier with one label."""
 
     def __init__(self, model: Any, activation: nn.Module):
         super().__init__()
         self.model, self.activation = model, activation
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        made: Tensor = self.activation(self.model(input_ids=input_ids, attention_mask=attention_mask).logits[:, 0])
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        logits = self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
+        made: Tensor = self.activation(logits[:, 0])
         return made
 
 
@@ -233,7 +236,13 @@ def rerank(model: Any, folder: Path) -> list[Entry]:
         name = (told.get("sentence_transformers") or {}).get("activation_fn") or told.get(
             "sbert_ce_default_activation_function", "Sigmoid"
         )
-        return [_entry(Classified(model, _activation(name, folder / "config.json")), model, folder, SENTENCE_SCORE)]
+        classified = Classified(model, _activation(name, folder / "config.json"))
+        entry = _entry(classified, model, folder, SENTENCE_SCORE)
+        if not has_types_of_tokens(model):
+            return [entry]
+        ids, sizes = entry.inputs["input_ids"], entry.dynamic["input_ids"]
+        types = {"token_type_ids": ids // 8 % 2}
+        return [replace(entry, inputs={**entry.inputs, **types}, dynamic={**entry.dynamic, "token_type_ids": sizes})]
     yes, no = _answers(folder)
     answered = Answered(model, yes, no)
     example = texts(model, 4)

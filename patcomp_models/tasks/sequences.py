@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
 from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
@@ -24,8 +25,10 @@ from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
 
 _CROSS = ("crossKeys", "crossValues")
-_NEW, _TOTAL = 4, 8
-"""The new tokens, and all tokens, of the example."""
+_BEAMS, _NEW, _TOTAL = 2, 4, 8
+"""The texts, new tokens and all tokens of the example."""
+_MOST_BEAMS = 64
+"""The texts that one call continues."""
 
 
 class EncodeInput(nn.Module):
@@ -33,30 +36,23 @@ class EncodeInput(nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
-        self.projection = getattr(model, "enc_to_dec_proj", nn.Identity())
+        self.model = model
 
     def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
-        encoded = self.projection(self.encoder(read).last_hidden_state)
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
-        self.decoder(input_ids=first, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True)
+        self.model(read, decoder_input_ids=first, past_key_values=cache, use_cache=True)
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
 
 class DecodeTokens(nn.Module):
-    """The logits of new tokens.
-
-    A decoder with a head of its own, as that of `VisionEncoderDecoderModel`, gives logits; others give what the head of
-    the model takes.
-    """
+    """The logits of new tokens: the model after its encoder."""
 
     def __init__(self, model: Any):
         super().__init__()
-        self.model, self.decoder = model, model.get_decoder()
-        self.width = self.decoder.config.hidden_size
-        self.has_head = self.decoder.get_output_embeddings() is not None
+        self.model = model
+        self.width = model.get_encoder().config.hidden_size
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
@@ -69,24 +65,20 @@ class DecodeTokens(nn.Module):
         count = key_cache.shape[0]
         own = Cache(layers=[StackedCacheLayer(key_cache, value_cache, each, offset, total) for each in range(count)])
         cross: Any = Cache(layers=[DynamicLayer() for _ in range(count)])
-        for each, layer in enumerate(cross.layers):
-            layer.update(cross_keys[each], cross_values[each])
+        for each, layer in enumerate(cross.layers):  # all texts have the one input
+            layer.update(*(kept[each].expand(len(input_ids), -1, -1, -1) for kept in (cross_keys, cross_values)))
         cache = EncoderDecoderCache(own, cross)
         cache.is_updated = dict.fromkeys(range(count), True)
-        encoded = key_cache.new_zeros(1, cross_keys.shape[3], self.width)  # only its presence is looked at
+        encoded = key_cache.new_zeros(len(input_ids), cross_keys.shape[3], self.width)  # only its presence is looked at
         positions = (
-            {"position_ids": position_ids.narrow(1, offset, new)} if self.model.config.model_type == "whisper" else {}
+            {"decoder_position_ids": position_ids.narrow(1, offset, new)}
+            if self.model.config.model_type == "whisper"
+            else {}
         )
-        found = self.decoder(
-            input_ids=input_ids, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True, **positions
-        )
-        if self.has_head:
-            made: Tensor = found.logits
-            return made
-        hidden = found.last_hidden_state
-        if getattr(self.model.config, "scale_decoder_outputs", False):
-            hidden = hidden * self.width**-0.5
-        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        logits: Tensor = self.model(
+            encoder_outputs=BaseModelOutput(encoded), decoder_input_ids=input_ids, past_key_values=cache,
+            use_cache=True, **positions,
+        ).logits  # fmt: skip
         return logits
 
 
@@ -94,14 +86,17 @@ def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], lon
     encode, decode = EncodeInput(model), DecodeTokens(model)
     with torch.no_grad():
         keys, values = encode(read)
-    new, total = Dim("new", min=1, max=longest), Dim("total", min=1, max=longest)
-    capacity = {3: Dim("key_capacity", min=1, max=2 * longest)}, {3: Dim("value_capacity", min=1, max=2 * longest)}
-    length = {3: Dim("length", min=2, max=2**20)} if open_read else {}
+    beams, new, total = (
+        Dim("beams", min=1, max=_MOST_BEAMS),
+        *(Dim(name, min=1, max=longest) for name in ("new", "total")),
+    )
+    capacity = [{1: beams, 3: Dim(f"{name}_capacity", min=1, max=2 * longest)} for name in ("key", "value")]
+    length = dict.fromkeys((3,), *open_read.values()) if open_read else {}
     layers, _, heads, _, width = keys.shape
-    empty = [torch.zeros(layers, 1, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
+    empty = [torch.zeros(layers, _BEAMS, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
     names = (TOKENS, POSITIONS, *_CROSS, KEY_CACHE, VALUE_CACHE)
-    inputs = (torch.arange(_NEW)[None], torch.arange(_TOTAL)[None], keys, values, *empty)
-    dynamic = ({1: new}, {1: total}, length, length, *capacity)
+    inputs = (torch.arange(_BEAMS * _NEW).reshape(_BEAMS, _NEW), torch.arange(_TOTAL)[None], keys, values, *empty)
+    dynamic = ({0: beams, 1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
         Entry("encode", encode, {name: read}, _CROSS, {name: open_read}),
@@ -118,9 +113,11 @@ def speech(model: Any, folder: Path) -> list[Entry]:
 
 
 def text_to_text(model: Any, folder: Path) -> list[Entry]:
-    """T5: `encode` takes a text of any length, without padding."""
-    read = torch.arange(16)[None] % model.config.vocab_size
-    return _entries(model, TOKENS, read, {1: Dim("length", min=2, max=2**20)}, 2**16)
+    """T5, BART, Marian, NLLB and others: `encode` takes a text of any length, without padding."""
+    read = torch.arange(3, 3 + 16)[None] % model.config.vocab_size
+    longest = getattr(model.get_decoder().config, "max_position_embeddings", None)
+    length = Dim("length", min=2, max=longest or 2**20)
+    return _entries(model, TOKENS, read, {1: length}, longest or 2**16)
 
 
 def image_to_text(model: Any, folder: Path) -> list[Entry]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp_models.tasks.entries import Entry, whole_entries
+from patcomp_models.tasks.heads import choices, named_objects, pairs, sounds
 from patcomp_models.tasks.pictures import detection, video
 from patcomp_models.tasks.towers import two_towers
 
@@ -78,11 +79,39 @@ def _codec(model: Any, folder: Path) -> list[Entry]:
     return codec(model, folder)
 
 
+_HEARING = (
+    "Wav2Vec2",
+    "Wav2Vec2Conformer",
+    "WavLM",
+    "Hubert",
+    "SEW",
+    "SEWD",
+    "UniSpeech",
+    "UniSpeechSat",
+    "Data2VecAudio",
+)
+"""Models of sounds whose classifiers are named as those of texts."""
+
+_SEQUENCES = (
+    *(f"{name}ForConditionalGeneration" for name in ("T5", "T5Gemma", "Bart", "Pegasus", "M2M100", "Blenderbot")),
+    "BlenderbotSmallForConditionalGeneration",
+    "MvpForConditionalGeneration",
+    "MarianMTModel",
+)
+"""The ends of the names of models from text to text: of T5 also MT5 and UMT5, of Bart also MBart and PLBart. NLLB is
+M2M100."""
+
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole_entries),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole_entries),
     Task("text detection", "AutoModelForObjectDetection", ("DetForObjectDetection",), whole_entries),
     Task("text recognition", "AutoModelForTextRecognition", ("ForTextRecognition",), whole_entries),
+    Task(
+        "zero-shot object detection",
+        "AutoModelForZeroShotObjectDetection",
+        ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"),
+        named_objects,
+    ),
     Task("object detection", "AutoModelForObjectDetection", ("ForObjectDetection",), detection),
     Task(
         "universal segmentation",
@@ -97,13 +126,26 @@ TASKS = (
     Task("image matting", "AutoModelForImageMatting", ("ForImageMatting",), whole_entries),
     Task("super resolution", "AutoModelForImageToImage", ("ForImageSuperResolution",), whole_entries),
     Task("video classification", "AutoModelForVideoClassification", ("ForVideoClassification",), video),
+    Task(
+        "audio classification",
+        "AutoModelForAudioClassification",
+        ("ForAudioClassification", *(f"{name}ForSequenceClassification" for name in _HEARING)),
+        sounds,
+    ),
+    Task(
+        "audio frame classification", "AutoModelForAudioFrameClassification", ("ForAudioFrameClassification",), sounds
+    ),
+    Task("speaker vectors", "AutoModelForAudioXVector", ("ForXVector",), sounds),
+    Task("question answering", "AutoModelForQuestionAnswering", ("ForQuestionAnswering",), pairs),
+    Task("multiple choice", "AutoModelForMultipleChoice", ("ForMultipleChoice",), choices),
+    Task("next sentence prediction", "AutoModelForNextSentencePrediction", ("ForNextSentencePrediction",), pairs),
     Task("text classification", "AutoModelForSequenceClassification", ("ForSequenceClassification",), whole_entries),
     Task("token classification", "AutoModelForTokenClassification", ("ForTokenClassification",), whole_entries),
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole_entries),
     Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
-    Task("text to text", "AutoModelForSeq2SeqLM", ("T5ForConditionalGeneration",), _text_to_text),
+    Task("text to text", "AutoModelForSeq2SeqLM", _SEQUENCES, _text_to_text),
     Task(
         "time series prediction",
         _OWN,
@@ -132,11 +174,33 @@ TASKS = (
 )
 """The tasks; the first one whose class fits is taken."""
 
+REFUSED = {
+    "ForKeypointMatching": "it keeps as many keypoints as an image has, so no size of its results is known",
+    "ForTableQuestionAnswering": "it sums over the cells of a table, whose number only a run knows",
+    "ForMaskedImageModeling": "it is for training: it fills hidden parts of an image",
+    "ForCausalImageModeling": "it draws one point of an image after the other, and a loop of its own has to call it",
+    "ForTableRecognition": "it writes a table by a loop, whose length only a run knows",
+    "ForPreTraining": "it is for training; take a class with a task",
+    "ForNormalEstimation": "no example of this kind has been tried",
+    "ForPointmapEstimation": "no example of this kind has been tried",
+    "TapasForQuestionAnswering": "it sums over the cells of a table, whose number only a run knows",
+    "ViltForQuestionAnswering": "it draws the places of an image at random",
+    "GroundingDinoForObjectDetection": "it finds the names of kinds in a text by a loop over its tokens",
+    "OmDetTurboForObjectDetection": "it keeps a cache of texts between calls",
+    "BlipForQuestionAnswering": "it writes its answer by a loop; a bundle has one for vision-language models",
+}
+"""The ends of the names of classes that no task takes, and why."""
+
 HEADS = ("lm_head.*", "score.*", "classifier.*", "cls.*", "pooler.*")
 """Weights of heads, which the model of an embedding has no place for, or lacks."""
 
 CHOSEN = ("embedding", "rerank", "boxes")
 """The tasks that only the user chooses, by name."""
+
+
+def refusal(architecture: str) -> str | None:
+    """Why no task takes a model class; None if a task may."""
+    return next((why for end, why in REFUSED.items() if architecture.endswith(end)), None)
 
 
 def task_of(architecture: str, chosen: str | None = None) -> Task | None:

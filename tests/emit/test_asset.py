@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -237,9 +239,13 @@ def test_the_metadata_has_the_versions(tmp_path: Path) -> None:
     expected = {
         "patcomp.version": patcomp.__version__,
         "patcomp.torch": torch.__version__,
+        "patcomp.xdsl": version("xdsl"),
+        "patcomp.coreai-core": version("coreai-core"),
         "patcomp.catalogs": f"patterns_catalog {patcomp.__version__}, my_rules 2.1, others",
     }
-    assert {f"patcomp.{name}": version for name, version in made.versions.items()} == expected
+    assert {f"patcomp.{name}": each for name, each in made.versions.items()} == expected
+    assert made.manifest["rules"]["normalize"] == {"normalize linear": 1}
+    expected |= {f"patcomp.{name}": json.dumps(made.manifest[name], sort_keys=True) for name in ("options", "rules")}
     for metadata in (given, {"author": "Ada", "creator_defined_metadata": {"mine": "1"}}):
         saved = made.save_asset(tmp_path / "m.aimodel", metadata)
         assert saved.metadata.author == "Ada"

@@ -49,7 +49,7 @@ def test_programs_that_run_as_one_asset(native: Native) -> None:
     assert {graph.properties["sym_name"].data for graph in adds.graphs} == {"main"}  # type: ignore[attr-defined]
     with pytest.raises(ProcessDied) as death:
         run_each(native, calls | {"divides": (divides, {"x": np.int32([6]), "y": np.int32([0])})})
-    assert death.value.__notes__ == ["the program is divides"]
+    assert death.value.__notes__[1:] == ["the program is divides"]
 
 
 def test_a_program_that_runs_again(native: Native) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +13,20 @@ import pytest
 from patcomp.__main__ import main
 from patcomp.emit.native import Native
 
+_MORE = re.compile(r"^more: patcomp help \w+\n", re.MULTILINE)
+"""The line under an error that names what explains it; tests/test_errors.py tests it."""
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """How a command ended; `err` is without the line that names what explains an error."""
 
     code: int
     out: str
     err: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "err", _MORE.sub("", self.err))
 
 
 Command = Callable[..., Outcome]

@@ -155,7 +155,7 @@ def make_folder(place: Path) -> dict[str, Any]:
         (place / bundle / "metadata.json").write_text(json.dumps(about))
         for role in roles:
             shutil.copytree(place / f"{role}.aimodel", place / bundle / f"{role}.aimodel")
-    from patcomp.commands.convert import jobs_in
+    from patcomp.commands.batch import jobs_in
     from patcomp.ir import IRModule
     from patcomp.patterns import collect, rule
     from patcomp_models.bundles import convert_bundle

@@ -35,6 +35,12 @@ def test_weights_have_their_bytes_and_readers() -> None:
     assert all(row[4] for row in weights)
 
 
+def test_weights_of_one_size_are_in_the_order_of_their_numbers() -> None:
+    layers = nn.Sequential(*(nn.Linear(20, 20, bias=False) for _ in range(11)))
+    names = [row[0].strip("_") for row in costs_of(converted(layers, torch.ones(2, 20)).module)["weights"]]
+    assert names == [f"{layer}.weight" for layer in range(11)]
+
+
 def peak(text: str) -> tuple[int, Any]:
     costs = costs_of(IRModule.parse(text))
     ((_, bytes_, at),) = costs["peaks"]

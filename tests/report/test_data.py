@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -29,10 +30,14 @@ def test_data(program: AIProgram, report: Path) -> None:
     assert data["verification"]["passed"] is True
 
 
-def test_same_model_gives_the_same_bytes(program: AIProgram, report: Path, tmp_path: Path) -> None:
+def test_same_model_gives_the_same_bytes(
+    program: AIProgram, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = str(program)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(24 * 60 * 60))
     plain = program.html(tmp_path / "a.html").read_bytes()
     assert plain == converted(Model()).html(tmp_path / "b.html").read_bytes()
+    assert b">1970-01-02</span>" in plain
     assert str(program) == text
     timed = data_of(program.html(tmp_path / "c.html", times=True))
     assert timed["stages"][1]["seconds"] > 0
@@ -47,6 +52,8 @@ def test_release_mode_shows_no_places(program: AIProgram, report: Path, tmp_path
     released = replace(released, diagnostics=(warning,))
     path = released.html(tmp_path / "released.html", verification=check)
     assert "conftest.py:" in report.read_text(encoding="utf-8")
+    titles = [each.read_text("utf-8").partition("<title>")[2].partition("</title>")[0] for each in (report, path)]
+    assert titles == ["Model", "main"]
     assert not {"conftest.py:", "first.linear"} & set(re.findall(r"conftest.py:|first.linear", path.read_text("utf-8")))
     data, named = data_of(path), data_of(report)
     assert len(data["places"]) == len(named["places"])  # they stay apart

@@ -16,6 +16,7 @@ from patcomp.ir.locations import origins
 from patcomp.ir.xdsl import ops_inside
 from patcomp.program.program import AIProgram
 from patcomp.report import difference_page, program_in
+from patcomp.report.differences import short_names
 from tests.helpers.command import Command
 from tests.report.conftest import Model, converted, data_of
 
@@ -72,6 +73,19 @@ def test_data_has_the_partners_and_the_differences(difference: Path) -> None:
     assert found["totals"][0]["ops"] > found["totals"][1]["ops"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ("/a/b/x.html", "/a/b/y.html", ("x.html", "y.html")),
+        ("/a/b/x.html", "/c/b/x.html", ("a/b/x.html", "c/b/x.html")),
+        ("old.aimodel/", "new.aimodel", ("old.aimodel/", "new.aimodel")),
+        ("x", "x", ("x", "x")),
+    ],
+)
+def test_names_are_the_ends_of_paths_that_differ(first: str, second: str, shown: tuple[str, str]) -> None:
+    assert short_names(first, second) == shown
+
+
 def test_page_shows_both_programs_at_the_first_difference(difference: Path, opened: Callable[..., Any]) -> None:
     page = opened(difference)
     assert page.problems == []
@@ -97,7 +111,8 @@ def test_page_shows_the_costs_of_both_programs(difference: Path, opened: Callabl
     assert len(of_programs) == 2
     assert all(count > 0 for areas in of_programs for count in areas)
     page.evaluate("() => zoomMap('first')")
-    assert page.locator("#details table").count() == 2
+    figures = page.locator("#details table tbody tr:first-child td:nth-child(2)").all_inner_texts()
+    assert figures[0] == figures[1]  # the weights of the module in both
     assert page.problems == []
     page.close()
 
@@ -156,7 +171,12 @@ def test_the_command_compares_reports_and_writes_a_page(patcomp: Command, tmp_pa
     done = patcomp("diff", "relu.html", "tanh.mlir", "--html", "pages/difference.html")
     assert done.code == 3
     assert "+ coreai.tanh" in done.out
-    assert data_of(tmp_path / "pages" / "difference.html")["difference"]["names"] == ["relu.html", "tanh.mlir"]
+    page = tmp_path / "pages" / "difference.html"
+    assert data_of(page)["difference"]["names"] == ["relu.html", "tanh.mlir"]
+    assert "patcomp diff relu.html tanh.mlir --html pages/difference.html" in page.read_text().partition("</h1>")[2]
+    report = (tmp_path / "relu.html").read_text()
+    assert "<title>Net</title>" in report
+    assert "patcomp convert nets.py:relu --text relu.mlir --html relu.html -q</span>" in report
 
 
 def test_wrong_uses_of_the_command(patcomp: Command, tmp_path: Path) -> None:

@@ -152,6 +152,8 @@ def test_compressed_weights(opened: Callable[..., Any], program: AIProgram, tmp_
     page.get_by_role("tab", name="Rules", exact=True).click()
     page.locator("#panel").get_by_role("button", name="compress w4", exact=True).click()
     assert "blockwise_shift_scale" in page.inner_text("#details")
+    modules = "opsOf(LAST, main.graph).filter((op) => op.shortName === 'blockwise_shift_scale').map(pathOf)"
+    assert page.evaluate(modules) == ["first.linear", "last"]  # those that read the weights
     page.close()
 
 
@@ -423,7 +425,7 @@ def test_edges_go_down_and_values_of_many_readers_along_a_lane(opened: Callable[
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(4))
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(11))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -432,7 +434,16 @@ class Layers(nn.Module):
 
 
 def test_equal_layers_are_laid_out_once_and_as_alone(opened: Callable[..., Any], tmp_path: Path) -> None:
-    page = opened(converted(Layers()).html(tmp_path / "layers.html"))
+    page = opened(converted(nn.Sequential(Layers())).html(tmp_path / "layers.html"))
+    assert page.locator("#map").is_visible()
+    numbers = [str(number) for number in range(11)]
+    assert page.locator("#details tbody .link").all_inner_texts() == [f"0.layers.{number}" for number in numbers]
+    boxes = page.locator("#map figure").nth(1).locator(".module span").all_inner_texts()
+    titles = [title.split()[0] for title in boxes]
+    assert [title for title in titles if title.isdecimal()] == numbers
+    assert page.evaluate("() => main.drawing.root.items.filter((item) => item.expanded).map(({ path }) => path)") == [
+        "0"
+    ]
     groups, spots, levels, alone = page.evaluate(
         """() => {
           const groups = [], open = (node) => node.items.filter((item) => item.isGroup).forEach((item) => {
@@ -452,7 +463,7 @@ def test_equal_layers_are_laid_out_once_and_as_alone(opened: Callable[..., Any],
           return [groups.length, spots, levels, JSON.stringify(groups.reverse().map(({ spot }) => spot))];
         }"""
     )
-    assert groups >= 4 * 3
+    assert groups >= 11 * 3
     assert levels < groups / 2
     assert spots == alone
     page.close()

@@ -205,6 +205,7 @@ def check_calls(
     return program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("update", UPDATES, ids=lambda update: update.__name__)
 def test_three_calls_equal_eager(update: Any, native: Native) -> None:
     check_calls(Buffers(update), [(X + 1,), (X * 2,), (Y,)], native)

@@ -1,4 +1,4 @@
-"""The metadata of an asset: the user's fields, the versions that made the asset, and its date."""
+"""The metadata of an asset: the user's fields, the versions and the command that made the asset, and its date."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from patcomp.emit.files.manifest import DATE, creator_entries, current_recipe, start_of_command, tool_versions
 from patcomp.errors import AssetError
 from patcomp.interface.dims import Dims
-
-_DATE = "%Y%m%dT%H%M%SZ"
-"""The form of dates in `metadata.json`."""
 
 USUAL_SIZE = 2
 """The size of dynamic dimensions of inputs that `patcomp run` and `patcomp verify` make."""
@@ -50,7 +48,7 @@ class AssetMetadata:
             date: the date of the asset as `creation_date` gives it; None for now.
         """
         made: dict[str, Any] = {"assetVersion": "2.0", "producer": producer}
-        made["creationDate"] = date or datetime.now(UTC).strftime(_DATE)
+        made["creationDate"] = date or datetime.now(UTC).strftime(DATE)
         made |= {_STORED[name]: getattr(self, name) for name in _FIELDS if getattr(self, name)}
         if self.creator_defined_metadata:
             made["creatorDefinedMetadata"] = self.creator_defined_metadata
@@ -93,7 +91,7 @@ def draws_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[str, str]:
     Args:
         metadata: what an asset's `metadata.json` says.
     """
-    return _entries(metadata, f"patcomp.random.{entrypoint}.")
+    return creator_entries(metadata, f"patcomp.random.{entrypoint}.")
 
 
 def smallest_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[tuple[str, int], int]:
@@ -103,35 +101,30 @@ def smallest_in(metadata: Mapping[str, Any], entrypoint: str) -> dict[tuple[str,
         metadata: what an asset's `metadata.json` says.
     """
     found = {}
-    for place, size in _entries(metadata, f"patcomp.smallest.{entrypoint}.").items():
+    for place, size in creator_entries(metadata, f"patcomp.smallest.{entrypoint}.").items():
         name, _, axis = place.rpartition(":")
         if axis.isdigit() and size.isdigit():
             found[name, int(axis)] = int(size)
     return found
 
 
-def _entries(metadata: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """The entries of the creator whose names start with a prefix, by the rest of the name."""
-    entries = metadata.get("creatorDefinedMetadata")
-    entries = entries if isinstance(entries, Mapping) else {}
-    return {str(key).removeprefix(prefix): str(text) for key, text in entries.items() if str(key).startswith(prefix)}
-
-
-def saved_metadata(native_class: Any, given: Any, facts: Mapping[str, str]) -> Any:
+def saved_metadata(native_class: Any, given: Any, facts: Mapping[str, Any]) -> Any:
     """The metadata that is saved with an asset.
 
     Args:
         native_class: coreai-core's `AIModelAssetMetadata`, or `AssetMetadata`.
         given: an object of it, which is not changed; a mapping of its fields; or None.
-        facts: the versions of patcomp, PyTorch and the catalogs, and what `saved_entries` makes. They become entries of
-            `creator_defined_metadata`, `patcomp.torch` for `torch`, unless the user has set these.
+        facts: how the program was made, and what `saved_entries` makes. They, the versions of patcomp and its tools,
+            and the command that runs become entries of `creator_defined_metadata`, `patcomp.torch` for `torch`, unless
+            the user has set these.
 
     Raises:
         ValueError: there is no such field.
     """
     result = native_class()
-    for name, fact in facts.items():
-        result.set_custom(f"patcomp.{name}", fact)
+    for name, fact in {**tool_versions(), **facts, **current_recipe()}.items():
+        # data as text: coreai-core gives the number 1 back as a truth value
+        result.set_custom(f"patcomp.{name}", fact if isinstance(fact, str) else json.dumps(fact, sort_keys=True))
     if isinstance(given, Mapping):
         for name, value in given.items():
             if name == "creator_defined_metadata":
@@ -155,18 +148,37 @@ def _add_custom(metadata: Any, entries: Mapping[str, str]) -> None:
 
 
 def creation_date() -> str | None:
-    """The date of `SOURCE_DATE_EPOCH`, as an asset has it; None if the environment does not have this variable.
+    """The date of `SOURCE_DATE_EPOCH`, or else at which the command that runs began, as an asset has it; None if there
+    is neither.
 
     Raises:
         ValueError: it is not a number of seconds.
     """
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
     if not seconds:
-        return None
+        return start_of_command()
     try:
-        return datetime.fromtimestamp(int(seconds), UTC).strftime(_DATE)
+        return datetime.fromtimestamp(int(seconds), UTC).strftime(DATE)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, got {seconds!r}") from error
+
+
+def creation_day() -> str:
+    """The day of `SOURCE_DATE_EPOCH`, or else today's in UTC, as a report has it: `2026-11-29`.
+
+    Raises:
+        ValueError: `SOURCE_DATE_EPOCH` is not a number of seconds.
+    """
+    date = creation_date()
+    return (datetime.strptime(date, DATE) if date else datetime.now(UTC)).date().isoformat()
+
+
+def epoch_of(metadata: Mapping[str, Any]) -> int | None:
+    """The seconds since 1970 at the date of an asset; None if its `metadata.json` has no date of the usual form."""
+    try:
+        return int(datetime.strptime(str(metadata.get("creationDate")), DATE).replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None
 
 
 def set_creation_date(folder: Path, date: str) -> None:

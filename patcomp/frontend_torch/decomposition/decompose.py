@@ -60,6 +60,8 @@ from patcomp.pytorch import (
 
 DRAWS = "which draws random numbers"
 """The end of the message about an op that draws."""
+AS_ABOVE = "as above"
+"""The advice about a custom op that was given for the same op before."""
 
 
 class Decomposer:
@@ -130,7 +132,7 @@ class Decomposer:
                 reason = "the model assigns to `.data`, which the exported program leaves out: it has the old numbers"
             problem = origins[node].problem(op, reason, advice_for(node))
             if op in shown and is_of_custom_op(problem):
-                problem = replace(problem, advice="as above")
+                problem = replace(problem, advice=AS_ABOVE)
             shown.add(op)
             problems.append(problem)
         return found, problems, list(questions.conditions)

@@ -79,6 +79,16 @@ def modules_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if path))
 
 
+def model_class(graph: Graph) -> str:
+    """The name of the class of the model that a graph is of; empty if it does not say, or if it is one of patcomp's own
+    around somebody else's function."""
+    stacks = (node.meta.get("nn_module_stack") for node in graph.nodes)
+    kinds = (kind for stack in stacks if stack for path, kind in stack.values() if not _module_path(str(path)))
+    kind = next(kinds, "")
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return "" if name.startswith("patcomp") else name.rpartition(".")[2]
+
+
 @lru_cache(maxsize=4096)
 def _module_path(recorded: str) -> str:
     return re.sub(r"\['([^']*)'\]", r".\1", recorded).removeprefix("L.self").lstrip(".")

@@ -10,6 +10,7 @@ from typing import Any
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import function_of, problem
 from patcomp_models.bundle_folders.interfaces import Function
+from patcomp_models.bundle_folders.revisions import OLD
 from patcomp_models.bundles.diffusion.variant import PipelineVariant, is_tokenizer
 from patcomp_models.bundles.diffusion.variants import VARIANTS, variant_of
 
@@ -30,13 +31,16 @@ _PREDICTIONS = {
 }  # fmt: skip
 
 
-def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: bool) -> list[Problem]:
+def contract_problems(
+    bundle: Path, metadata: Mapping[str, Any], *, for_swift: bool, revision: str = OLD
+) -> list[Problem]:
     """What is wrong with the block `diffusion`, the assets and the files.
 
     Args:
         bundle: its folder.
         metadata: its `metadata.json`, whose assets exist.
         for_swift: whether Swift has to know the type.
+        revision: of Apple's Swift package.
     """
     block, assets = metadata.get("diffusion"), metadata["assets"]
     if not isinstance(block, Mapping):
@@ -45,7 +49,9 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     variant = types.get(block.get("type", "stable-diffusion"))
     if variant is None:
         return [problem(f"diffusion.type is {block.get('type')!r}, and must be one of {', '.join(types)}")]
-    found = [*_block_problems(block, variant), *_file_problems(bundle, variant)]
+    found = [
+        *_block_problems(block, variant), *variant.block_problems(block, revision), *_file_problems(bundle, variant)
+    ]  # fmt: skip
     roles = [part for part in (*(variant.assets or variant.parts), *variant.further_parts(block))
              if not _is_there(part, assets)]  # fmt: skip
     found += [problem(f"assets.{role} is missing") for role in roles]
@@ -58,11 +64,15 @@ def contract_problems(bundle: Path, metadata: Mapping[str, Any], *, for_swift: b
     if found:
         return found
     functions: dict[str, Function] = {}
-    for role, interface in variant.interfaces(block).items():
-        if role in assets:
-            functions[role], wrong = function_of(bundle / assets[role])
+    for role, forms in variant.functions(block, revision).items():
+        for name, interface in forms.items() if role in assets else ():
+            made, wrong = function_of(bundle / assets[role], name)
+            if name == "main":
+                functions[role] = made
+            elif made is None:
+                continue  # further functions need not be there
             form = interface if for_swift else interface.with_bfloat16()
-            found += wrong or form.problems(role, functions[role])
+            found += wrong or form.problems(role if name == "main" else f"{name} of {role}", made)
     return found or _width_problems(variant.type, functions)
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import noise
 from patcomp_models.bundles.diffusion.stable_diffusion import StableDiffusion
-from patcomp_models.bundles.diffusion.variant import noise
 from patcomp_models.errors import BundleError
 
 

@@ -10,15 +10,9 @@ from torch import Tensor
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import example_text, noise, tables_like
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import (
-    CLIP_TOKENS,
-    PipelineVariant,
-    example_text,
-    noise,
-    scale_factors,
-    tables_like,
-)
+from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, scale_factors
 from patcomp_models.bundles.kind import Component
 
 _CHANNELS, _PATCH = 16, 2

@@ -1,4 +1,4 @@
-"""FLUX.2 klein: a transformer with rotary tables as inputs, and texts of Qwen3."""
+"""FLUX.2 klein: a transformer with rotary tables or places as inputs, and texts of Qwen3."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from patcomp_models.bundle_folders.contract import FLOATS, Interface
+from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
+from patcomp_models.bundle_folders.revisions import OLD
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import example_text, half_mask, noise, tables_like
+from patcomp_models.bundles.diffusion.flux2_modules import Flux2ByPlaces, Flux2Denoiser
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import Make, PipelineVariant, example_text, half_mask, noise, tables_like
+from patcomp_models.bundles.diffusion.variant import Make, PipelineVariant
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in
 from patcomp_models.errors import BundleError
+from patcomp_models.tasks.entries import Entry
 
 _LENGTH = 512
 """Tokens of a text."""
 LAYERS = (9, 18, 27)
 """The layers of the text encoder on which the transformer conditions."""
 _CHANNELS, _PATCH = 32, 2
+_GRIDS = {"full": 1, "half": 2, "quarter": 4}
+"""By how much the patches of an image that a new one follows are fewer, along the side: the host averages them.
+
+The names and what the functions take were read in FlowTransformerPipeline+Resources.swift, a2c7c68, and
+FlowTransformerPipeline+Flux2.swift, 13b60ae, of https://github.com/apple/coreai-models."""
+_TIME_OF_REFERENCES = 10.0
+"""The first place of the patches of such an image, which tells them from those of the noise."""
 _SIDECARS = {"vae_bn_mean.npy": "running_mean", "vae_bn_var.npy": "running_var"}
 """The statistics by which Swift scales latents, and the buffers of the autoencoder that hold them."""
 
@@ -39,6 +51,7 @@ class Flux2Klein(PipelineVariant):
     patch = _PATCH
     usual_size = 1024
     clip_tokenizers = ()
+    reference = "img2img_full"
     sidecars = tuple(_SIDECARS)
     by_name: ClassVar[Mapping[str, str]] = {
         "transformer": "Transformer", "transformer_512": "Transformer_512", "vae_decoder": "VAEDecoder",
@@ -62,10 +75,11 @@ class Flux2Klein(PipelineVariant):
             )
 
     def components(self) -> Sequence[Component]:
-        made = [
-            self.component("text_encoder", "text_encoder", joined_layers(_LENGTH, LAYERS)),
-            self.component("transformer", "transformer", self._transformer(self.size)),
-        ]
+        made = [self.component("text_encoder", "text_encoder", joined_layers(_LENGTH, LAYERS))]
+        if self.revision != OLD:
+            made.append(Component("transformer", "Transformer.aimodel", self._by_places))
+            return [*made, *self.autoencoder(_CHANNELS)]
+        made.append(self.component("transformer", "transformer", self._transformer(self.size)))
         if self.half:
             made.append(
                 self.component("transformer_512", "transformer", self._transformer(self.size // 2), "Transformer_512")
@@ -74,17 +88,26 @@ class Flux2Klein(PipelineVariant):
 
     def _transformer(self, size: int) -> Make:
         def make(model: Any) -> Any:
-            config, count = model.config, _tokens(size)
-            inputs = {
-                "hidden_states": noise(1, count, config.in_channels).to(model.dtype),
-                "encoder_hidden_states": noise(1, _LENGTH, config.joint_attention_dim).to(model.dtype),
-                "timestep": torch.full((1,), 0.5, dtype=model.dtype),
-                "guidance": torch.full((1,), 4.0, dtype=model.dtype),
-            }
-            tables = tables_like(_LENGTH + count, config.axes_dims_rope)
-            return modules.Flux2Denoiser(model), {**inputs, **tables}, ("output",)
+            count = _tokens(size)
+            tables = tables_like(_LENGTH + count, model.config.axes_dims_rope)
+            return Flux2Denoiser(model), {**_inputs(model, count), **tables}, ("output",)
 
         return make
+
+    def _by_places(self) -> list[Entry]:
+        """The functions of the later form, which share their weights."""
+        from patcomp_models.bundles.loading import model_of
+
+        model = model_of(self.folder / "transformer", *self.class_of("transformer"), self.dtype)
+        module, axes, made = Flux2ByPlaces(model).eval(), len(model.config.axes_dims_rope), []
+        for name, (new, followed) in _sides(self.size, self.half).items():
+            rows = [_places(new, axes), _places(followed, axes, _TIME_OF_REFERENCES)]
+            count = new**2 + followed**2
+            words = torch.zeros(1, _LENGTH, axes)
+            words[0, :, -1] = torch.arange(_LENGTH)
+            places = {"img_ids": torch.cat(rows)[None], "txt_ids": words}
+            made.append(Entry(name, module, {**_inputs(model, count), **places}, ("output",)))
+        return made
 
     def block(self) -> Mapping[str, Any]:
         config, vae = self.config("transformer"), self.config("vae")
@@ -99,7 +122,21 @@ class Flux2Klein(PipelineVariant):
             "guidance_embeds": config.get("guidance_embeds", True),
             "rope_axes_dims": list(config.get("axes_dims_rope", (32,) * 4)),
             "rope_theta": config.get("rope_theta", 2000),
+            **({} if self.revision == OLD else {"encoder_scale_factor": 1.0}),
         }
+
+    @classmethod
+    def block_problems(cls, block: Mapping[str, Any], revision: str) -> list[Problem]:
+        if revision == OLD or block.get("encoder_scale_factor") == 1.0:
+            return []
+        factor = block.get("encoder_scale_factor", "missing, and Swift takes 0.18215")
+        return [problem(f"diffusion.encoder_scale_factor is {factor}; FLUX.2 scales latents of images by 1.0")]
+
+    @classmethod
+    def given_image(cls, image: np.ndarray) -> Any:
+        from PIL import Image
+
+        return Image.fromarray((np.asarray(image) * 255).round().astype(np.uint8))
 
     @classmethod
     def inputs(cls, arguments: Mapping[str, Any], config: Any) -> Mapping[str, Tensor]:
@@ -138,6 +175,16 @@ class Flux2Klein(PipelineVariant):
             )  # fmt: skip
         return {"text_encoder": joined_interface(_LENGTH), **found, **autoencoder(_CHANNELS, pixels, FACTOR)}
 
+    @classmethod
+    def functions(cls, block: Mapping[str, Any], revision: str) -> Mapping[str, Mapping[str, Interface]]:
+        found = dict(super().functions(block, revision))
+        if revision == OLD:
+            return found
+        pixels, axes = int(block.get("image_size", 1024)), len(block.get("rope_axes_dims", (32,) * 4))
+        found["transformer"] = {name: _interface(*sides, axes) for name, sides in _sides(pixels, True).items()}
+        found["transformer_512"] = {"main": _interface(_side(pixels // 2), 0, axes)}
+        return found
+
 
 def joined_layers(length: int, layers: Sequence[int]) -> Make:
     """A text encoder that gives hidden states of some layers, for texts of a length with a mask."""
@@ -154,6 +201,55 @@ def joined_interface(length: int) -> Interface:
     return Interface({"input_ids": ids, "attention_mask": ids}, {"hidden_states": ((1, length, "*"), FLOATS)}, False)
 
 
+def _inputs(model: Any, count: int) -> dict[str, Tensor]:
+    """Example inputs of the transformer that both forms have, for a number of patches."""
+    config, dtype = model.config, model.dtype
+    return {
+        "hidden_states": noise(1, count, config.in_channels).to(dtype),
+        "encoder_hidden_states": noise(1, _LENGTH, config.joint_attention_dim).to(dtype),
+        "timestep": torch.full((1,), 0.5, dtype=dtype),
+        "guidance": torch.full((1,), 4.0, dtype=dtype),
+    }
+
+
+def _side(size: int) -> int:
+    """Patches along the side of an image of this side in pixels."""
+    return size // FACTOR // _PATCH
+
+
 def _tokens(size: int) -> int:
     """Patches of an image of this side in pixels."""
-    return (size // FACTOR // _PATCH) ** 2
+    return _side(size) ** 2
+
+
+def _sides(size: int, half: bool) -> dict[str, tuple[int, int]]:
+    """The functions of the later form: the patches along the side of the new image, and of the one that it follows.
+
+    Args:
+        size: of the image, in pixels.
+        half: whether there are functions for images of half the size.
+    """
+    found = {}
+    for name, prefix, side in (("main", "img2img_", _side(size)), ("half", "img2img_512_", _side(size // 2))):
+        if name == "main" or half:
+            found[name] = (side, 0)
+            found |= {f"{prefix}{grid}": (side, side // by) for grid, by in _GRIDS.items() if side % by == 0}
+    return found
+
+
+def _places(side: int, axes: int, time: float = 0.0) -> Tensor:
+    """The places of the patches of an image, (side * side, axes): time, row, column, word."""
+    found = torch.zeros(side, side, axes)
+    found[..., 0], found[..., 1], found[..., 2] = time, torch.arange(side)[:, None], torch.arange(side)
+    return found.flatten(0, 1)
+
+
+def _interface(new: int, followed: int, axes: int) -> Interface:
+    """What a function of the later form takes and gives."""
+    count, channels = new**2 + followed**2, _CHANNELS * _PATCH**2
+    return Interface(
+        {"hidden_states": ((1, count, channels), FLOATS), "encoder_hidden_states": ((1, _LENGTH, "*"), FLOATS),
+         "timestep": ((1,), FLOATS), "guidance": ((1,), FLOATS), "img_ids": ((1, count, axes), FLOATS),
+         "txt_ids": ((1, _LENGTH, axes), FLOATS)},
+        {"output": ((1, count, channels), FLOATS)}, False,
+    )  # fmt: skip

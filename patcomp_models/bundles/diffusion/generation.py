@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import numpy as np
 import torch
 
 from patcomp.emit.asset import load
-from patcomp.errors import reason_of
+from patcomp.errors import Problem, reason_of
 from patcomp_models.bundle_folders.contract import general_problems
+from patcomp_models.bundle_folders.interfaces import Interfaces
+from patcomp_models.bundle_folders.revisions import NEW, REVISIONS
 from patcomp_models.bundles.diffusion.checking import NO_RECORD, contract_problems, record_problems
 from patcomp_models.bundles.diffusion.stand_ins import (
     AssetFunction,
@@ -58,7 +62,8 @@ def generate_image(
         seed: of the noise.
         tiled: whether the image is decoded in tiles, by the decoder for images of half the size; that is also done if
             the bundle has no other decoder.
-        image: that a ControlNet follows, of the size of the bundle's images: (size, size, 3), from 0 to 1.
+        image: that a ControlNet or the functions `img2img_*` follow, of the size of the bundle's images:
+            (size, size, 3), from 0 to 1.
 
     Returns:
         (height, width, 3) of float32, from 0 to 1; of a video (frames, height, width, 3); of a sound
@@ -74,9 +79,8 @@ def generate_image(
     if kind not in ("diffusion", "diffusion_for_other_hosts"):
         raise BundleError(f"{str(folder)!r} is of the kind {kind!r}; images are made by bundles of the kind diffusion")
     with reading(folder):
-        wrong = general_problems(folder, metadata) or contract_problems(
-            folder, metadata, for_swift=kind == "diffusion"
-        ) or record_problems(folder, metadata)  # fmt: skip
+        wrong = general_problems(folder, metadata) or _of_no_revision(folder, metadata, kind == "diffusion")
+        wrong = wrong or record_problems(folder, metadata)
     if wrong:
         raise BundleError(f"{str(folder)!r} cannot be used: {wrong[0].message}")
     if "diffusers" not in metadata:
@@ -87,7 +91,7 @@ def generate_image(
             raise BundleError(f"{name} is {value}, and must be at least {least}")
     variant = variant_of(record["pipeline"])
     assert variant is not None, "a problem says so before"
-    further = {**variant.call(block), **_image(variant, image, block.get("image_size", 0), record["pipeline"])}
+    further = {**variant.call(block), **_image(variant, image, folder, metadata)}
     with _pipeline(folder, metadata, tiled) as pipeline:
         if variant.guidance == "true_cfg_scale" and negative_prompt is None:
             if guidance is not None and guidance > 1:
@@ -113,18 +117,32 @@ def generate_image(
     return found
 
 
-def _image(variant: type[PipelineVariant], image: np.ndarray | None, size: int, pipeline: str) -> dict[str, Any]:
+def _of_no_revision(folder: Path, metadata: Mapping[str, Any], for_swift: bool) -> list[Problem]:
+    """What the first revision of Apple's package would refuse, of a bundle that is in the form of none."""
+    wrong = [contract_problems(folder, metadata, for_swift=for_swift, revision=each) for each in REVISIONS]
+    return wrong[0] if all(wrong) else []
+
+
+def _image(variant: type[PipelineVariant], image: np.ndarray | None, folder: Path, metadata: Any) -> dict[str, Any]:
     """The argument of a pipeline that takes an image."""
-    if not variant.takes_image:
-        if image is not None:
-            raise BundleError(f"{pipeline} takes no image; leave it out")
-        return {}
+    size, pipeline = metadata["diffusion"].get("image_size", 0), metadata["diffusers"]["pipeline"]
     if image is None:
-        raise BundleError(f"{pipeline} takes an image of {size} x {size} pixels, which its ControlNet follows")
+        if variant.takes_image:
+            raise BundleError(f"{pipeline} takes an image of {size} x {size} pixels, which its ControlNet follows")
+        return {}
+    if not variant.takes_image and variant.reference is None:
+        raise BundleError(f"{pipeline} takes no image; leave it out")
+    if variant.reference is not None:
+        names = Interfaces.of(folder / metadata["assets"].get("transformer", "")).names
+        if variant.reference not in names:
+            raise BundleError(
+                f"the transformer of the bundle has no function {variant.reference}; convert the pipeline with "
+                f"--set revision={NEW}"
+            )
     if image.shape != (size, size, 3):
         shown = " x ".join(map(str, image.shape))
         raise BundleError(f"the image is {shown}, and must be {size} x {size} x 3")
-    return {"image": torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)[None]}
+    return {"image": variant.given_image(image)}
 
 
 @contextmanager
@@ -144,8 +162,10 @@ def _pipeline(folder: Path, metadata: Mapping[str, Any], tiled: bool) -> Iterato
 
 def _made(kind: Any, folder: Path, record: Mapping[str, Any], assets: Mapping[str, Any], tiled: bool) -> Any:
     """A pipeline of diffusers with assets in the place of models."""
-    functions = {role: AssetFunction(role, asset.described(), asset.run) for role, asset in assets.items()
-                 if not role.startswith("vae_encoder")}  # fmt: skip
+    variant = variant_of(record["pipeline"])
+    takes_images = variant is not None and variant.reference is not None
+    functions = {role: _functions(role, asset) for role, asset in assets.items()
+                 if takes_images or not role.startswith("vae_encoder")}  # fmt: skip
     found: dict[str, Any] = {
         part: _stand_in(part, folder, record, functions, tiled) for part in record["models"]
     }  # fmt: skip
@@ -166,6 +186,13 @@ def _made(kind: Any, folder: Path, record: Mapping[str, Any], assets: Mapping[st
     pipeline = kind(**{name: value for name, value in found.items() if name in taken})
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
+
+
+def _functions(role: str, asset: Any) -> AssetFunction:
+    """The functions of an asset as one, for inputs of different sizes."""
+    names = sorted(asset.function_names, key=lambda name: name != "main")
+    made = [AssetFunction(role, asset.described(name), partial(asset.run, entrypoint=name)) for name in names]
+    return replace(made[0], others=tuple(made[1:]))
 
 
 def _tokenizer(place: Path, kind: Any) -> Any:
@@ -202,7 +229,8 @@ def _stand_in(
     chosen = half if tiled or whole is None else whole
     if chosen is None:
         raise BundleError("the bundle has no decoder for tiles; convert the pipeline with --set half=true")
-    return Autoencoder(config, chosen, variant.statistics(folder), variant.ratios(config))
+    encoder = functions.get("vae_encoder" if chosen is whole else "vae_encoder_half")
+    return Autoencoder(config, chosen, variant.statistics(folder), variant.ratios(config), encoder)
 
 
 def _check_settings(name: str, config: object) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import example_text, half_mask, noise
+from patcomp_models.bundles.diffusion.examples import example_text, half_mask, noise
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import array_in

@@ -185,31 +185,11 @@ class FluxDenoiser(ModelFunction):
         rotary_emb_cos: Tensor, rotary_emb_sin: Tensor, guidance: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         ids = torch.zeros(1, 1)  # the model makes the tables of them
-        with _called_in_turn(self.model, "pos_embed", [(rotary_emb_cos, rotary_emb_sin)]):
+        with called_in_turn(self.model, "pos_embed", [(rotary_emb_cos, rotary_emb_sin)]):
             found: Tensor = self.model(
                 hidden_states=hidden_states, encoder_hidden_states=encoder_hidden_states,
                 pooled_projections=pooled_projections, timestep=timestep, guidance=guidance, img_ids=ids, txt_ids=ids,
                 return_dict=False,
-            )[0]  # fmt: skip
-        return found
-
-
-class Flux2Denoiser(ModelFunction):
-    """FLUX.2 with the tables of its rotary embedding as inputs, rows of the text first, as Swift makes them."""
-
-    def forward(
-        self, hidden_states: Tensor, encoder_hidden_states: Tensor, timestep: Tensor, guidance: Tensor,
-        rotary_emb_cos: Tensor, rotary_emb_sin: Tensor,
-    ) -> Tensor:  # fmt: skip
-        length = encoder_hidden_states.shape[1]
-        # the model makes the tables of the image and of the text of these numbers, 1 and 0
-        ids = [torch.full((count, 1), side) for side, count in ((1, hidden_states.shape[1]), (0, length))]
-        image, text = slice(length, None), slice(0, length)
-        tables = [(rotary_emb_cos[part], rotary_emb_sin[part]) for part in (image, text)]
-        with _called_in_turn(self.model, "pos_embed", tables):
-            found: Tensor = self.model(
-                hidden_states=hidden_states, encoder_hidden_states=encoder_hidden_states, timestep=timestep,
-                guidance=guidance, img_ids=ids[0], txt_ids=ids[1], return_dict=False,
             )[0]  # fmt: skip
         return found
 
@@ -271,7 +251,7 @@ class ZImageDenoiser(ModelFunction):
 
 
 @contextmanager
-def _called_in_turn(model: nn.Module, name: str, results: Sequence[Any]) -> Any:
+def called_in_turn(model: nn.Module, name: str, results: Sequence[Any]) -> Any:
     """While a model runs, one of its modules returns these results, one a call."""
     waiting = iter(results)
     vars(model)[name] = lambda *arguments: next(waiting)  # an attribute hides the module of its name

@@ -11,7 +11,8 @@ import torch
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import PipelineVariant, example_text, half_mask, noise
+from patcomp_models.bundles.diffusion.examples import example_text, half_mask, noise
+from patcomp_models.bundles.diffusion.variant import PipelineVariant
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
 from patcomp_models.errors import BundleError

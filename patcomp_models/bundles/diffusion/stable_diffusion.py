@@ -9,7 +9,8 @@ import torch
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, example_text, noise
+from patcomp_models.bundles.diffusion.examples import example_text, noise
+from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 

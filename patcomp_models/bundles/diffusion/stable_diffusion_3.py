@@ -9,8 +9,9 @@ import torch
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import noise
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder, penultimate, two_outputs
-from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, noise, scale_factors
+from patcomp_models.bundles.diffusion.variant import CLIP_TOKENS, PipelineVariant, scale_factors
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 

@@ -28,11 +28,13 @@ class AssetFunction:
         role: of the asset.
         description: what the runtime says of the function.
         call: runs it, on inputs by name.
+        others: functions of the asset with other sizes.
     """
 
     role: str
     description: Any
     call: Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
+    others: Sequence[AssetFunction] = ()
 
     def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
         """Run the function. Outputs are float32.
@@ -42,10 +44,17 @@ class AssetFunction:
         Raises:
             BundleError: an input does not fit.
         """
+        for other in self.others:
+            if other._sizes() == {name: tuple(inputs[name].shape) for name in other.description.input_names}:
+                return other(**inputs)
         wanted = {name: self.description.input_descriptor(name) for name in self.description.input_names}
         made = self.call({name: self._fitted(name, inputs[name], wanted[name]) for name in wanted})
         count = inputs[next(iter(wanted))].shape[0]
         return {name: torch.from_numpy(np.array(value, np.float32))[:count] for name, value in made.items()}
+
+    def _sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs."""
+        return {name: tuple(self.description.input_descriptor(name).shape) for name in self.description.input_names}
 
     def _fitted(self, name: str, value: Tensor, wanted: Any) -> Tensor:
         shape = tuple(wanted.shape)
@@ -241,16 +250,25 @@ class Autoencoder(StandIn):
         function: of the decoder, for the whole image or for tiles of it.
         statistics: of the latents, where the pipeline scales by them.
         ratios: what a model of diffusers computes of its configuration.
+        encoder: the function of the encoder, which gives the mean of latents.
     """
 
     def __init__(
-        self, config: Any, function: AssetFunction, statistics: Mapping[str, Tensor], ratios: Mapping[str, int]
+        self, config: Any, function: AssetFunction, statistics: Mapping[str, Tensor], ratios: Mapping[str, int],
+        encoder: AssetFunction | None = None,
     ):  # fmt: skip
         super().__init__(config)
-        self.function = function
+        self.function, self.encoder = function, encoder
         self.bn = SimpleNamespace(**statistics)
         for name, value in {**statistics, **ratios}.items():
             setattr(self, name, value)
+
+    def encode(self, image: Tensor) -> SimpleNamespace:
+        """The latents of an image, which a pipeline takes as the mode of their distribution."""
+        if self.encoder is None:
+            raise BundleError("the bundle has no encoder of images; convert the pipeline again")
+        (latents,) = self.encoder(image=image).values()
+        return SimpleNamespace(latent_dist=SimpleNamespace(mode=lambda: latents))
 
     def decode(self, z: Tensor, timestep: Tensor | None = None, **options: Any) -> Decoded:
         """The image of latents, (1, channels, height, width), from -1 to 1; or the video or sound of others."""

@@ -10,11 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import Interface
+from patcomp_models.bundle_folders.revisions import OLD, field_problems
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import noise
 from patcomp_models.bundles.kind import Component
 from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError
@@ -44,6 +48,7 @@ class PipelineVariant(ABC):
         half: whether assets for images of half the size are added.
         width: of a video in pixels, whose height is `image_size`, if the user chooses it.
         frames: of a video, if the user chooses it.
+        revision: of Apple's Swift package that runs the bundle, one of `bundle_folders.revisions.REVISIONS`.
     """
 
     pipelines: ClassVar[tuple[str, ...]]
@@ -73,6 +78,8 @@ class PipelineVariant(ABC):
     """The tokens of a text that diffusers is told, if the pipeline takes a number and it is always the same."""
     takes_image: ClassVar[bool] = False
     """Whether the pipeline takes an image beside the text."""
+    reference: ClassVar[str | None] = None
+    """The function of the denoiser for a text and an image that it need not have, if there is one."""
     negative_prompt: ClassVar[bool] = True
     """Whether the pipeline takes a negative prompt."""
     guidance: ClassVar[str] = "guidance_scale"
@@ -105,6 +112,7 @@ class PipelineVariant(ABC):
     half: bool = False
     width: int | None = None
     frames: int | None = None
+    revision: str = OLD
 
     @abstractmethod
     def components(self) -> Sequence[Component]:
@@ -122,6 +130,26 @@ class PipelineVariant(ABC):
         Args:
             block: the block `diffusion` of `metadata.json`.
         """
+
+    @classmethod
+    def functions(cls, block: Mapping[str, Any], revision: str) -> Mapping[str, Mapping[str, Interface]]:
+        """The functions of the roles, by role and name; an asset has the first, and may have the others.
+
+        Args:
+            block: the block `diffusion` of `metadata.json`.
+            revision: of Apple's Swift package.
+        """
+        return {role: {"main": interface} for role, interface in cls.interfaces(block).items()}
+
+    @classmethod
+    def block_problems(cls, block: Mapping[str, Any], revision: str) -> list[Problem]:
+        """What else a revision of Apple's Swift package would misread of the block `diffusion`."""
+        return []
+
+    @classmethod
+    def given_image(cls, image: np.ndarray) -> Any:
+        """An image, (size, size, 3) from 0 to 1, as the pipeline of diffusers takes it."""
+        return torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)[None]
 
     @classmethod
     def further_parts(cls, facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -259,6 +287,14 @@ class PipelineVariant(ABC):
         if self.for_swift and self.dtype not in ("float16", "float32"):
             raise BundleError(f"Swift fills inputs of float16 and float32, got the dtype {self.dtype}; choose float16")
         self.check_sizes()
+        if self.revision == OLD:
+            return
+        if not self.for_swift:
+            raise BundleError(
+                f"revision is an option for Apple's package, which has no pipeline of {self.pipelines[0]}"
+            )
+        for each in field_problems({"kind": "diffusion", "diffusion": {"type": self.type}}, self.revision):
+            raise BundleError(f"revision {self.revision} of Apple's package would refuse the bundle: {each.message}")
 
     def check_sizes(self) -> None:
         """Check the options for sizes.
@@ -330,22 +366,6 @@ def is_tokenizer(name: str) -> bool:
     return re.fullmatch(r"tokenizer(_\d)?", name) is not None
 
 
-def noise(*sizes: int) -> Tensor:
-    """Random numbers, the same ones each time."""
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(0))
-
-
-def tables_like(rows: int, widths: Sequence[int]) -> dict[str, Tensor]:
-    """Example tables of a rotary embedding, (rows, sum of the widths), whose columns come in pairs."""
-    angles = noise(rows, sum(widths) // 2).repeat_interleave(2, dim=1)
-    return {"rotary_emb_cos": angles.cos(), "rotary_emb_sin": angles.sin()}
-
-
-def half_mask(length: int) -> Tensor:
-    """An example mask of a text of half the length, (1, length) of int32."""
-    return (torch.arange(length)[None] < length // 2).int()
-
-
 def scale_factors(vae: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a configuration by which the host scales and shifts latents."""
     factor = vae["scaling_factor"]
@@ -362,13 +382,3 @@ def with_rows(value: Tensor, count: int) -> Tensor:
     """A tensor (1, rows, ...) with as many rows: its first ones, or zeros behind its own."""
     lacking = value.new_zeros(1, max(count - value.shape[1], 0), *value.shape[2:])
     return torch.cat([value[:, :count], lacking], 1)
-
-
-def example_text(model: Any, length: int) -> Tensor:
-    """An example text, (1, length) of int32; its last token is the one that ends a text."""
-    config = model.config.get_text_config()
-    ids = torch.arange(length, dtype=torch.int32)[None] % config.vocab_size
-    if isinstance(end := getattr(config, "eos_token_id", None), int) and end < config.vocab_size:
-        ids[ids == end] = 0
-        ids[0, -1] = end
-    return ids

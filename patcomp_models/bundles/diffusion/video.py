@@ -11,7 +11,8 @@ import torch
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import PipelineVariant, noise
+from patcomp_models.bundles.diffusion.examples import noise
+from patcomp_models.bundles.diffusion.variant import PipelineVariant
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 

@@ -10,7 +10,8 @@ import torch
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
-from patcomp_models.bundles.diffusion.variant import example_text, half_mask, latent_statistics, noise
+from patcomp_models.bundles.diffusion.examples import example_text, half_mask, noise
+from patcomp_models.bundles.diffusion.variant import latent_statistics
 from patcomp_models.bundles.diffusion.video import Video
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError

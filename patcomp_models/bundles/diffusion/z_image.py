@@ -10,9 +10,10 @@ from torch import Tensor
 
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes
 from patcomp_models.bundles.diffusion import modules
+from patcomp_models.bundles.diffusion.examples import half_mask, noise
 from patcomp_models.bundles.diffusion.flux2 import joined_interface, joined_layers
 from patcomp_models.bundles.diffusion.stable_diffusion import FACTOR, autoencoder
-from patcomp_models.bundles.diffusion.variant import PipelineVariant, half_mask, noise, scale_factors, with_rows
+from patcomp_models.bundles.diffusion.variant import PipelineVariant, scale_factors, with_rows
 from patcomp_models.bundles.kind import Component
 from patcomp_models.errors import BundleError
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from patcomp.errors import Problem
+from patcomp_models.bundle_folders.revisions import OLD
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.diffusion.checking import contract_problems, record_problems
 from patcomp_models.bundles.diffusion.record import record_of
@@ -29,12 +30,15 @@ class Diffusion(KindOfComponents):
         half: whether assets for images of half the size are added, also to decode a large image in tiles.
         width: of a video, in pixels, whose height is `image_size`; by default that of the pipeline.
         frames: of a video; by default as many as the pipeline makes.
+        revision: of Apple's package that runs the bundle. The transformer of FLUX.2 is in the form of this one: places
+            of patches instead of rotary tables, and functions for images that a new one follows, from 34ab73d on.
     """
 
     image_size: int | None = None
     half: bool = False
     width: int | None = None
     frames: int | None = None
+    revision: Literal["86b363d", "34ab73d"] = OLD  # type: ignore[assignment]
 
     name: ClassVar[str] = "diffusion"
     holds: ClassVar[str] = ", ".join(name for each in VARIANTS if each.for_swift for name in each.pipelines)
@@ -69,7 +73,8 @@ class Diffusion(KindOfComponents):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        return contract_problems(bundle, metadata, for_swift=cls.for_swift) or record_problems(bundle, metadata)
+        wrong = contract_problems(bundle, metadata, for_swift=cls.for_swift, revision=revision)
+        return wrong or record_problems(bundle, metadata)
 
     @cached_property
     def variant(self) -> PipelineVariant:
@@ -79,7 +84,7 @@ class Diffusion(KindOfComponents):
         found = variant_of(name)
         if found is None or found.for_swift != self.for_swift:
             raise BundleError(f"{str(self.folder)!r} holds {name}; bundles of the kind {self.name} hold {self.holds}")
-        return found(self.folder, self.dtype, self.image_size, self.half, self.width, self.frames)
+        return found(self.folder, self.dtype, self.image_size, self.half, self.width, self.frames, self.revision)
 
 
 class DiffusionForOtherHosts(Diffusion):

@@ -22,8 +22,8 @@ from patcomp_models.bundles.segmenter.contract import (
     clip_tokenizer_problems,
     trio_problems,
 )
+from patcomp_models.bundles.segmenter.folders import check_for_texts, json_in, normalisation
 from patcomp_models.checkpoints.tokenizers import write_with_pairs
-from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Segmenter(KindOfComponents):
         return str(config.get("model_type")) in _CLASSES
 
     def components(self) -> Sequence[Component]:
-        kind = self._json("config.json").get("model_type")
+        kind = json_in(self.folder, "config.json").get("model_type")
         if kind not in _CLASSES:
             raise BundleError(f"{str(self.folder)!r} holds {kind!r}, which is no segmenter: {', '.join(_CLASSES)}")
         for option in ("queries", "points", "length"):
@@ -72,12 +72,10 @@ class Segmenter(KindOfComponents):
         if self.functions not in ((1, 3) if self._is_of_text else (1,)):
             choices = "1 or 3" if self._is_of_text else "1 for a segmenter of points"
             raise BundleError(f"functions is {self.functions!r}, and must be {choices}")
-        mean, deviation = self._normalisation()
         if self._is_of_text:
-            if {*mean, *deviation} != {0.5}:
-                raise BundleError(f"images are normalised by {mean} and {deviation}, and Swift does it by 0.5")
-            if not (self.folder / "tokenizer.json").is_file():
-                raise BundleError(f"{str(self.folder)!r} has no tokenizer.json; save the tokenizer of the texts there")
+            check_for_texts(self.folder)
+        else:
+            normalisation(self.folder)
         made = self._of_points if not self._is_of_text else self._text if self.functions == 1 else self._trio
         return [Component("main", FILE, made)]
 
@@ -109,29 +107,11 @@ class Segmenter(KindOfComponents):
 
     @property
     def _class(self) -> str:
-        return _CLASSES[self._json("config.json")["model_type"]]
+        return _CLASSES[json_in(self.folder, "config.json")["model_type"]]
 
     @property
     def _is_of_text(self) -> bool:
         return self._class == _OF_TEXT
-
-    def _json(self, name: str) -> dict[str, Any]:
-        try:
-            return object_in(self.folder / name)
-        except FileNotFoundError:
-            raise BundleError(f"{str(self.folder)!r} has no {name}") from None
-
-    def _normalisation(self) -> tuple[list[float], list[float]]:
-        """Mean and deviation of the image processor, whose settings have their own file or are in the processor's."""
-        whole = self.folder / "processor_config.json"
-        found = self._json(whole.name if whole.is_file() else "preprocessor_config.json")
-        settings = found.get("image_processor", found)
-        if not settings.get("do_normalize", True):
-            return [0.0] * 3, [1.0] * 3
-        try:
-            return list(settings["image_mean"]), list(settings["image_std"])
-        except KeyError as error:
-            raise BundleError(f"the image processor of {str(self.folder)!r} has no {error.args[0]}") from None
 
     def _model(self) -> Any:
         from patcomp_models.bundles.loading import model_of
@@ -143,7 +123,7 @@ class Segmenter(KindOfComponents):
 
         model = self._model()
         side = int(model.config.prompt_encoder_config.image_size)
-        points = Points(model, *self._normalisation())
+        points = Points(model, *normalisation(self.folder))
         return [points_entry(points, side, model.dtype, self.queries, self.points)]
 
     def _text(self) -> list[Entry]:

@@ -12,7 +12,7 @@ import torch
 from tests.models.bundles.pipelines import clip_tokenizer
 
 _LAYERS: dict[str, Any] = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-_SIZE = 64
+_SIZE, _WIDE = 64, 128
 _DECODER: dict[str, Any] = {
     "hidden_size": 32, "mlp_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "iou_head_hidden_dim": 32,
 }  # fmt: skip
@@ -98,4 +98,48 @@ def sam3(folder: Path) -> Any:
     CLIPTokenizer.from_pretrained(folder / "words").save_pretrained(folder / "sam3")
     file = folder / "sam3" / "tokenizer.json"
     assert json.loads(file.read_text())["model"]["merges"]
+    return model
+
+
+def sam3_video(folder: Path) -> Any:
+    """SAM 3 for videos with frames of 112 x 112, and memories of 64 channels, as its attention needs them."""
+    from transformers import CLIPTokenizer, Sam3ImageProcessor, Sam3VideoConfig, Sam3VideoModel
+
+    torch.manual_seed(0)
+    count = clip_tokenizer(folder / "words")
+    width = {**_LAYERS, "hidden_size": _WIDE}
+    vision = {
+        "model_type": "sam3_vision_model", "fpn_hidden_size": _WIDE,
+        "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
+        "backbone_config": {
+            **_LAYERS, "model_type": "sam3_vit_model", "num_hidden_layers": 1, "image_size": 112, "patch_size": 14,
+            "window_size": 4, "global_attn_indexes": [0], "pretrain_image_size": 56,
+        },
+    }  # fmt: skip
+    detector = {
+        "model_type": "sam3", "vision_config": vision,
+        "text_config": {**_LAYERS, "vocab_size": count, "num_hidden_layers": 1, "max_position_embeddings": 32,
+                        "projection_dim": 32, "bos_token_id": count - 2, "eos_token_id": count - 1},
+        "geometry_encoder_config": {**width, "num_layers": 1}, "detr_encoder_config": {**width, "num_layers": 1},
+        "detr_decoder_config": {**width, "num_layers": 1, "num_queries": 4},
+        "mask_decoder_config": {"hidden_size": _WIDE, "num_attention_heads": 2},
+    }  # fmt: skip
+    tracker = {
+        "model_type": "sam3_tracker_video", "vision_config": vision, "image_size": 112, "num_maskmem": 3,
+        "max_cond_frame_num": 2,
+        "max_object_pointers_in_encoder": 3,
+        "prompt_encoder_config": {"hidden_size": _WIDE, "image_size": 112, "patch_size": 14, "mask_input_channels": 4},
+        "mask_decoder_config": {**_DECODER, "hidden_size": _WIDE, "num_hidden_layers": 1, "iou_head_hidden_dim": 32},
+        "memory_attention_hidden_size": _WIDE, "memory_attention_num_layers": 1,
+        "memory_attention_feed_forward_hidden_size": 64, "memory_attention_rope_feat_sizes": [8, 8],
+        "memory_encoder_hidden_size": _WIDE, "mask_downsampler_embed_dim": _WIDE, "memory_fuser_embed_dim": _WIDE,
+        "memory_fuser_intermediate_dim": 64, "memory_fuser_num_layers": 1,
+    }  # fmt: skip
+    config = Sam3VideoConfig(
+        detector_config=detector, tracker_config=tracker, low_res_mask_size=32, recondition_on_trk_masks=False
+    )
+    model = _random(Sam3VideoModel(config))
+    model.save_pretrained(folder / "sam3")
+    Sam3ImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder / "sam3")
+    CLIPTokenizer.from_pretrained(folder / "words").save_pretrained(folder / "sam3")
     return model

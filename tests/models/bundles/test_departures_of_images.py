@@ -111,6 +111,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("pipeline", "name", "table"), CASES)
 def test_departures(
     pipeline: str, name: str, table: Mapping[str, tuple[Change, str]], pipelines: Pipelines, tmp_path: Path
@@ -147,6 +148,9 @@ BAD_FOLDERS: Mapping[str, tuple[Change, dict[str, Any], str]] = {
     "a pipeline that is not done": (
         edited(lambda c: c.update(_class_name="HunyuanVideoPipeline"), "model_index.json"), {},
         "holds HunyuanVideoPipeline, which becomes no bundle"),
+    "a pipeline of the earlier revision": (
+        lambda f: None, {"revision": "34ab73d"}, "revision 34ab73d of Apple's package would refuse the bundle"),
+    "an unknown revision": (lambda f: None, {"revision": "main"}, "revision is 'main', and must be '86b363d' or"),
     "a width of an image": (lambda f: None, {"width": 64}, "width is an option for videos, and Stable"),
 }  # fmt: skip
 

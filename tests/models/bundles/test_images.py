@@ -74,6 +74,47 @@ def test_images_without_guidance(stable_diffusion_folder: Path, stable_diffusion
 
 
 @pytest.mark.slow
+def test_references(tmp_path: Path) -> None:
+    """FLUX.2 in the later form makes the images of diffusers, without and with an image that they follow; and a coarser
+    grid of it is what the unmodified transformer computes of as many tokens."""
+    pytest.importorskip("coreai")
+    from diffusers import Flux2Transformer2DModel
+    from PIL import Image
+
+    from patcomp.emit.reading import opened
+    from patcomp_models.bundles.diffusion.flux2 import Flux2Klein
+    from tests.models.bundles.pipelines import flux2_klein
+
+    folder = flux2_klein(tmp_path)
+    options = {"dtype": "float32", "image_size": 64, "revision": NEW}
+    bundle = convert_bundle(folder, out=tmp_path / "bundle", verify=False, **options)
+    assert [each.message for each in check_bundle(bundle, NEW)] == []
+    assert "the input img_ids of transformer is 1 x 16 x 4" in check_bundle(bundle)[0].message
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    made = []
+    for image in (None, pixels):
+        given = {} if image is None else {"image": Image.fromarray(image)}
+        wanted = image_of_diffusers(folder, "ab a", 64, seed=3, guidance_scale=4.0, num_inference_steps=2, **given)
+        found = generate_image(
+            bundle, "ab a", seed=3, guidance=4.0, steps=2, image=None if image is None else image / 255
+        )
+        assert signal_to_noise(found, wanted) > 100
+        made.append(found)
+    assert signal_to_noise(*made) < 90
+    plain = Flux2Transformer2DModel.from_pretrained(folder / "transformer").eval()
+    entries = {each.name: each for each in Flux2Klein(folder, "float32", 64, revision=NEW).components()[1].entries()}
+    assert [*entries] == ["main", "img2img_full", "img2img_half", "img2img_quarter"]
+    with opened(bundle / "Transformer.aimodel") as native:
+        for name in ("img2img_half", "img2img_quarter"):
+            inputs = entries[name].inputs
+            with torch.no_grad():
+                wanted = plain(**inputs, return_dict=False)[0]
+            given = {each: value.numpy() for each, value in inputs.items()}
+            found = native.call(bundle / "Transformer.aimodel", given, {}, name)[0]["output"]
+            torch.testing.assert_close(torch.as_tensor(np.asarray(found)), wanted, atol=2e-5, rtol=0)
+
+
+@pytest.mark.slow
 def test_images_that_follow_others(pipelines: Pipelines) -> None:
     pytest.importorskip("coreai")
     folder, bundle = pipelines("stable_diffusion_controlnet")

@@ -92,8 +92,8 @@ CASES: dict[str, tuple[tuple[Change, ...], Mapping[str, str]]] = {
     "no block": (
         (lambda it: it.metadata.pop("language"),), dict.fromkeys(REVISIONS, "language is missing")),
     "a kind of the later revision": (
-        (_kind("video_segmenter"),),
-        {OLD: "kind is 'video_segmenter', and must be one of", NEW: "'video_segmenter' are not checked"}),
+        (_kind("video-diffusion"),),
+        {OLD: "kind is 'video-diffusion', and must be one of", NEW: "'video-diffusion' are not checked"}),
     "a kind of none": ((_kind("film"),), dict.fromkeys(REVISIONS, "kind is 'film', and must be one of")),
 }  # fmt: skip
 
@@ -159,6 +159,71 @@ def test_sana_sprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_departures_of_sana_sprint(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change, message = SPRINTS[name]
     assert message in "\n".join(changed(SPRINT, change).problems(tmp_path / "bundle", monkeypatch, NEW))
+
+
+_WORDS: Any = {"encoder_hidden_states": ((1, 512, 48), "float16")}
+_ONE_NUMBER: Any = ((1,), "float16")
+
+
+def _denoiser(count: int, **inputs: Any) -> tuple[Values, Values, Values]:
+    """A function of FLUX.2 in the later form, for a number of patches."""
+    places = {"img_ids": ((1, count, 4), "float32"), "txt_ids": ((1, 512, 4), "float32")}
+    rows: Any = ((1, count, 128), "float16")
+    numbers = {"timestep": _ONE_NUMBER, "guidance": _ONE_NUMBER}
+    return {"hidden_states": rows, **_WORDS, **numbers, **(inputs or places)}, {"output": rows}, {}
+
+
+_IDS: Any = ((1, 512), "int32")
+FLUX = Described(
+    {"metadata_version": "0.2", "kind": "diffusion", "name": "small",
+     "assets": {"text_encoder": "TextEncoder.aimodel", "transformer": "Transformer.aimodel",
+                "vae_decoder": "VAEDecoder.aimodel", "vae_encoder": "VAEEncoder.aimodel"},
+     "diffusion": {"type": "flux2", "image_size": 64, "rope_axes_dims": [2, 2, 2, 2], "encoder_scale_factor": 1.0}},
+    {**{key: {} for key in ("tokenizer/tokenizer.json", "vae_bn_mean.npy", "vae_bn_var.npy")},
+     **{key: {"model_max_length": 10 ** 30} for key in ("tokenizer/tokenizer_config.json", "tokenizer/config.json")}},
+    {
+        "TextEncoder.aimodel": {"main": (
+            {"input_ids": _IDS, "attention_mask": _IDS}, {"hidden_states": ((1, 512, 48), "float16")}, {})},
+        "Transformer.aimodel": {name: _denoiser(count) for name, count in (
+            ("main", 16), ("half", 4), ("img2img_full", 32), ("img2img_half", 20), ("img2img_quarter", 17),
+            ("img2img_512_full", 8), ("img2img_512_half", 5))},
+        "VAEDecoder.aimodel": {"main": (
+            {"z": ((1, 32, 8, 8), "float16")}, {"image": ((1, 3, 64, 64), "float16")}, {})},
+        "VAEEncoder.aimodel": {"main": (
+            {"image": ((1, 3, 64, 64), "float16")}, {"latent_params": ((1, 32, 8, 8), "float16")}, {})},
+    },
+)  # fmt: skip
+
+
+def _denoises(name: str, count: int, **inputs: Any) -> Change:
+    return lambda it: it.functions["Transformer.aimodel"].update({name: _denoiser(count, **inputs)})
+
+
+_TABLE: Any = ((528, 8), "float32")
+FLUXES: dict[str, tuple[Change, Mapping[str, str]]] = {
+    "places": (lambda it: None, {OLD: "the input img_ids of transformer is 1 x 16 x 4 of float32, and must be"}),
+    "rotary tables": (
+        _denoises("main", 16, rotary_emb_cos=_TABLE, rotary_emb_sin=_TABLE),
+        {NEW: "the input rotary_emb_cos of transformer is 528 x 8"}),
+    "no references": (
+        lambda it: it.functions.update({"Transformer.aimodel": {"main": _denoiser(16)}}),
+        {OLD: "img_ids of transformer"}),
+    "a coarser grid": (
+        _denoises("img2img_half", 17), {OLD: "img_ids", NEW: "hidden_states of img2img_half of transformer is 1 x 17"}),
+    "a whole half": (_denoises("half", 16), {OLD: "img_ids", NEW: "hidden_states of half of transformer is 1 x 16"}),
+    "no factor": (
+        lambda it: it.metadata["diffusion"].pop("encoder_scale_factor"),
+        {OLD: "img_ids", NEW: "diffusion.encoder_scale_factor is missing, and Swift takes 0.18215"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("name", FLUXES)
+def test_flux2(name: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, messages = FLUXES[name]
+    found = changed(FLUX, change).problems(tmp_path / "bundle", monkeypatch, revision)
+    assert bool(found) == (revision in messages), found
+    assert messages.get(revision, "") in "\n".join(found)
 
 
 def test_pipelines_of_the_earlier_revision() -> None:

@@ -84,6 +84,66 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Models of time series."""
 
+_HEARS: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 32,
+    "conv_dim": [16, 16, 16], "conv_stride": [5, 2, 2], "conv_kernel": [10, 3, 3], "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 16, "tdnn_dim": [16, 16], "tdnn_kernel": [3, 1],
+    "tdnn_dilation": [1, 1], "xvector_output_dim": 16, "num_labels": 5,
+}  # fmt: skip
+_OWL: dict[str, Any] = {
+    "projection_dim": 32, "vision_config": IMAGE, "text_config": {**_TEXT, "max_position_embeddings": 12},
+}  # fmt: skip
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "BertForQuestionAnswering": ("bert", _TEXT),
+    "DistilBertForQuestionAnswering": ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
+                                                      "vocab_size": 96, "max_position_embeddings": 64}),
+    "BertForMultipleChoice": ("bert", _TEXT),
+    "BertForNextSentencePrediction": ("bert", _TEXT),
+    "LayoutLMForTokenClassification": ("layoutlm", _TEXT),
+    "LayoutLMv3ForQuestionAnswering": (
+        "layoutlmv3", {**_TEXT, "input_size": 32, "image_size": 32, "patch_size": 8, "coordinate_size": 4,
+                       "shape_size": 8, "has_relative_attention_bias": False, "has_spatial_attention_bias": False,
+                       "max_position_embeddings": 66, "pad_token_id": 1}),
+    "ASTForAudioClassification": ("audio-spectrogram-transformer", {**IMAGE, "max_length": 64, "num_mel_bins": 32,
+                                                                    "frequency_stride": 8, "time_stride": 8}),
+    "Wav2Vec2ForSequenceClassification": ("wav2vec2", _HEARS),
+    "HubertForSequenceClassification": ("hubert", _HEARS),
+    "WavLMForAudioFrameClassification": ("wavlm", _HEARS),
+    "Wav2Vec2ForXVector": ("wav2vec2", _HEARS),
+    "WhisperForAudioClassification": ("whisper", {**_SEQUENCES, "classifier_proj_size": 16}),
+    "OwlViTForObjectDetection": ("owlvit", _OWL),
+    "Owlv2ForObjectDetection": ("owlv2", _OWL),
+}  # fmt: skip
+"""Models whose inputs are more than a text or an image."""
+
+_T5: dict[str, Any] = {
+    "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 96, "pad_token_id": 0,
+    "decoder_start_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+_TRANSLATES: dict[str, Any] = {**_SEQUENCES, "max_position_embeddings": 64}
+_GEMMA: dict[str, Any] = {
+    **_TEXT, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+}  # fmt: skip
+TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "T5ForConditionalGeneration": ("t5", _T5),
+    "MT5ForConditionalGeneration": ("mt5", {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "UMT5ForConditionalGeneration": ("umt5", _T5),
+    "T5GemmaForConditionalGeneration": (
+        "t5gemma", {"encoder": _GEMMA, "decoder": {**_GEMMA, "cross_attention_hidden_size": 32}, "vocab_size": 96,
+                    "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}),
+    "BartForConditionalGeneration": ("bart", _TRANSLATES),
+    "MBartForConditionalGeneration": ("mbart", _TRANSLATES),
+    "PLBartForConditionalGeneration": ("plbart", _TRANSLATES),
+    "MarianMTModel": ("marian", _TRANSLATES),
+    "PegasusForConditionalGeneration": ("pegasus", _TRANSLATES),
+    "M2M100ForConditionalGeneration": ("m2m_100", _TRANSLATES),
+    "BlenderbotForConditionalGeneration": ("blenderbot", _TRANSLATES),
+    "BlenderbotSmallForConditionalGeneration": ("blenderbot-small", _TRANSLATES),
+    "MvpForConditionalGeneration": ("mvp", _TRANSLATES),
+}  # fmt: skip
+"""Models that write one text for another."""
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ViTForImageClassification": ("vit", IMAGE),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
@@ -151,11 +211,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
          "text_config": {**_TEXT, "max_position_embeddings": 20, "eos_token_id": 2}},
     ),
     "WhisperForConditionalGeneration": ("whisper", _SEQUENCES),
-    "T5ForConditionalGeneration": (
-        "t5",
-        {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 96, "pad_token_id": 0,
-         "decoder_start_token_id": 0, "eos_token_id": 1},
-    ),
+    "MarkupLMForTokenClassification": ("markuplm", {**_TEXT, "xpath_unit_hidden_size": 8, "max_depth": 4}),
+    **HEADS,
+    **TRANSLATORS,
     **SERIES,
 }  # fmt: skip
 
@@ -174,8 +232,11 @@ def folder(path: Path, name: str) -> Any:
 
 def draw(model: Any) -> Any:
     """A model whose outputs vary."""
+    for name, buffer in model.named_buffers():
+        if name == "final_logits_bias":  # of BART, which is zero at first
+            buffer.normal_()
     for parameter in model.parameters():
-        if parameter.ndim > 1:
+        if parameter.ndim > 1 and parameter.requires_grad:  # otherwise it is a table of positions, and not saved
             summed = parameter[0].numel() if parameter.ndim == 4 else parameter.shape[-1]
             torch.nn.init.normal_(parameter, 0, max(summed, 8) ** -0.5)
     return model

@@ -16,7 +16,7 @@ from patcomp_models.tasks import TASKS, convert_folder
 from patcomp_models.tasks.table import task_of
 from tests.helpers.command import Command
 from tests.models.tasks.comparing import image, runs, same
-from tests.models.tasks.folders import MODELS, SERIES, folder
+from tests.models.tasks.folders import HEADS, MODELS, SERIES, TRANSLATORS, folder
 from tests.models.tasks.reading_models import LINES
 
 IN_CI = ("ViTForImageClassification", "YolosForObjectDetection", "WhisperForConditionalGeneration")
@@ -35,8 +35,10 @@ def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-OTHERS = ("clip", "siglip", "clap", "whisper", "t5")
-WHOLE = [name for name, (kind, _) in MODELS.items() if kind not in OTHERS and name not in SERIES]
+OTHERS = ("clip", "siglip", "clap", "whisper", "markuplm")
+WHOLE = [
+    name for name, (kind, _) in MODELS.items() if kind not in OTHERS and name not in {**SERIES, **HEADS, **TRANSLATORS}
+]
 
 
 @pytest.mark.parametrize(
@@ -81,30 +83,104 @@ def test_two_towers(name: str, tmp_path: Path, native: Native) -> None:
         same(found["text_embeds"], wanted.text_embeds)
 
 
+QUICK = ("WhisperForConditionalGeneration", "BartForConditionalGeneration")
+
+
 @pytest.mark.parametrize(
-    "name", ["WhisperForConditionalGeneration", pytest.param("T5ForConditionalGeneration", marks=pytest.mark.slow)]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in (QUICK[0], *TRANSLATORS)],
 )
 def test_sequences(name: str, tmp_path: Path, native: Native) -> None:
-    """The input is read once; then a few tokens, one more, and one after a step back."""
+    """The input is read once; then a few tokens, one more, and one after a step back, of one text and of three."""
     model = folder(tmp_path / "model", name)
     program = convert_folder(tmp_path / "model")
     read = torch.randn(1, 8, 40) if "Whisper" in name else text(11)["input_ids"]
-    written = torch.tensor([[1, 17, 80, 5, 33, 60]])
-    with torch.no_grad():
-        wanted = model(read, decoder_input_ids=written).logits
     (cross, other) = runs(program, native, "encode", {program.input_names("encode")[0]: read})
     for each, value in cross.items():
         same(other[each], value)
     layers, _, heads, _, width = cross["crossKeys"].shape
-    states = [{state: np.zeros((layers, 1, heads, 24, width), np.float32) for state in ("keyCache", "valueCache")}
-              for _ in range(2)]  # fmt: skip
-    tensors = {state: torch.from_numpy(value) for state, value in states[0].items()}
-    for start, end in ((0, 3), (3, 4), (4, 6), (2, 5)):
-        inputs = {"input_ids": written[:, start:end].int(), "position_ids": torch.arange(end)[None].int(), **cross}
-        arrays = {each: value.numpy() for each, value in inputs.items()}
-        evaluated = program.run(inputs, entrypoint="decode", state=tensors)
-        for found in (evaluated, native.run(program.module, arrays, states[1], entry="decode")):
-            same(torch.as_tensor(np.asarray(found["logits"])), wanted[:, start:end])
+    for written in (torch.tensor([[1, 17, 80, 5, 33, 60]]), text(18)["input_ids"].reshape(3, 6)):
+        with torch.no_grad():
+            wanted = model(read.expand(len(written), *read.shape[1:]), decoder_input_ids=written).logits
+        states = [{state: np.zeros((layers, len(written), heads, 24, width), np.float32)
+                   for state in ("keyCache", "valueCache")} for _ in range(2)]  # fmt: skip
+        tensors = {state: torch.from_numpy(value) for state, value in states[0].items()}
+        for start, end in ((0, 3), (3, 4), (4, 6), (2, 5)):
+            inputs = {"input_ids": written[:, start:end].int(), "position_ids": torch.arange(end)[None].int(), **cross}
+            arrays = {each: value.numpy() for each, value in inputs.items()}
+            evaluated = program.run(inputs, entrypoint="decode", state=tensors)
+            for found in (evaluated, native.run(program.module, arrays, states[1], entry="decode")):
+                same(torch.as_tensor(np.asarray(found["logits"])), wanted[:, start:end])
+
+
+def test_as_generate_writes(tmp_path: Path) -> None:
+    """The best token of each call, and three beams whose states are put in another order after each call."""
+    model = folder(tmp_path / "model", "T5ForConditionalGeneration")
+    program = convert_folder(tmp_path / "model")
+    read = text(11)["input_ids"]
+    cross = program.run({"input_ids": read.int()}, entrypoint="encode")
+    layers, _, heads, _, width = cross["crossKeys"].shape
+    for beams in (1, 3):
+        states = {each: torch.zeros(layers, beams, heads, 12, width) for each in ("keyCache", "valueCache")}
+        scores = torch.tensor([0.0, *[-1e9] * (beams - 1)])
+        written = torch.zeros(beams, 1, dtype=torch.int64)
+        for length in range(1, 9):
+            inputs = {"input_ids": written[:, -1:].int(), "position_ids": torch.arange(length)[None].int(), **cross}
+            logits = program.run(inputs, entrypoint="decode", state=states)["logits"][:, -1].log_softmax(-1)
+            logits[:, 1] = -1e9  # no end
+            scores, best = (scores[:, None] + logits).flatten().topk(beams)
+            rows = best // logits.shape[1]
+            written = torch.cat([written[rows], (best % logits.shape[1])[:, None]], 1)
+            for state in states.values():
+                state.copy_(state[:, rows])
+        wanted = model.generate(
+            read, num_beams=beams, do_sample=False, min_new_tokens=8, max_new_tokens=8, length_penalty=0.0
+        )
+        assert written[0].tolist() == wanted[0].tolist()
+
+
+HEARD = ("Wav2Vec2ForSequenceClassification", "BertForMultipleChoice", "LayoutLMForTokenClassification")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in HEARD else pytest.param(name, marks=pytest.mark.slow) for name in HEADS]
+)
+def test_heads(name: str, tmp_path: Path, native: Native) -> None:
+    model = folder(tmp_path / "model", name)
+    program = convert_folder(tmp_path / "model")
+    inputs = _other_sizes({spec.name: spec for spec in program.signature().inputs})
+    with torch.no_grad():
+        wanted = model(**{model.main_input_name if each == "sound" else each: value for each, value in inputs.items()})
+    for found in runs(program, native, "main", inputs):
+        assert found
+        for output, value in found.items():
+            same(value, wanted[output])
+
+
+def _other_sizes(specs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Random inputs; open sizes are 3 choices or kinds, 1,001 samples, or 9 tokens."""
+    numbers = torch.Generator().manual_seed(1)
+    sizes = {"choices": 3, "kinds": 3, "samples": 1001, "length": 9}
+    made = {}
+    for name, spec in specs.items():
+        shape = [size if isinstance(size, int) else sizes[str(size)] for size in spec.shape]
+        if name == "attention_mask":
+            made[name] = torch.ones(shape, dtype=torch.int64)
+        elif name == "bbox":
+            made[name] = torch.tensor([[1, 2, 3, 4], [10, 20, 30, 60], [100, 20, 300, 40]]).repeat(3, 1)[None]
+        elif name in ("input_ids", "token_type_ids"):
+            made[name] = torch.randint(3, 96, shape, generator=numbers) % (2 if name == "token_type_ids" else 96)
+        else:
+            made[name] = torch.randn(shape, generator=numbers)
+    return made
+
+
+def test_what_a_model_would_do_without(tmp_path: Path) -> None:
+    folder(tmp_path / "model", "MarkupLMForTokenClassification")
+    with pytest.raises(
+        PatcompError, match="MarkupLMForTokenClassification takes xpath_tags_seq too, and without it computes"
+    ):
+        convert_folder(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +188,10 @@ def test_sequences(name: str, tmp_path: Path, native: Native) -> None:
     [
         ({"architectures": ["LlamaForCausalLM"]}, "language models are converted by patcomp convert-lm"),
         ({"architectures": ["VitsForTextToSpeech"]}, "and no task takes it; known tasks: image"),
+        (
+            {"architectures": ["LightGlueForKeypointMatching"]},
+            "not converted: it keeps as many keypoints as an image has",
+        ),
         ({}, "a model without a name, and no task takes it"),
         ({"architectures": ["ViTModel"], "auto_map": {"AutoModel": "x.Y"}}, "runs Python code of its folder"),
         ({"architectures": ["ViTModel"], "model_type": "vit"}, "model.safetensors' is not a whole file of safetensors"),

@@ -136,9 +136,10 @@ def test_a_classifier_with_one_label(activation: str | None, tmp_path: Path, nat
     )  # fmt: skip
     model = transformers.BertForSequenceClassification(config).eval()
     model.save_pretrained(tmp_path)
+    tokens = {**TOKENS, "token_type_ids": torch.arange(TOKENS["input_ids"].shape[1])[None] // 2 % 2}
     with torch.no_grad():
-        wanted = model(**TOKENS).logits[:, 0]
-    for outputs in runs(convert_folder(tmp_path, task="rerank"), native, "main", TOKENS):
+        wanted = model(**tokens).logits[:, 0]
+    for outputs in runs(convert_folder(tmp_path, task="rerank"), native, "main", tokens):
         same(outputs[SENTENCE_SCORE], wanted if activation else wanted.sigmoid())
 
 
