@@ -67,7 +67,7 @@ def test_commands_have_groups(patcomp: Command) -> None:
     assert "  convert         Convert a model and write it as an asset, as text, or both\n" in shown
 
 
-EXAMPLES = [example for command in ALL.values() for example in help.told(command)[1]]
+EXAMPLES = [example for command in ALL.values() for example in help.text_and_examples(command)[1]]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -84,7 +84,7 @@ def test_examples_are_commands(example: str) -> None:
 
 def test_each_job_has_an_example() -> None:
     of_tables = ("patcomp catalog", "patcomp defects", "patcomp rule")
-    assert {path for path, command in ALL.items() if not help.told(command)[1]} - {
+    assert {path for path, command in ALL.items() if not help.text_and_examples(command)[1]} - {
         path for path in ALL if path.startswith(of_tables)
     } == set()
 

@@ -40,7 +40,8 @@ MANY = 12
 """More options of one command are shown in groups."""
 
 WORDS: Mapping[str, str] = MappingProxyType({
-    "target": "DEVICE", "fix": "NAME=SIZE", "sizes": "NAME=SIZE,SIZE", "size": "NAME=SIZE", "onnx-size": "NAME=SIZE", "set": "NAME=VALUE",
+    "target": "DEVICE", "fix": "NAME=SIZE", "sizes": "NAME=SIZE,SIZE", "size": "NAME=SIZE", "onnx-size": "NAME=SIZE",
+    "set": "NAME=VALUE",
     "dynamic": "INPUT:AXIS=NAME:MIN..MAX", "input-names": "NAME,NAME", "output-names": "NAME,NAME",
     "input": "NAME=FILE", "recover": "NAME,NAME", "image": "HEIGHTxWIDTH", "dump-stages": "FOLDER", "import": "MODULE",
     "catalog": "FILE.py or MODULE", "allow-missing": "NAME", "allow-unexpected": "NAME", "without": "RULE",
@@ -205,7 +206,7 @@ def _with_shared(own: list[Any], context: Any) -> list[Any]:
 
 def _write_text(command: Any, formatter: Any) -> None:
     """A docstring, then its examples."""
-    text, examples = told(command)
+    text, examples = text_and_examples(command)
     formatter.write_paragraph()
     with formatter.indentation():
         formatter.write_text(text)
@@ -215,7 +216,7 @@ def _write_text(command: Any, formatter: Any) -> None:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
-def told(command: Any) -> tuple[str, list[str]]:
+def text_and_examples(command: Any) -> tuple[str, list[str]]:
     """What the docstring of a command says, and its examples."""
     lines = inspect.cleandoc(command.help or "").splitlines()
     examples = [line.removeprefix(_EXAMPLE) for line in lines if line.startswith(_EXAMPLE)]
