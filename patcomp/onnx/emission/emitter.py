@@ -12,7 +12,7 @@ from onnx import helper
 from patcomp.errors import Problem
 from patcomp.families import modules_in
 from patcomp.ir import Port, ProgramBody, ProgramGraph, ProgramOp, Value
-from patcomp.onnx.emission.nodes import ONNX_ROWS, ONNX_TYPES, EmittedOp, FreshNames, NodeScope, NotInOnnxError
+from patcomp.onnx.emission.nodes import EMISSION_ROWS, ONNX_TYPES, EmittedOp, FreshNames, NodeScope, NotInOnnxError
 
 DOMAIN = "patcomp"
 """The domain of the functions of a model: its composites, and other graphs that are called."""
@@ -70,7 +70,7 @@ class Emitter:
         special = _SPECIAL.get(op.name)
         if special is not None:
             return special(self, op, scope)
-        row = ONNX_ROWS.get(op.name)
+        row = EMISSION_ROWS.get(op.name)
         if row is None:
             raise NotInOnnxError(f"there is no row for {op.name}")
         if odd := {value.dtype for value in (*op.operands, *op.results)} - ONNX_TYPES.keys():

@@ -174,7 +174,7 @@ class EmittedOp:
 RowFunction = Callable[[EmittedOp], str | list[str]]
 """What writes the nodes of an op, and returns the names of its results."""
 
-ONNX_ROWS: dict[str, RowFunction] = {}
+EMISSION_ROWS: dict[str, RowFunction] = {}
 """The row of each op by name, `coreai.softmax`."""
 
 
@@ -183,7 +183,7 @@ def emits(*names: str) -> Callable[[RowFunction], RowFunction]:
 
     def declare(row: RowFunction) -> RowFunction:
         for name in names:
-            ONNX_ROWS[f"coreai.{name}"] = row
+            EMISSION_ROWS[f"coreai.{name}"] = row
         return row
 
     return declare
