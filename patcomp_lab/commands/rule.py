@@ -111,20 +111,19 @@ def check_rules(
     with _runtime(runtime) as runner:
         kept = KeptTests.of(module, runner is not None)
         for number, item in enumerate(chosen):
-            known = None if anew else kept.get(item.name)
-            if known is None:
+            wrong: list[CheckOutcome] = []
+            before = None if anew else kept.get(item.name)
+            checks = before or []
+            if before is None:
                 with working(f"testing rule {item.name}", counts=True) as advance:
                     advance(number, len(chosen))
-                    checks = _checks(item, catalog, module, runner)
-                failures = [check for check in checks if check.failure is not None]
-                shown = [_shown(check) for check in checks]
-                if not failures:
-                    _keep(kept, item.name, shown)
-            else:
-                shown, failures = known, []
-            _show(item.name, shown, failures, before=known is not None)
-            failed += bool(failures)
-            unproved += not failures and any(check.is_unproved for check in shown)
+                    outcomes = _outcomes(item, catalog, module, runner)
+                wrong, checks = [each for each in outcomes if each.failure is not None], list(map(_shown, outcomes))
+                if not wrong:
+                    _keep(kept, item.name, checks)
+            _show(item.name, checks, wrong, before=before is not None)
+            failed += bool(wrong)
+            unproved += not wrong and any(check.is_unproved for check in checks)
     text = f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong"
     print(f"{text}, {unproved} not proved" if unproved else text)
     if failed:
@@ -133,7 +132,7 @@ def check_rules(
         sys.exit(NOT_PROVED)
 
 
-def _checks(item: Rule, catalog: RuleSet, module: ModuleType, runner: AssetRunner | None) -> list[CheckOutcome]:
+def _outcomes(item: Rule, catalog: RuleSet, module: ModuleType, runner: AssetRunner | None) -> list[CheckOutcome]:
     """The tests of a rule, and what its examples become in a conversion."""
     from patcomp_lab.proof.converted import converted_checks
     from patcomp_lab.proof.examination import examine

@@ -24,7 +24,9 @@ def generate_image(
         float | None, typer.Option(help="How much the text counts, 1 is not at all; by default the bundle's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
-    image: Annotated[Path | None, typer.Option(help="An image for a ControlNet, or that FLUX.2 follows; read by Pillow.")] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="An image for a ControlNet, or that FLUX.2 follows; read by Pillow.")
+    ] = None,
     tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
 ) -> None:
     """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed.
