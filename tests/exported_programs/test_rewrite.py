@@ -147,6 +147,17 @@ def test_networks(name: str) -> None:
     assert torch.allclose(program.module()(*example.args), expected, atol=1e-5 * float(expected.abs().max()))
 
 
+def test_as_many_elements_as_the_data_say() -> None:
+    class Chosen(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            chosen = x[x > 0]
+            return chosen * torch.sigmoid(chosen) + torch.zeros(chosen.shape[0])
+
+    made = rewrite(export(Chosen(), torch.tensor([1.0, -1.0, 2.0])), silu)
+    for x in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([-1.0, 2.0, -3.0])):
+        assert torch.allclose(made.module()(x), Chosen()(x))
+
+
 def test_why_not(exported: ExportedProgram) -> None:
     assert "matches at" in why_not_rewritten(exported, silu)
 
@@ -156,9 +167,12 @@ class Branch(nn.Module):
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
 
-class DataSize(nn.Module):
+class Item(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(torch.nonzero(x).shape[0] + 1)
+        length = x.sum().int().item()
+        torch._check(length >= 1)
+        torch._check(length <= 4)
+        return x.narrow(0, 0, length)  # type: ignore[arg-type]
 
 
 class Checked(nn.Module):
@@ -182,6 +196,7 @@ class WithoutGradients(nn.Module):
     ("model", "message"),
     [
         (Branch(), "coreai.if is no op of PyTorch's"),
+        (Item(), "takes a size that is computed from data"),
         (Checked(), "a check of values would be lost"),
         (WithoutGradients(), "gradients of parameters would pass"),
     ],
