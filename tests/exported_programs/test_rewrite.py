@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Rewrite, build, rule
+from tests.helpers.command import Command
 from tests.networks import zoo
 
 
@@ -235,3 +237,26 @@ def test_an_op_of_another_library_stays_one() -> None:
     made = rewrite(export(nn.SiLU(), x), delegated)
     assert targets(made) == ["patcomp_test.silu.default"]
     assert torch.allclose(made.module()(x), nn.functional.silu(x))
+
+
+RULE = """
+from patcomp.authoring import AtenSource, AtenTarget
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import Capture, Rewrite, rule
+from patcomp.patterns.conditions import is_floating
+
+
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
+def silu(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
+    "x * sigmoid(x) -> silu(x)"
+    return Rewrite(x * a.sigmoid(x), to=c.silu(x)WHERE)
+"""
+
+
+def test_rules_for_programs_of_pytorch_are_tested_without_core_ai(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RULE.replace("WHERE", ", where=is_floating(x).says('silu takes floats')"))
+    done = patcomp("rule", "test", "right.py", "--for-rewrite")
+    assert (done.code, "proof: silu: equal over the reals" in done.out) == (0, True), done.out
+    (tmp_path / "wrong.py").write_text(RULE.replace("WHERE", ""))
+    done = patcomp("rule", "test", "wrong.py", "--for-rewrite")
+    assert (done.code, "(tensor<1x1xi1>) -> tensor<1x1xf32>" in done.out) == (3, True), done.out
