@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,7 @@ def source_of_onnx(path: Path, sizes: Mapping[str, int]) -> ModelSource:
     program = from_onnx(path, sizes=sizes)
     model: nn.Module = program.module
     reference = "its ops in eager PyTorch, without ONNX Runtime"
-    try:
+    with suppress(ImportError):  # the comparison says what it is with
         model, reference = OnnxRuntimeModel(path), "ONNX Runtime"
-    except ImportError:
-        pass  # the comparison says what it is with
     names = {"input_names": program.input_names, "output_names": program.output_names}
     return ModelSource(str(path), program.exported, model, reference=reference, **names)

@@ -61,7 +61,8 @@ def verify(
     ] = None,
     entrypoint: Entrypoint = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
+        float | None,
+        typer.Option(min=0, help="The largest absolute difference that passes; by default that of each type."),
     ] = None,
     size: RandomSizes = None,
     fix: Fix = None,
@@ -91,6 +92,10 @@ def verify(
     A model runs in eager PyTorch, and a file of ONNX in ONNX Runtime if it is installed.
 
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
+
+    $ patcomp verify nets.py:net
+    $ patcomp verify nets.py:net net.aimodel
+    $ patcomp verify nets.py:net --as neural_engine
     """
     found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
     sizes = fixed_sizes(fix)

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
+from onnx import helper
 
 from patcomp.errors import EvaluationError, PatcompError
 from patcomp.evaluate.comparison import compare
-from patcomp.evaluate.element_types import array_of, to_tensor
+from patcomp.evaluate.element_types import TORCH_DTYPES, array_of, to_tensor
 from patcomp.evaluate.machine import Machine, evaluate
 from patcomp.evaluate.verification import Departure
 from patcomp.ir import ProgramOp
@@ -30,9 +32,12 @@ class OnnxRuntime(FurtherEngine):
     def run(
         self, program: ProgramData, entrypoint: str, inputs: Mapping[str, Any], states: dict[str, Any]
     ) -> dict[str, Any]:
-        emitted = emit(program, entrypoint)
+        emitted, signature = emit(program, entrypoint), program.signature(entrypoint)
         results = _results(emitted, {**inputs, **states}, list(emitted.outputs.values()))
-        values = dict(zip(emitted.outputs, results, strict=True))
+        types = {spec.name: spec.element_type for spec in (*signature.outputs, *signature.states)}
+        values = {
+            name: value.to(TORCH_DTYPES[types[name]]) for name, value in zip(emitted.outputs, results, strict=True)
+        }
         states.update({name: values.pop(name) for name in states})
         return values
 
@@ -85,7 +90,7 @@ def _results(emitted: Emitted, given: Mapping[str, Any], names: Sequence[str]) -
     options.log_severity_level = 4  # its errors are raised
     options.intra_op_num_threads = 1  # the same sums in the same order on every machine
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    feeds = {each.name: array_of(to_tensor(given[each.name])) for each in emitted.model.graph.input}
+    feeds, names = _through_python(emitted.model, given, names)
     with tempfile.TemporaryDirectory() as folder:
         path = write_onnx(emitted, Path(folder) / "program.onnx")
         try:
@@ -93,6 +98,27 @@ def _results(emitted: Emitted, given: Mapping[str, Any], names: Sequence[str]) -
             return [to_tensor(value) for value in session.run(names, feeds)]
         except Exception as error:  # onnxruntime has an exception for each status, without a common base
             raise EvaluationError(f"onnxruntime does not run the program: {error}") from error
+
+
+def _through_python(
+    model: onnx.ModelProto, given: Mapping[str, Any], names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The arrays that a model is fed with, and the names of its results. NumPy has no bfloat16, so the model casts such
+    inputs and outputs from and to float32, in which they are the same numbers."""
+    graph, feeds = model.graph, {}
+    for each in graph.input:
+        value, name = to_tensor(given[each.name]), each.name
+        if each.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+            each.name, each.type.tensor_type.elem_type = f"{name}.f32", onnx.TensorProto.FLOAT
+            graph.node.insert(0, helper.make_node("Cast", [each.name], [name], to=onnx.TensorProto.BFLOAT16))
+            value = value.float()
+        feeds[each.name] = array_of(value)
+    for each in graph.output:
+        if each.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+            graph.node.append(helper.make_node("Cast", [each.name], [f"{each.name}.f32"], to=onnx.TensorProto.FLOAT))
+            names = [f"{name}.f32" if name == each.name else name for name in names]
+            each.name, each.type.tensor_type.elem_type = f"{each.name}.f32", onnx.TensorProto.FLOAT
+    return feeds, list(names)
 
 
 ENGINE = OnnxRuntime()

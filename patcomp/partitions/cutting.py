@@ -54,8 +54,8 @@ def partition(
     A part costs more than it gives if it computes little for what crosses. It becomes a part only if its intensity is
     at least `least_intensity`: what it computes (multiply-adds of products, and elements of the results of other ops)
     divided by the elements that cross into and out of it. All parts that can be one part are one, also those that have
-    nothing to do with each other. What a call itself takes, 0.7 ms on the Linux runtime, does not count, so that a small
-    model is cut as a large one is.
+    nothing to do with each other. What a call itself takes, 0.7 ms on the Linux runtime, does not count, so that a
+    small model is cut as a large one is.
 
     Args:
         exported: the program, decomposed or not; neither it nor its weights are changed or copied.

@@ -78,7 +78,8 @@ class Partitioned:
         """Run the parts on a backend and the rest in PyTorch, without gradients.
 
         Args:
-            arguments, keywords: of the model, with the structure that they had at export.
+            arguments: of the model, with the structure that they had at export.
+            keywords: the same, by name.
             backend: `"evaluator"`, which runs anywhere, or `"runtime"`, which needs coreai-core. The runtime compiles
                 the parts in the first call.
 

@@ -417,8 +417,8 @@ class AIProgram(ProgramData):
                 random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
-            ValueError: no backend is given, or an unknown one; an unknown `by`; a device that is not simulated, or a
-                device with `backends` or `by="module"`.
+            ValueError: no backend is given, or an unknown one; an unknown `by`; a negative tolerance; a device that is
+                not simulated, or a device with `backends` or `by="module"`.
         """
         if device is not None and (by != "output" or backends is not None):
             raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")

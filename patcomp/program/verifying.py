@@ -41,6 +41,7 @@ def verify_program(
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
+    _check_tolerance(tolerance)
     if backends is None:
         backends = default_backends(program)
     if not callable(model):
@@ -129,6 +130,12 @@ def _body_machine(module: IRModule) -> BodyMachine:
     return BodyMachine(module)
 
 
+def _check_tolerance(tolerance: float | None) -> None:
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and tolerance >= 0):
+        raise ValueError(f"tolerance is the largest absolute difference that passes, such as 1e-3, got {tolerance!r}")
+
+
 def verify_on_device(
     program: ProgramData,
     model: Callable[..., Any],
@@ -147,6 +154,7 @@ def verify_on_device(
 
     if device not in SIMULATED:
         raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
+    _check_tolerance(tolerance)
     signature = program.signature(entrypoint)
     expectation = Expectation.of(
         model, inputs, signature, lambda values: drawn_inputs(program, values, entrypoint, seed), float32_model

@@ -67,7 +67,7 @@ def elementwise(x: torch.Tensor, n: torch.Tensor) -> dict[str, torch.Tensor]:
         "floor_divide": torch.floor_divide(n, 3), "float floor": torch.floor_divide(x, 0.7),
         "fmod": torch.fmod(n, 3), "power": n**3, "wrapped": small * small * small,
         "comparison": (n > 1) ^ (n == 2), "bools": (n > 1) > (n < 0), "where": torch.where(x > 0, x, -x),
-        "rsqrt": torch.rsqrt(x.abs() + 1), "silu": F.silu(x), "gelu": F.gelu(x), "gelu_tanh": F.gelu(x, approximate="tanh"),
+        "rsqrt": torch.rsqrt(x.abs() + 1), "silu": F.silu(x), "gelu": F.gelu(x), "tanh": F.gelu(x, approximate="tanh"),
         "relu": torch.relu(n), "half": F.silu(x.half()) + x.half(), "round": torch.round(x * 3), "erf": torch.erf(x),
         "bits": n & 5 | 8, "maximum": torch.maximum(x, -x), "inf": torch.floor_divide(x / 0, 2.0),
     }  # fmt: skip
@@ -79,7 +79,7 @@ def moving(x: torch.Tensor, n: torch.Tensor) -> dict[str, torch.Tensor]:
     return {
         "reverse": x.flip(0, 1), "updated": updated, "split": x.split(3, 1)[1] + 1, "chunk": x.chunk(2, 0)[1],
         "tile": x.repeat(2, 3), "expand": x[:1].expand(4, 8), "gather": x.gather(1, n), "index": x[n[:, 0]],
-        "scatter": x.scatter(1, n, 1.0), "scatter_add": x.scatter_add(1, n, x), "pad": F.pad(x, (1, 2, 0, 1), value=3.0),
+        "scatter": x.scatter(1, n, 1.0), "scatter_add": x.scatter_add(1, n, x), "pad": F.pad(x, (1, 2, 0, 1), value=3),
         "reflect": F.pad(x[None], (2, 1), mode="reflect"), "edge": F.pad(x[None], (2, 1), mode="replicate"),
         "circular": F.pad(x[None], (2, 1), mode="circular"), "sub": x.scatter_reduce(1, n, x, "amax"),
         "put": torch.index_put(x, (n[:, 0],), x[0]), "strided": x[::2, 1::3], "range": torch.arange(5) + n[0, 0],
@@ -107,6 +107,11 @@ def test_rows(function: Callable[..., Mapping[str, torch.Tensor]]) -> None:
     model = Function(function)
     program = convert(model, x, n)
     program.verify_against(model, (x, n), backends=ENGINES).check()
+
+
+def test_bfloat16() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.SiLU()).bfloat16(), torch.randn(2, 8).bfloat16()
+    convert(model, x).verify_against(model, (x,), backends=ENGINES).check()
 
 
 def test_casts_saturate_as_in_the_program() -> None:

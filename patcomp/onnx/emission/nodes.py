@@ -89,8 +89,9 @@ class NodeScope:
 
 def onnx_array(array: np.ndarray, element: str) -> np.ndarray:
     """An array in the dtype in which ONNX stores an element type."""
-    known = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i1": np.bool_, **ML_DTYPES}
-    dtype = known.get(element) or np.dtype(f"{'int' if element[0] == 's' else 'uint'}{BIT_WIDTHS[element]}")
+    known = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+    floats = known | ML_DTYPES | {"i1": np.dtype(np.bool_)}
+    dtype = floats.get(element) or np.dtype(f"{'int' if element[0] == 's' else 'uint'}{BIT_WIDTHS[element]}")
     return array.astype(dtype, copy=False)
 
 
@@ -193,6 +194,6 @@ def both(*names: str) -> list[str]:
     return [prefix + name for name in names for prefix in ("", "decomposable.broadcasting_")]
 
 
-def simple(kind: str, **attributes: Any) -> RowFunction:
+def simple(kind: str, **attributes: Any) -> Callable[[OpCall], str]:
     """The row of an op that one node says."""
     return lambda call: call.result(call.node(kind, *call.computed(), **attributes))

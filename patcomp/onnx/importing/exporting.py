@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from patcomp.errors import ExportError, near_names
+from patcomp.errors import ExportError, PatcompError, near_names
 from patcomp.frontend_torch.exporting import export
 from patcomp.onnx.importing.checking import checked
 from patcomp.onnx.importing.folding import folded, with_few_bits
@@ -57,16 +58,21 @@ def from_onnx(
         UnsupportedError: ops have no row; all of them are named.
         ExportError: PyTorch cannot export what the nodes compute, for example where a size must not be open.
     """
-    file = folded(with_few_bits(checked(_with_sizes(read(Path(path)), sizes))))
-    module = OnnxModule(file).eval()
+    module = prepared(Path(path), sizes)
+    file = module.file
     inputs, example = _example(file)
     try:
         shapes = _open_shapes(file, module, inputs) if example else None
         exported = export(module, inputs, dynamic_shapes=shapes, draft=False)
-    except ExportError as error:
+    except (ExportError, OnnxError) as error:
         raise _explained(error, file) from error
     names = tuple(each.name for each in file.arguments)
     return OnnxProgram(Path(path), exported, module, names, file.graph.outputs)
+
+
+def prepared(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> OnnxModule:
+    """The module of a file, ready to be exported; raises as `from_onnx`."""
+    return OnnxModule(folded(with_few_bits(checked(_with_sizes(read(path), sizes))))).eval()
 
 
 def _open_shapes(file: File, module: OnnxModule, inputs: tuple[Tensor, ...]) -> Any:
@@ -87,14 +93,14 @@ def _open_shapes(file: File, module: OnnxModule, inputs: tuple[Tensor, ...]) -> 
         made = {}
         for axis, name in axes.items():
             size = value.shape[axis]
-            if isinstance(size, int):
+            symbol = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+            if symbol.is_number:
                 raise OnnxError(
-                    f"{file.path} leaves the size {name!r} of {argument.name!r} open, and its nodes run only with {size}; "
-                    f"fix it: sizes={{{name!r}: {size}}}, on the command line --onnx-size {name}={size}"
+                    f"{file.path} leaves the size {name!r} of {argument.name!r} open, and its nodes run only with "
+                    f"{symbol}; fix it: sizes={{{name!r}: {symbol}}}, on the command line --onnx-size {name}={symbol}"
                 )
-            symbol = size.node.expr
+            limits = found.range_constraints.get(symbol)
             if symbol not in dims:
-                limits = found.range_constraints.get(symbol)
                 largest = {} if limits is None or not limits.upper.is_Integer else {"max": int(limits.upper)}
                 least = {} if limits is None or limits.lower <= 2 else {"min": int(limits.lower)}
                 dims[symbol] = Dim(_identifier(name, {dim.__name__ for dim in dims.values()}), **least, **largest)
@@ -143,13 +149,16 @@ def _values(argument: Argument, shape: list[Any], generator: torch.Generator) ->
     return torch.randint(0, 2, shape, generator=generator).to(argument.dtype)
 
 
-def _explained(error: ExportError, file: File) -> Exception:
+def _explained(error: PatcompError, file: File) -> OnnxError:
     """An error of an export, with what it means for a file."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OnnxError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
+    own: BaseException | None = error
+    while own is not None and not isinstance(own, OnnxError):
+        own = own.__cause__ or own.__context__
+    message = f"{file.path} cannot be exported: {error.args[0]}" if own is None else str(own.args[0])
     names = sorted({size for each in file.arguments for size in each.shape if isinstance(size, str)})
-    advice = f"\nA size that the file leaves open may have to be fixed: sizes={{{names[0]!r}: 1}} (open: {', '.join(names)})"
-    return OnnxError(f"{file.path} cannot be exported: {error}{advice if names else ''}")
+    if not names or "--onnx-size" in message:
+        return OnnxError(message)
+    return OnnxError(
+        f"{message}\nIf it cannot run with each size that the file leaves open ({', '.join(names)}), fix one: "
+        f"sizes={{{names[0]!r}: 1}}, on the command line --onnx-size {names[0]}=1"
+    )

@@ -15,7 +15,9 @@ from patcomp.onnx.importing.values import Known, Value
 
 _MOST = 2**20
 """The elements of the largest tensor that is computed: tables of positions, masks."""
-_STAYS = frozenset({"DequantizeLinear", "RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "If", "Loop", "Scan"})
+_STAYS = frozenset(
+    {"DequantizeLinear", "RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "If", "Loop", "Scan"}
+)
 """Ops that stay: quantized weights stay in bytes, and others draw numbers or have graphs."""
 
 
@@ -82,7 +84,9 @@ def _in_bytes(node: Node, file: File, weights: dict[str, torch.Tensor], constant
     if not packed or node.domain != MICROSOFT or node.attributes.get("bits", 4) != 4:
         return node
     stored = [each if isinstance(each, Weight) else getattr(each, "stored", None) for each in packed]
-    if not all(isinstance(each, Weight) for each in stored) or any(weights[e.name].dtype != torch.uint8 for e in stored):
+    if not all(isinstance(each, Weight) for each in stored) or any(
+        weights[e.name].dtype != torch.uint8 for e in stored
+    ):
         return node
     rows, columns, size = (node.attributes[name] for name in ("N", "K", "block_size"))
     inputs = list(node.inputs)

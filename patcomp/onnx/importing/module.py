@@ -121,9 +121,7 @@ class OnnxModule(nn.Module):
         except Exception as error:  # what PyTorch raises about the arguments of a row
             if _is_of_the_trace(error):
                 raise
-            raise OnnxError(
-                f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}"
-            ) from error
+            raise OnnxError(f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}") from error
         if isinstance(result, list) and len(node.outputs) == 1:
             return [result]  # a sequence
         return result if isinstance(result, tuple | list) else [result]
@@ -151,5 +149,3 @@ def _on_numbers(node: Node, inputs: Sequence[Value], attributes: Mapping[str, An
         return tuple(each if isinstance(each, Known) else known(rounded(each, dtype), dtype) for each in results)
     except (NotImplementedError, ArithmeticError):
         return None
-
-

@@ -45,14 +45,14 @@ class Call:
     outer: Mapping[str, Value]
     """The values around the node, which graphs that are its attributes may name."""
     run: Callable[..., Sequence[Value]]
-    """Runs a graph that is an attribute: `run(graph, inputs)`, or with other tensors around it: `run(graph, inputs, outer)`."""
+    """Runs a graph that is an attribute: `run(graph, inputs)`; a third argument has other tensors around it."""
 
 
 def onnx_op(*names: str, domain: str = "") -> Callable[[Row], Row]:
     """Declare the row of ops.
 
-    The parameters are the inputs of the op in order, and its attributes by name. An input that older versions have as an
-    attribute is one parameter. An attribute that the function does not have is refused.
+    The parameters are the inputs of the op in order, and its attributes by name. An input that older versions have as
+    an attribute is one parameter. An attribute that the function does not have is refused.
     """
 
     def declare(row: Row) -> Row:

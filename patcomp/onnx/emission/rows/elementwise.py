@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from patcomp.ir.types import integer_range, is_float, is_integer
@@ -21,14 +23,17 @@ ON_BOOLS = {
 }  # fmt: skip
 """Ops that are another node where their operands are booleans."""
 
+
+def _of_type(kind: str, of_bools: str) -> Callable[[OpCall], str]:
+    return lambda call: simple(of_bools if call.element == "i1" else kind)(call)
+
+
 for _name, _kind in ONE_NODE.items():
     emits(_name)(simple(_kind))
 for _name, _kind in ONE_NODE_OF_TWO.items():
     emits(*both(_name))(simple(_kind))
-for _name, (_kind, _of_bools) in ON_BOOLS.items():
-    emits(*both(_name))(
-        lambda call, kind=_kind, of_bools=_of_bools: simple(of_bools if call.element == "i1" else kind)(call)
-    )
+for _name, _kinds in ON_BOOLS.items():
+    emits(*both(_name))(_of_type(*_kinds))
 emits(*both("where"))(
     lambda call: call.result(call.node("Where", call.inputs[0], *call.computed(1, 2)))
 )  # fmt: skip

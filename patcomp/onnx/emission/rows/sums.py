@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from onnx import helper
@@ -35,16 +36,20 @@ _REDUCTIONS = {
     "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean",
     "reduce_product": "ReduceProd",
 }  # fmt: skip
+
+
+def _reduction(kind: str) -> Callable[[OpCall], str]:
+    return lambda call: call.result(call.node(kind, call.computed(0)[0], call.indices(1), keepdims=1))
+
+
+def _of_bools(kind: str) -> Callable[[OpCall], str]:
+    return lambda call: call.scope.cast(call.node(kind, call.cast(0, "si32"), call.indices(1), keepdims=1), "i1")
+
+
 for _name, _kind in _REDUCTIONS.items():
-    emits(_name)(
-        lambda call, kind=_kind: call.result(call.node(kind, call.computed(0)[0], call.indices(1), keepdims=1))
-    )
-for _name, _kind in {"all": "ReduceMin", "any": "ReduceMax"}.items():
-    emits(_name)(
-        lambda call, kind=_kind: call.scope.cast(
-            call.node(kind, call.cast(0, "si32"), call.indices(1), keepdims=1), "i1"
-        )
-    )
+    emits(_name)(_reduction(_kind))
+emits("all")(_of_bools("ReduceMin"))
+emits("any")(_of_bools("ReduceMax"))
 
 
 def _without_nan(call: OpCall, least: float = -np.inf) -> str:

@@ -97,7 +97,7 @@ def mean(*x: Tensor) -> Tensor:
 
 
 @onnx_op("Clip")
-def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:  # noqa: A002
+def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     return x if min is None and max is None else torch.clamp(x, min, max)
 
 

@@ -118,9 +118,7 @@ def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 
 @onnx_op("LRN")
-def local_response_norm(
-    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
-) -> Tensor:
+def local_response_norm(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     if size % 2 == 0:
         raise TypeError(f"its size {size} is even, and PyTorch's window is another one")
     return F.local_response_norm(x, size, alpha, beta, bias)

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-import patcomp.evaluate.stored_weights  # registers torch.ops.patcomp.blockwise_shift_scale
 from patcomp.evaluate.eager import overload_of
 from patcomp.onnx.importing.ops.products import conv, gemm
 from patcomp.onnx.importing.ops.types import element_type
@@ -169,9 +168,7 @@ def qlinear_conv(
     value, kernel = dequantize(x, x_scale, x_zero), dequantize(weight, weight_scale, weight_zero, axis=0)
     if bias is not None:
         bias = bias.to(value.dtype) * (_tensor(x_scale) * _tensor(weight_scale)).reshape(-1)
-    result = conv(
-        value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad
-    )
+    result = conv(value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad)
     return quantize(result, scale, zero)
 
 
@@ -223,7 +220,7 @@ def matmul_of_blocks(
         raise TypeError("an index of groups is not supported")
     scales = scales.reshape(b.shape[0], -1)
     points = torch.full_like(scales, 8, dtype=torch.uint8) if zero_points is None else zero_points
-    weight = torch.ops.patcomp.blockwise_shift_scale(b, scales, zero_point=points, input_dtype=torch.uint4)
+    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=torch.uint4)
     return F.linear(a, weight, bias)
 
 

@@ -16,7 +16,9 @@ def _check(activations: Any, usual: list[str], unsupported: dict[str, Any], dire
     Raises:
         TypeError: the node has it.
     """
-    if activations is not None and [each.lower() for each in activations] != [each.lower() for each in usual * directions]:
+    if activations is not None and [each.lower() for each in activations] != [
+        each.lower() for each in usual * directions
+    ]:
         raise TypeError(f"the activations {activations} are not supported")
     if given := [name for name, value in unsupported.items() if value]:
         raise TypeError(f"{', '.join(given)} are not supported")
@@ -28,9 +30,7 @@ def _gates(x: Tensor, order: list[int]) -> Tensor:
     return torch.cat([parts[index] for index in order])
 
 
-def _parameters(
-    w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int
-) -> tuple[list[Tensor], bool]:
+def _parameters(w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int) -> tuple[list[Tensor], bool]:
     flat = []
     for each in range(directions):
         flat += [_gates(w[each], order), _gates(r[each], order)]
@@ -79,7 +79,12 @@ def lstm(
 ) -> Any:
     directions = _directions(direction)
     unsupported = {"lengths": lengths is not None, "peepholes": peepholes is not None, "clip": clip}
-    _check(activations, ["Sigmoid", "Tanh", "Tanh"], unsupported | {"input_forget": input_forget, "layout": layout}, directions)
+    _check(
+        activations,
+        ["Sigmoid", "Tanh", "Tanh"],
+        unsupported | {"input_forget": input_forget, "layout": layout},
+        directions,
+    )
     flat, biased = _parameters(w, r, b, [0, 2, 3, 1], directions)  # input, output, forget, cell
     states = tuple(_state(each, x, directions, hidden_size) for each in (hidden, cell))
     y, h, c = torch.lstm(_in_time(x, direction), states, flat, biased, 1, 0.0, False, directions == 2, False)
@@ -110,7 +115,17 @@ def gru(
     if not linear_before_reset:
         raise TypeError("linear_before_reset=0 is not PyTorch's GRU, and not supported")
     flat, biased = _parameters(w, r, b, [1, 0, 2], directions)  # update, reset, hidden
-    y, h = torch.gru(_in_time(x, direction), _state(hidden, x, directions, hidden_size), flat, biased, 1, 0.0, False, directions == 2, False)
+    y, h = torch.gru(
+        _in_time(x, direction),
+        _state(hidden, x, directions, hidden_size),
+        flat,
+        biased,
+        1,
+        0.0,
+        False,
+        directions == 2,
+        False,
+    )
     return _in_time(_in_directions(y, directions), direction), h
 
 
@@ -137,7 +152,15 @@ def rnn(
     _check(activations, ["Relu" if relu else "Tanh"], unsupported, directions)
     flat, biased = _parameters(w, r, b, [0], directions)
     run = torch.rnn_relu if relu else torch.rnn_tanh
-    y, h = run(_in_time(x, direction), _state(hidden, x, directions, hidden_size), flat, biased, 1, 0.0, False, directions == 2, False)
+    y, h = run(
+        _in_time(x, direction),
+        _state(hidden, x, directions, hidden_size),
+        flat,
+        biased,
+        1,
+        0.0,
+        False,
+        directions == 2,
+        False,
+    )
     return _in_time(_in_directions(y, directions), direction), h
-
-

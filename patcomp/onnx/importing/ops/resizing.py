@@ -54,8 +54,9 @@ def resize(
         fits = fits and (mode != "cubic" or abs(cubic_coeff_a + 0.75) < 1e-6)
     if not fits or antialias or exclude_outside or keep_aspect_ratio_policy != "stretch":
         raise TypeError(
-            f"PyTorch does not resize so: mode {mode}, coordinates {places}, nearest {nearest_mode}, antialias {antialias}, "
-            f"cubic_coeff_a {cubic_coeff_a:g}, exclude_outside {exclude_outside}, from {list(x.shape)} to {list(sizes)}"
+            f"PyTorch does not resize so: mode {mode}, coordinates {places}, nearest {nearest_mode}, "
+            f"antialias {antialias}, cubic_coeff_a {cubic_coeff_a:g}, exclude_outside {exclude_outside}, "
+            f"from {list(x.shape)} to {list(sizes)}"
         )
     kinds = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
     kind = "nearest" if mode == "nearest" else kinds.get((mode, rank))
