@@ -1,156 +1,156 @@
-"""Many conversions at once, each as a process of its own.
-
-A conversion in its own process cannot disturb the others, not even by an abort of native code.
-"""
+"""`patcomp batch`: convert the models of a file, and write their results, however the command ends."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
+import signal
 import sys
 import time
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Annotated
 
-from patcomp.commands.common import ANSWER_IS_NO
+import typer
 
+from patcomp.commands.batches.executors import LOCAL, convert_batch, executor_of
+from patcomp.commands.batches.file import options_of, read_jobs
+from patcomp.commands.batches.jobs import BatchJob, BatchResult, not_finished
+from patcomp.commands.batches.page import LEFT_OUT, shown
+from patcomp.commands.batches.results import pareto, row_of, write_results
+from patcomp.commands.batches.warm import POOL
+from patcomp.commands.common import ANSWER_IS_NO, AsJson, UsageError, print_json, say
+from patcomp.commands.convert import convert
+from patcomp.commands.tables import print_table
+from patcomp.emit.files.replacement import check_writable
 
-@dataclass(frozen=True)
-class BatchJob:
-    """One conversion."""
-
-    name: str
-    arguments: tuple[str, ...]
-    """Those of `patcomp convert`."""
-    folder: str
-    """Where the command runs."""
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """How a conversion ended; it is true if the conversion succeeded."""
-
-    name: str
-    code: int
-    """The exit code of the command; minus a signal's number if native code aborted the process."""
-    seconds: float
-    data: dict[str, Any] | None = field(repr=False)
-    """What `patcomp convert --json` says; None if the conversion failed."""
-    log: str = field(repr=False)
-    """What the command reported, with the reason of a failure at the end."""
-
-    def __bool__(self) -> bool:
-        return self.code == 0
-
-    @property
-    def verdict(self) -> str:
-        """The outcome, in words."""
-        return {0: "converted", ANSWER_IS_NO: "WRONG NUMBERS"}.get(self.code, "FAILED")
-
-    @property
-    def reason(self) -> str:
-        """The last line of the error; empty if there was no error."""
-        lines = [line for line in self.log.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("error: ")]
-        return "" if self else (errors or lines or [f"the process ended with {self.code}"])[-1]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data for JSON."""
-        return {**asdict(self), "verdict": self.verdict}
+_BETWEEN_WRITES = 10.0
+"""Seconds after which the results are written again while models are converted, for those who look, and for a batch
+that is killed."""
 
 
-def convert_batch(
-    jobs: Sequence[BatchJob],
-    executor: Executor | None = None,
-    *,
-    workers: int = 1,
-    done: Callable[[BatchResult], object] = lambda result: None,
-) -> list[BatchResult]:
-    """Convert many models, each in a process of its own.
+def batch(
+    file: Annotated[Path, typer.Argument(help="A TOML file: [defaults], [matrix] and a [[models]] for each model.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder of the results; by default FILE-results beside the file."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="How many models this machine converts at the same time.")] = 1,
+    executor: Annotated[
+        str, typer.Option(help="What converts: local, dask:ADDRESS or ray:ADDRESS; its workers see the same files.")
+    ] = LOCAL,
+    json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only what is not converted.")] = False,
+) -> None:
+    """Convert many models, each in a process of its own; run it again to go on after a failure or an interruption.
 
-        results = convert_batch(jobs_in("models.toml"), workers=4)
-        assert all(results)
-
-    Args:
-        jobs: the conversions; `patcomp.commands.convert.jobs_in` reads them from a file.
-        executor: runs the jobs: any `concurrent.futures.Executor`, such as that of Dask, whose workers see the same
-            files. By default a pool of threads in this process, each of which waits for its conversion.
-        workers: the size of this pool.
-        done: called with each result when it is there.
-
-    Returns:
-        The results in the order of the jobs. A conversion that fails does not end the others.
+    What is converted already is kept, if its options, files and versions are the same.
     """
-    listed = list(jobs)
-    if executor is None:
-        with ThreadPoolExecutor(workers) as pool:
-            return convert_batch(listed, pool, done=done)
-    futures = {executor.submit(convert_one, job): index for index, job in enumerate(listed)}
-    results: dict[int, BatchResult] = {}
-    for future in as_completed(futures):
-        index = futures[future]
-        error = future.exception()  # of the executor: a worker that is lost, for instance
-        result = (
-            future.result()
-            if error is None
-            else BatchResult(listed[index].name, 1, 0.0, None, f"error: {type(error).__name__}: {error}")
-        )
-        results[index] = result
-        done(result)
-    return [results[index] for index in range(len(listed))]
+    if jobs < 1:
+        raise UsageError("--jobs must be 1 or more")
+    listed = jobs_in(file)
+    folder = output or file.with_name(f"{file.stem}-results")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--output {folder} is a file; name a folder")
+    check_writable(folder)
+    records = folder.absolute() / "records"
+    records.mkdir(parents=True, exist_ok=True)
+    found: dict[str, BatchResult] = {}
+    written = time.monotonic()
+
+    def ordered() -> list[BatchResult]:
+        return [found.get(job.name, not_finished(job)) for job in listed]
+
+    def done(result: BatchResult) -> None:
+        nonlocal written
+        found[result.name] = result
+        if not quiet or not result:
+            reason = f": {result.reason}" if result.reason else ""
+            say(f"{result.verdict} {result.name} in {result.seconds:.1f} s{reason}")
+        if time.monotonic() - written > _BETWEEN_WRITES:
+            write_results(folder, ordered())
+            written = time.monotonic()
+
+    stopped = 0
+    with _stoppable():
+        try:
+            with executor_of(executor, jobs) as chosen:
+                try:
+                    convert_batch(listed, chosen, records=str(records), done=done)
+                except BaseException:
+                    POOL.stop()  # or the executor waits for what is converted now
+                    raise
+        except _Stopped as error:
+            stopped = error.number
+        finally:
+            with _unstoppable():
+                write_results(folder, ordered())
+    results = ordered()
+    if json:
+        print_json([result.to_dict() for result in results])
+    else:
+        _print(results, folder, quiet=quiet)
+    sys.exit(128 + stopped if stopped else _code(results))
 
 
-def convert_one(job: BatchJob) -> BatchResult:
-    """Run a conversion in a process of its own, and wait for it."""
-    root = str(Path(__file__).parents[2])
-    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    started = time.perf_counter()
-    ended = subprocess.run(
-        [sys.executable, "-m", "patcomp", "convert", *job.arguments, "--json"],
-        cwd=job.folder,
-        env=os.environ | {"PYTHONPATH": paths},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    data = json.loads(ended.stdout) if ended.stdout.startswith("{") else None
-    return BatchResult(job.name, ended.returncode, round(time.perf_counter() - started, 3), data, ended.stderr)
+def jobs_in(file: str | Path) -> list[BatchJob]:
+    """The conversions of a TOML file, as docs/many-models.md describes it.
+
+    Raises:
+        UsageError: the file has another form.
+        OSError: the file cannot be read.
+    """
+    app = typer.Typer()
+    app.command()(convert)
+    return read_jobs(Path(file), options_of(typer.main.get_command(app)))
 
 
-# ---- the TOML file --------------------------------------------------------------------------------
+def _print(results: Sequence[BatchResult], folder: Path, *, quiet: bool) -> None:
+    best = pareto(results)
+    rows = [row_of(result, result.name in best) for result in results]
+    if not quiet:
+        filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
+        headings = [name for name in rows[0] if name in filled - LEFT_OUT]
+        print_table(headings, [[shown(name, row[name]) for name in headings] for row in rows])
+        say(f"results: {folder / 'index.html'}")
 
 
-# ---- the report -----------------------------------------------------------------------------------
+def _code(results: Sequence[BatchResult]) -> int:
+    codes = {result.code for result in results} - {0}
+    return 0 if not codes else ANSWER_IS_NO if codes == {ANSWER_IS_NO} else 1
 
-_NOT_IN_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+class _Stopped(BaseException):
+    """A signal asked the command to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
-def junit(results: Sequence[BatchResult]) -> str:
-    """The results as JUnit's XML: wrong numbers are failures, what could not be converted is an error."""
-    wrong = sum(result.code == ANSWER_IS_NO for result in results)
-    counts = {"tests": len(results), "failures": wrong, "errors": sum(not result for result in results) - wrong}
-    attributes = {name: str(count) for name, count in counts.items()}
-    attributes |= {"name": "patcomp convert", "time": f"{sum(each.seconds for each in results):.3f}"}
-    suites = ET.Element("testsuites")
-    suite = ET.SubElement(suites, "testsuite", attributes)
-    for result in results:
-        case = ET.SubElement(
-            suite, "testcase", classname="patcomp.convert", name=_NOT_IN_XML.sub("", result.name),
-            time=f"{result.seconds:.3f}",
-        )  # fmt: skip
-        log = _NOT_IN_XML.sub("", result.log)
-        if not result:
-            kind = "failure" if result.code == ANSWER_IS_NO else "error"
-            ET.SubElement(case, kind, message=_NOT_IN_XML.sub("", result.reason)).text = log
-        else:
-            ET.SubElement(case, "system-err").text = log
-    ET.indent(suites)
-    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn signals that end a process into an exception."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _unstoppable() -> Iterator[None]:
+    """While results are written, further signals are ignored."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

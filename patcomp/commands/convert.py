@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from patcomp.commands.batch import BatchJob
-from patcomp.commands.batch_file import options_of, read_jobs, run_batch
 from patcomp.commands.checks import Check, CheckFailed, kept_for
 from patcomp.commands.common import (
     ANSWER_IS_NO,
     UsageError,
     command_line,
     error_console,
-    given_options,
     load_catalogs,
     print_json,
     print_text,
@@ -30,7 +27,6 @@ from patcomp.commands.common import (
 from patcomp.commands.convert_options import (
     STANDARD_OUTPUT,
     AssetOptions,
-    BatchOptions,
     BundleChoices,
     OutputOptions,
     ProgramOptions,
@@ -64,7 +60,6 @@ def convert(
     wanted: ProgramOptions,
     bundle: BundleChoices,
     asset: AssetOptions,
-    batch: BatchOptions,
     shown: ShownOptions,
     options: ModelOptions,
 ) -> None:
@@ -72,15 +67,14 @@ def convert(
 
     A folder of several models (diffusers), a GGUF file, or a folder that is written to one without .aimodel, becomes a
     bundle.
+
+    $ patcomp convert net.pt2 -o net.aimodel --verify
+    $ patcomp convert net.pt2 --target neural_engine --fix length=128 --compress 4bit
+    $ patcomp convert nets.py:net --text - --quiet
+    $ patcomp convert Qwen3-0.6B -o bundles/qwen3
     """
-    if batch.batch is not None:
-        _check_alone(context)
-        known = options_of(context.command)
-        sys.exit(run_batch(batch.batch, known, batch.jobs, batch.junit, as_json=shown.json, quiet=shown.quiet))
-    if model is None:
-        raise UsageError("name a MODEL to convert, or a file of models with --batch")
-    if batch.junit is not None or batch.jobs != 1:
-        raise UsageError("--jobs and --junit go with --batch")
+    if not model:
+        raise UsageError("name a MODEL to convert; `patcomp batch FILE` converts many")
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
         raise UsageError(f"--kind goes with a folder, and {model} is {found}")
@@ -276,31 +270,16 @@ def _reason(failed: Verification | None) -> str:
     return "the numbers differ from PyTorch's"
 
 
-def _check_alone(context: typer.Context) -> None:
-    """Check that no options of single conversions are given beside --batch.
-
-    Raises:
-        UsageError: some are.
-    """
-    if given := given_options(context, ("batch", "jobs", "junit", "json", "quiet")):
-        raise UsageError(f"--batch does not go with {', '.join(given)}; put options into the file, under [defaults]")
-
-
-def jobs_in(file: str | Path) -> list[BatchJob]:
-    """The conversions of a TOML file, as docs/command-line.md describes it.
-
-    Raises:
-        UsageError: the file has another form.
-        OSError: the file cannot be read.
-    """
-    app = typer.Typer()
-    app.command()(convert)
-    return read_jobs(Path(file), options_of(typer.main.get_command(app)))
-
-
 def _names_in(text: str) -> tuple[str, ...]:
-    """The names in a text, separated by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """The names in a text, separated by commas.
+
+    Raises:
+        UsageError: one is empty.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if names != ("",) and not all(names):
+        raise UsageError(f"{text!r} has an empty name between its commas")
+    return () if names == ("",) else names
 
 
 def _show(program: AIProgram, dump_stages: Path | None) -> None:
@@ -314,9 +293,12 @@ def _show(program: AIProgram, dump_stages: Path | None) -> None:
 
 def _plain(model: str, program: AIProgram, verification: Verification | None) -> dict[str, Any]:
     """What a conversion did, as plain data for JSON."""
+    assert program.history is not None
+    target = program.history.options.target
     return {
         "model": model,
         **program.summary(verification).to_dict(),
+        "audit": None if target is None else program.audit(target).to_dict(),
         "warnings": [str(problem) for problem in program.diagnostics],
         "stages": [
             {

@@ -197,17 +197,6 @@ class AssetOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions:
-    """Many conversions at once."""
-
-    batch: Annotated[
-        Path | None, typer.Option(help="Convert the models of this TOML file; its keys are the other options.")
-    ] = None
-    jobs: Annotated[int, typer.Option(help="How many models of --batch to convert at the same time.")] = 1
-    junit: Annotated[Path | None, typer.Option(help="Write the results of --batch to this file, as JUnit XML.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShownOptions:
     """What the user sees of a conversion."""
 

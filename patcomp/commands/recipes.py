@@ -16,10 +16,8 @@ import typer
 
 from patcomp.emit.files.manifest import installed_versions, made_by
 
-NOT_RECORDED = frozenset(
-    f"--{name}"
-    for name in ("output", "text", "html", "dump-stages", "report", "json", "quiet", "verbose", "force", "verify")
-)
+_OUTPUTS = ("--output", "--text", "--html", "--dump-stages")
+NOT_RECORDED = frozenset((*_OUTPUTS, "--report", "--json", "--quiet", "--verbose", "--force", "--verify"))
 """Options that say what else is written or shown, and not what the asset is."""
 
 PACKAGES = ("transformers", "diffusers", "timm", "torchvision")
@@ -105,8 +103,8 @@ def given_arguments(context: typer.Context) -> list[str]:
 
 
 def named_files(arguments: Sequence[str], folder: Path = Path(), model: str = "") -> dict[str, Path]:
-    """The files that the arguments of a command name, by what a recipe calls them; of a model's folder all that are not
-    hidden.
+    """The files that the arguments of a command name to be read, by what a recipe calls them; of a model's folder all
+    that are not hidden.
 
     Args:
         arguments: of the command; the first one is the model.
@@ -119,7 +117,7 @@ def named_files(arguments: Sequence[str], folder: Path = Path(), model: str = ""
         if not number and path.is_dir():
             inside = ((each, each.relative_to(path)) for each in sorted(path.rglob("*")) if each.is_file())
             found |= {f"{name}/{part.as_posix()}": each for each, part in inside if not _hidden(part)}
-        elif path.is_file():
+        elif path.is_file() and arguments[max(0, number - 1)] not in _OUTPUTS:
             found[name] = path
     return found
 

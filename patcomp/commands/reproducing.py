@@ -54,7 +54,9 @@ def reproduce(
     with tempfile.TemporaryDirectory() as folder, _dated(epoch_of(metadata)), named_as(model):
         made = output or Path(folder, place.name)
         say(f"running: patcomp {command} {shlex.join([source or model, *options])}")
-        root.main([command, source or model, *options, "--output", str(made)], "patcomp", standalone_mode=False)
+        shown = ["--quiet"] if command == "convert" else []
+        run = [command, source or model, *options, *shown, "--output", str(made)]
+        root.main(run, "patcomp", standalone_mode=False)
         found = compared(place, made)
     if json:
         print_json(found.to_dict())

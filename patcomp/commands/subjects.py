@@ -62,6 +62,10 @@ def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
     found = _subject(name, command, takes)
     if found in takes:
         return found
+    if found is Subject.PROGRAM:
+        from patcomp.commands.saved_programs import check_written_by_export
+
+        check_written_by_export(Path(name))
     advice = f"; it takes {_listed(takes)}"
     if found in (Subject.PIPELINE, Subject.GGUF):
         advice += f". `patcomp convert {name}` makes a bundle of it"
@@ -86,6 +90,10 @@ def becomes_bundle(model: str, found: Subject, output: Path | None) -> bool:
 
 
 def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
+    if not name:
+        raise UsageError(f"name what `patcomp {command}` is to take; the name is empty")
+    if "://" in name:
+        raise UsageError(f"{name} is an address, and none is read; give an id of the hub, owner/name, or download it")
     file, separator, function = name.rpartition(".py:")
     path = Path(f"{file}.py") if separator else Path(name)
     if name.startswith(TIMM) and not path.exists():

@@ -65,6 +65,7 @@ def values(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.linspace(-9.0, 9.0, 45).reshape(5, 9).to(dtype)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("default_table", [False, True])
 @pytest.mark.parametrize("name", FORMS)
 def test_form(name: str, default_table: bool, native: Native) -> None:

@@ -62,6 +62,7 @@ WRITTEN = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", [*JOINED, *WRITTEN])
 @pytest.mark.parametrize("default_table", [False, True])
 def test_writes_of_all_parts_are_a_join(form: str, default_table: bool) -> None:

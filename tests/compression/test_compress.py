@@ -69,6 +69,7 @@ def size_of(path: Path) -> int:
 # ---- schemes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_program_computes_with_the_stored_weights(
     scheme: str, program: AIProgram, native: Native, tmp_path: Path

@@ -83,6 +83,7 @@ READERS = {
 """A function, its weights, and how many of them are rounded by examples."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", ["w8", "w4_block32", "pal4"])
 @pytest.mark.parametrize("name", READERS)
 def test_no_reader_is_spoiled(name: str, scheme: str) -> None:

@@ -54,6 +54,7 @@ SELECTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_selections_of_nothing_run(name: str, native: Native) -> None:
     function, full = Function(SELECTIONS[name]), torch.arange(12.0).reshape(4, 3)

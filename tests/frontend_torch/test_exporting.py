@@ -329,6 +329,7 @@ class Texts(nn.Module):
         return self.packing(x, lengths)[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize(
     "model",

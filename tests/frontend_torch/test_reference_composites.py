@@ -120,6 +120,7 @@ MODELS = {
 """Models of other ranks, sizes and attributes than the examples."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", in_one_worker(NAMES))
 def test_found_in_every_form(name: str, form: str) -> None:

@@ -150,6 +150,7 @@ SAVED: dict[str, tuple[Callable[[Tensor], Any], int]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("table", [None, get_decomp_table()], ids=["PyTorch's table", "ours"])
 @pytest.mark.parametrize("name", SAVED)
 def test_decomposition_of_a_saved_program_takes_no_size_away(name: str, table: Any) -> None:

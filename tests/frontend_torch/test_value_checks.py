@@ -104,6 +104,7 @@ def converted(exported: ExportedProgram) -> AIProgram:
         return TorchConverter().add_exported_program(exported, input_names=["x", "n"]).to_coreai()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_check_that_does_not_hold_is_an_error(name: str, way: str):
@@ -308,6 +309,7 @@ QUIET: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sizes", [None, (({0: Dim("rows", min=1, max=9)}, {}),)], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", QUIET)
 def test_what_always_holds_is_no_check(name: str, sizes: Any):

@@ -102,6 +102,7 @@ def assert_runs_alike(program: AIProgram, model: nn.Module, steps: list[tuple[Te
             torch.testing.assert_close(torch.as_tensor(next(iter(state.values()))), buffer)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WRITES)
 def test_write_is_one_update(name: str, native: Native) -> None:
     model = Cache(WRITES[name])

@@ -69,6 +69,10 @@ def nothing(): return None
 def a_tensor(): return Net(), x
 def raises(): raise RuntimeError("the weights are not here")
 def takes(argument): return net()
+def swapped(): return (x,), Net()
+def alone(): return Net()
+def a_class(): return Net, (x,)
+def scripted(): return torch.jit.trace(Net().eval(), x), (x,)
 number = 3
 def exported(): return torch.export.export(*net())
 
@@ -151,7 +155,7 @@ def make_folder(place: Path) -> dict[str, Any]:
         (place / bundle / "metadata.json").write_text(json.dumps(about))
         for role in roles:
             shutil.copytree(place / f"{role}.aimodel", place / bundle / f"{role}.aimodel")
-    from patcomp.commands.convert import jobs_in
+    from patcomp.commands.batch import jobs_in
     from patcomp.ir import IRModule
     from patcomp.patterns import collect, rule
     from patcomp_models.bundles import convert_bundle

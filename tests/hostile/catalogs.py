@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from patcomp.commands.batch import jobs_in
 from patcomp.commands.common import rules_with
-from patcomp.commands.convert import jobs_in
 from patcomp.commands.models import load_exported
 from tests.hostile.judge import Case
 from tests.hostile.mutation import broken_bytes, broken_text, name

@@ -20,8 +20,8 @@ from torch.export.graph_signature import InputKind
 
 import patcomp
 from patcomp import PatcompError, TorchConverter, UnsupportedError
+from patcomp.commands.batch import jobs_in
 from patcomp.commands.common import UsageError
-from patcomp.commands.convert import jobs_in
 from patcomp.emit.asset import AssetError
 from patcomp.emit.files.state_file import STATE_FILE, StateFileError, read_state, write_state
 from patcomp.errors import ParseError, VerifyError

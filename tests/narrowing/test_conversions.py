@@ -80,6 +80,7 @@ SILENT: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SILENT)
 def test_what_fits_is_silent(name: str) -> None:
     function, inputs = SILENT[name]
@@ -139,6 +140,7 @@ NAMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], list[str]]]
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMED)
 def test_what_may_not_fit_is_named(name: str) -> None:
     function, inputs, nodes = NAMED[name]

@@ -17,6 +17,7 @@ def test_every_core_overload_has_an_example_or_a_reason() -> None:
     assert sorted({*EXAMPLES, *REFUSED} - {*core}) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", sorted(EXAMPLES))
 def test_core_overload(op: str, native: Native) -> None:
     case = make_case(op, EXAMPLES[op].args, EXAMPLES[op].kwargs)

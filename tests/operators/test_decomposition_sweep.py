@@ -121,6 +121,7 @@ def _table() -> Table:
     return every_decomposition()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_pytorchs_decomposition_departs_and_ours_does_not(name: str) -> None:
     call = DEFECTS[name]

@@ -117,6 +117,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_function_of_sizes(name: str, native: Native) -> None:
     op = SimpleNamespace(name=name, op=FUNCTIONS[name])

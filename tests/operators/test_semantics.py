@@ -107,6 +107,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("function", "tensors"), CASES)
 def test_agrees(function: Callable[..., torch.Tensor], tensors: tuple[torch.Tensor, ...], native: Native) -> None:
     assert_agrees(native, function, *tensors)

@@ -199,6 +199,7 @@ def rule_test(
     return int(ending.value.code or 0), printed.out + printed.err
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_mistake_is_found(
     mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

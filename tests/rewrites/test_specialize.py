@@ -31,6 +31,7 @@ def shapes_of(program: AIProgram, entrypoint: str = "main") -> list[tuple[Any, .
     return [spec.shape for spec in (*signature.inputs, *signature.states)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fixed", [("n", "m"), ("n",), ("m",)])
 def test_numbers_and_types(name: str, fixed: Sequence[str], native: Native) -> None:

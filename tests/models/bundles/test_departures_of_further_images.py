@@ -70,6 +70,7 @@ OTHERS: Mapping[str, tuple[str, Change, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LTX_VIDEO)
 def test_departures(name: str, pipelines: Pipelines, tmp_path: Path) -> None:
     assert_departs(pipelines("ltx_video")[1], tmp_path, *LTX_VIDEO[name])

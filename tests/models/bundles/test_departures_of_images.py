@@ -111,6 +111,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("pipeline", "name", "table"), CASES)
 def test_departures(
     pipeline: str, name: str, table: Mapping[str, tuple[Change, str]], pipelines: Pipelines, tmp_path: Path

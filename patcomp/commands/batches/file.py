@@ -1,20 +1,19 @@
-"""`patcomp convert --batch FILE`: the options of many conversions in a TOML file."""
+"""The TOML file of a batch: the options of many conversions, and what of them is varied."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from patcomp.commands.batch import BatchJob, BatchResult, convert_batch, junit
-from patcomp.commands.common import ANSWER_IS_NO, UsageError, print_json, say
-from patcomp.commands.tables import print_table
-from patcomp.emit.files.replacement import check_writable
-from patcomp.errors import PatcompError, near_names
+from patcomp.commands.batches.jobs import BatchJob
+from patcomp.commands.common import UsageError
+from patcomp.errors import near_names
 
-_OF_THE_BATCH = ("batch", "jobs", "junit", "json", "quiet", "verbose", "help")
-"""Options of the command that are not options of one conversion."""
+_SHOWN = ("json", "quiet", "verbose", "help")
+"""Options that say what a conversion shows."""
 
 
 _Options = Mapping[str, tuple[bool, bool]]
@@ -22,9 +21,10 @@ _Options = Mapping[str, tuple[bool, bool]]
 
 
 def read_jobs(path: Path, known: _Options) -> list[BatchJob]:
-    """The jobs in a TOML file: a table `[defaults]`, and a table `[[models]]` for each model.
+    """The jobs in a TOML file: a table `[defaults]`, a table `[matrix]`, and a table `[[models]]` for each model.
 
-    The keys are the options of `patcomp convert`; paths are relative to the file.
+    The keys are the options of `patcomp convert`; paths are relative to the file. Each model is converted with each
+    combination of the values in the matrix, which are lists; `false` leaves an option out.
 
     Args:
         path: the file.
@@ -39,32 +39,60 @@ def read_jobs(path: Path, known: _Options) -> list[BatchJob]:
         raise UsageError(f"{path} has lists or tables that are nested too deeply") from None
     except ValueError as error:  # wrong syntax, bytes that are not text, or an integer of thousands of digits
         raise UsageError(f"{path} is not TOML: {error}") from error
-    models, defaults = data.get("models"), data.get("defaults", {})
-    if not (isinstance(models, list) and models and all(isinstance(each, dict) for each in [*models, defaults])):
-        raise UsageError(f"{path} must have a table [[models]] for each model, and may have a table [defaults]")
-    if unknown := data.keys() - {"models", "defaults"}:
-        raise UsageError(f"{path} has {', '.join(sorted(unknown))}; it may have [defaults] and [[models]] only")
-    jobs = [_job(path, defaults | model, known) for model in models]
+    models, defaults, matrix = data.get("models"), data.get("defaults", {}), data.get("matrix", {})
+    tables = isinstance(models, list) and models and [*models, defaults, matrix]
+    if not tables or not all(isinstance(each, dict) for each in tables):
+        raise UsageError(
+            f"{path} must have a table [[models]] for each model, and may have the tables [defaults] and [matrix]"
+        )
+    if unknown := data.keys() - {"models", "defaults", "matrix"}:
+        raise UsageError(
+            f"{path} has {', '.join(sorted(unknown))}; it may have [defaults], [matrix] and [[models]] only"
+        )
+    matrix = {key.replace("_", "-"): values for key, values in matrix.items()}
+    for key, values in matrix.items():
+        if key not in known:
+            raise UsageError(f"{path}: matrix: {key} is not an option of convert; there are {near_names(key, known)}")
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{path}: matrix: {key} must be a list of values, such as [false, 'w8'], got {values!r}")
+    combinations = [dict(zip(matrix, values, strict=True)) for values in product(*matrix.values())]
+    jobs = [_job(path, defaults | model, chosen, known) for model in models for chosen in combinations]
     for what, keys in (("name", [job.name for job in jobs]), ("output", [_asset(job) for job in jobs])):
         if repeated := sorted({key for key in keys if key and keys.count(key) > 1}):
             raise UsageError(f"{path}: two models have the same {what}, {repeated[0]}")
     return jobs
 
 
-def _job(path: Path, table: Mapping[str, Any], known: _Options) -> BatchJob:
-    options = {key.replace("_", "-"): value for key, value in table.items()}
+def _job(path: Path, table: Mapping[str, Any], chosen: Mapping[str, Any], known: _Options) -> BatchJob:
+    """A conversion of a model.
+
+    Args:
+        table: what the file says of the model.
+        chosen: what the matrix chooses; it comes after the table, and names the conversion.
+    """
+    options = {key.replace("_", "-"): value for key, value in table.items()} | chosen
+    options = {key: value for key, value in options.items() if value is not False or key not in chosen}
     model = options.pop("model", None)
     if not isinstance(model, str):
         raise UsageError(f"{path}: each of [[models]] needs a model, such as model = 'nets.py:net'")
     if "\0" in f"{model}{table.get('name')}":
         raise UsageError(f"{path}: the model {model!r} has a null character")
-    name = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
+    of_model = str(options.pop("name", model.rpartition(".py:")[2] if ".py:" in model else Path(model).stem))
+    words = {key: key if value is True else _word(value) for key, value in chosen.items() if value is not False}
+    name = "-".join([of_model, *words.values()])
     if not (options.keys() & {"output", "text", "kind"} or model.endswith(".gguf")):  # bundles have a name of their own
         options["output"] = f"{name}.aimodel"
     arguments = [model]
     for key, value in options.items():
         arguments += _arguments(f"{path}: {name}: {key}", key, value, known)
-    return BatchJob(name, tuple(arguments), str(path.absolute().parent))
+    choices = {key: words.get(key, "") for key in chosen}
+    return BatchJob(name, tuple(arguments), str(path.absolute().parent), of_model, choices)
+
+
+def _word(value: Any) -> str:
+    """A value of the matrix as a part of a name: of the path of a file its stem."""
+    text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
+    return Path(text).stem if text.endswith((".toml", ".py")) else text.replace("/", "_")
 
 
 def _arguments(place: str, key: str, value: Any, known: _Options) -> list[str]:
@@ -95,7 +123,7 @@ def options_of(command: Any) -> _Options:
         name.removeprefix("--"): (getattr(option, "is_flag", False), getattr(option, "multiple", False))
         for option in command.params
         for name in option.opts
-        if name.startswith("--") and name.removeprefix("--") not in _OF_THE_BATCH
+        if name.startswith("--") and name.removeprefix("--") not in _SHOWN
     }
 
 
@@ -104,34 +132,3 @@ def _asset(job: BatchJob) -> str:
     if "--output" not in job.arguments:
         return ""
     return str(Path(job.folder, job.arguments[job.arguments.index("--output") + 1]).resolve())
-
-
-def run_batch(file: Path, known: _Options, workers: int, report: Path | None, *, as_json: bool, quiet: bool) -> int:
-    """Convert the models of a TOML file for the command line; return the exit code."""
-    if workers < 1:
-        raise UsageError("--jobs must be 1 or more")
-    if report is not None:
-        check_writable(report)
-    if not file.is_file():
-        raise PatcompError(f"there is no file {file}")
-
-    def show(result: BatchResult) -> None:
-        if not quiet or not result:
-            reason = f": {result.reason}" if result.reason else ""
-            say(f"{result.verdict} {result.name} in {result.seconds:.1f} s{reason}")
-
-    results = convert_batch(read_jobs(file, known), workers=workers, done=show)
-    if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(junit(results))
-    if as_json:
-        print_json([result.to_dict() for result in results])
-    elif not quiet:
-        ops = [str((result.data or {}).get("ops", "")) for result in results]
-        rows = [
-            (each.name, each.verdict, f"{each.seconds:.1f}", count, each.reason)
-            for each, count in zip(results, ops, strict=True)
-        ]
-        print_table(["model", "result", "seconds", "ops", "reason"], rows)
-    codes = {result.code for result in results} - {0}
-    return 0 if not codes else ANSWER_IS_NO if codes == {ANSWER_IS_NO} else 1
