@@ -89,6 +89,7 @@ USES_FRONTEND = (
     "patcomp/partitions/",
     "patcomp_lab/commands/",
     "patcomp_models/",
+    "patcomp/onnx/importing/",
 )
 
 

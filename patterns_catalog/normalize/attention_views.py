@@ -234,6 +234,21 @@ def softmax_without_nan(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
     )
 
 
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x4x3x5xf32"})
+def softmax_of_rows_with_keys(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
+    """where(max(x) != -inf, softmax(x), 0) -> where(all of a row of x is -inf, 0, softmax(x))
+
+    The body of the composite for attention, as `patcomp.onnx.save_onnx` writes it.
+    """
+    softmax = a._softmax(x, dim=LAST, half_to_float=False)
+    shown = a.logical_not(a.op("eq.Tensor", a.amax(x, dim=[LAST], keepdim=True), -math.inf))
+    return Rewrite(
+        a.op("where.self", shown, softmax, 0.0),
+        to=build(_zero_in_empty_rows, x, softmax),
+        where=[x.rank > 0],
+    )
+
+
 # ---- repeated heads ------------------------------------------------------------------------------
 
 

@@ -227,6 +227,47 @@ def instance_norm_of_batch(
     )
 
 
+# ---- batch_norm ------------------------------------------------------------------------------------
+
+
+def _are_columns(match: Match) -> bool:
+    """Whether the vectors have a number for each channel of x, along which the views lay them."""
+    x, column = match["x"], list(match["column"])
+    channels = x.shape[1] if x.rank > 1 else None
+    names = ("w", "b", "mean", "variance")
+    return (
+        channels is not None
+        and column in ([1, channels, *[1] * (x.rank - 2)], [channels, *[1] * (x.rank - 2)])
+        and all(match[name].shape == (channels,) for name in names)
+    )
+
+
+@rule(
+    name="batch_norm written out",
+    example={
+        "x": "2x4x5x3xf32", "w": "4xf32", "b": "4xf32", "mean": "4xf32", "variance": "4xf32[0.5,2]", "eps": 1e-5,
+        "column": [1, 4, 1, 1],
+    },
+)  # fmt: skip
+def recovered_batch_norm(
+    a: AtenSource, c: Composites, x: Capture, w: Capture, b: Capture, mean: Capture, variance: Capture, eps: Const,
+    column: Attr,
+) -> Rewrite:  # fmt: skip
+    """(x - mean) / sqrt(variance + eps) * w + b for each channel, as other formats spell a batch norm"""
+    mean_column, w_column, b_column = (a.view(each, size=column) for each in (mean, w, b))
+    square = any_of(a.view(variance + eps, size=column), a.view(variance, size=column) + eps)
+    result = _over_root(a, x - mean_column, square) * w_column + b_column
+    return Rewrite(
+        result,
+        to=c.batch_norm(x, w, b, mean, variance, eps=eps.value),
+        where=[
+            eps.rank == 0,
+            *(each.dtype == "f32" for each in (x, w, b, mean, variance)),
+            check("the vectors have a number for each channel", _are_columns),
+        ],
+    )
+
+
 # ---- group_norm ------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from patcomp import TorchConverter
+from patcomp.onnx import save_onnx
 from patcomp.onnx.importing import OnnxError, from_onnx
 from tests.onnx_files.helpers import converted, exported, written
 
@@ -192,3 +194,24 @@ def test_recurrent_networks(tmp_path: Path) -> None:
             return self.rnn(self.gru(self.lstm(x)[0])[0])[0]  # type: ignore[no-any-return]
 
     converted(exported(tmp_path, Network(), (torch.randn(5, 2, 4),)))
+
+
+def test_composites_of_our_own_files(tmp_path: Path) -> None:
+    """They are functions there, whose bodies are taken for what they compute."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.block = nn.Conv2d(3, 16, 2), nn.BatchNorm2d(16), Block()
+
+        def forward(self, x: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
+            tokens = self.norm(self.conv(x)).flatten(2).transpose(1, 2)
+            heads = tokens.reshape(1, -1, 2, 8).transpose(1, 2)
+            return F.scaled_dot_product_attention(heads, heads, heads, shown)
+
+    inputs = torch.randn(1, 3, 4, 4), torch.ones(9, 9, dtype=torch.bool).tril()
+    own = TorchConverter().add_exported_program(torch.export.export(Network().eval(), inputs)).to_coreai()
+    own.optimize()
+    save_onnx(own, tmp_path / "own.onnx")
+    _, program = converted(tmp_path / "own.onnx", *inputs)
+    assert program.composites == own.composites == {"batch_norm": 1, "scaled_dot_product_attention": 1}

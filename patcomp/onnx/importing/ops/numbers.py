@@ -161,6 +161,16 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return np.where(condition.astype(bool), x, y)
 
 
+@on_numbers("ScatterElements")
+def _scatter(x: Any, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "none") -> Any:
+    if x.ndim != 1 or reduction != "none":
+        raise NotImplementedError
+    made = x.copy()
+    for index, number in zip(_whole(indices), _numbers(updates), strict=True):
+        made[index] = number
+    return made
+
+
 @on_numbers("ReduceProd")
 def product(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
     if x.ndim != 1:
