@@ -333,8 +333,8 @@ TABLE = Table(
 table has unmodified models of torchvision, timm and transformers that no test converts, with random weights and small
 configurations. Each model is exported with `patcomp.export`, converted, and compared with eager PyTorch on the
 evaluator and on the Core AI runtime. An error is the largest difference, relative to eager's largest value. If a plain
-`torch.export.export` fails, the column `export` says which step exported the model ([export.md](../export.md)). Models
-of other packages are on [a page of their own](further-packages.md).
+`torch.export.export` fails, the column `export` says which step exported the model ([Exporting a
+model](../export.md)). Models of other packages are on [a page of their own](further-packages.md).
 """,
     models=ARCHITECTURES,
     remarks={

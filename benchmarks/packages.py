@@ -332,14 +332,14 @@ TABLE = Table(
     document="further-packages.md",
     heading="""# Further packages
 
-`python -m benchmarks.packages --markdown` writes this page; [benchmarks/README.md](../../benchmarks/README.md) says how
+`python -m benchmarks.packages --markdown` writes this page; [Benchmarks](../../benchmarks/README.md) says how
 to install the packages. The models are from packages that no test uses, with small configurations, images or lengths.
 {trained}
 
 Each model is exported with `patcomp.export`, converted straight from export, and compared with eager PyTorch
 on the evaluator and on the Core AI runtime. An error is the largest difference of an output, relative to the largest
 value of eager's output; up to 1e-3 counts as equal. If a plain `torch.export.export` fails, the column `export` says
-which step exported the model ([export.md](../export.md)).
+which step exported the model ([Exporting a model](../export.md)).
 
 The last column is about a second export with dynamic sizes from 1: `batch`, or a length or height in the units of the
 model (the text decoder of Whisper from 2 tokens, HiFi-GAN from 4 frames, the CRNN of easyocr from 2 images). This

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from patcomp.conversion.call import convert
     from patcomp.emit.asset import Asset, load
     from patcomp.evaluate.verification import Verification
+    from patcomp.exported_programs.rewriting import rewrite, why_not_rewritten
     from patcomp.frontend_torch import (
         ExternalizeSpec,
         MetalParameter,
@@ -80,7 +81,9 @@ __all__ = [
     "load",
     "mark_for_externalization",
     "partition",
+    "rewrite",
     "supports",
+    "why_not_rewritten",
 ]
 
 _LAZY = {
@@ -99,6 +102,7 @@ _LAZY = {
     "patcomp.frontend_torch.composite_functions": ("composite",),
     "patcomp.evaluate.verification": ("Verification",),
     "patcomp.partitions": ("Partitioned", "partition"),
+    "patcomp.exported_programs.rewriting": ("rewrite", "why_not_rewritten"),
     "patcomp.ir.graphs": ("generate_composite_decl",),
 }  # fmt: skip
 """The names that a module is imported for when they are first used: tools for IR text start without torch."""

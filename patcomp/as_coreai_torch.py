@@ -73,9 +73,8 @@ def _lacks(name: str) -> str:
     names = [] if parent not in MODULES else MODULES[parent][1]
     modules = [module for module in MODULES if module.startswith(f"{parent}.")]
     known = ", ".join(each for each in [*sorted(names), *modules] if each.rpartition(".")[2][0] != "_")
-    return (
-        f"patcomp stands in for {PACKAGE} in this process and has no {name}{f'; {parent} has {known}' if known else ''}"
-    )
+    has = f"; {parent} has {known}" if known else ""
+    return f"patcomp stands in for {PACKAGE} in this process and has no {name}{has}"
 
 
 class _Finder(DistributionFinder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 from functools import cache
@@ -29,12 +28,13 @@ from patcomp.commands import (
     verification,
 )
 from patcomp.commands.common import UsageError, say
+from patcomp.commands.help import CHECK, CONVERT, LOOK, App, set_log_level
 from patcomp.commands.packages import packages
 from patcomp.commands.recipes import recorded
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
 from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 
 
 def _print_version(wanted: bool) -> None:
@@ -49,36 +49,44 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
     log_level: Annotated[
-        str, typer.Option(help="Log to standard error: debug, info, warning or error. At info, each stage is logged.")
-    ] = "warning",
+        str | None,
+        typer.Option(
+            help="Log to standard error: debug, info, warning or error, by default warning. At info, each stage is "
+            "logged. Every command takes it.",
+            callback=set_log_level,
+            expose_value=False,
+        ),
+    ] = None,
 ) -> None:
-    """Convert PyTorch programs to Core AI."""
-    level = logging.getLevelNamesMapping().get(log_level.upper())
-    if level is None:
-        raise UsageError(f"--log-level must be debug, info, warning or error, got {log_level}")
-    logging.basicConfig(format="%(name)s: %(message)s")
-    logging.getLogger("patcomp").setLevel(level)
+    """Convert PyTorch programs to Core AI.
+
+    $ patcomp convert nets.py:net -o net.aimodel --verify
+    $ patcomp convert Qwen3-0.6B -o bundles/qwen3
+    $ patcomp convert --help
+    """
 
 
-app.command()(recorded(convert.convert))
-app.command()(batch.batch)
-app.command()(assets.inspect)
-app.command()(running.run)
-app.command()(bench.bench)
-app.command()(verification.verify)
-app.command()(comparison.diff)
-app.command()(audit.audit)
-app.command()(recorded(compress.compress))
-app.command()(reproducing.reproduce)
-app.command()(questions.demo)
-app.command()(questions.explain)
-app.command("why-not")(questions.why_not)
-app.command()(opt.opt)
-app.command()(defects.defects)
-app.command("help")(explained.explain_error)
-app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(
-    execution.execute
-)
+app.command(rich_help_panel=CONVERT)(recorded(convert.convert))
+app.command(rich_help_panel=CONVERT)(recorded(compress.compress))
+app.command(rich_help_panel=CONVERT)(batch.batch)
+app.command(rich_help_panel=CONVERT)(reproducing.reproduce)
+app.command(
+    "exec",
+    rich_help_panel=CONVERT,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)(execution.execute)
+app.command(rich_help_panel=CONVERT)(questions.demo)
+app.command(rich_help_panel=CHECK)(verification.verify)
+app.command(rich_help_panel=CHECK)(running.run)
+app.command(rich_help_panel=CHECK)(bench.bench)
+app.command(rich_help_panel=CHECK)(audit.audit)
+app.command(rich_help_panel=LOOK)(assets.inspect)
+app.command(rich_help_panel=LOOK)(comparison.diff)
+app.command(rich_help_panel=LOOK)(questions.explain)
+app.command("why-not", rich_help_panel=LOOK)(questions.why_not)
+app.command("help", rich_help_panel=LOOK)(explained.explain_error)
+app.command(rich_help_panel=LOOK)(opt.opt)
+app.command(rich_help_panel=LOOK)(defects.defects)
 
 
 @cache

@@ -34,7 +34,6 @@ def explanations() -> dict[str, str]:
     return dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
 
 
-@cache
 def help_for(kind: type[BaseException]) -> str:
     """The command that explains a kind of error, `patcomp help UnsupportedError`; empty if nothing does."""
     return next((f"patcomp help {each.__name__}" for each in kind.__mro__ if each.__name__ in explanations()), "")

@@ -55,6 +55,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 if TYPE_CHECKING:
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
     from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true, sym_eq
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     from torch.utils._sympy.interp import sympy_interp
@@ -100,7 +101,9 @@ __all__ = [
     "is_functional_composite",
     "is_static_input",
     "is_traceable_wrapper_subclass",
+    "make_boxed_func",
     "make_fx",
+    "memory_of",
     "no_questions",
     "one_layer_lstm",
     "open_layouts",
@@ -113,6 +116,7 @@ __all__ = [
     "qualified_name",
     "quiet",
     "registrations",
+    "replace_constants",
     "replace_graph_module",
     "replace_graph_signature",
     "schema_of_overload",
@@ -138,7 +142,10 @@ _OF_SIZES = {
 """The names about symbolic sizes, whose modules import SymPy: the evaluator starts without it."""
 
 
-_OF_COMPILE = {"torch._dynamo.backends.common": ("aot_autograd",)}
+_OF_COMPILE = {
+    "torch._dynamo.backends.common": ("aot_autograd",),
+    "torch._functorch.aot_autograd": ("make_boxed_func",),
+}
 """The names about `torch.compile`, whose modules import much."""
 
 
@@ -406,6 +413,16 @@ def replace_graph_module(program: ExportedProgram, module: GraphModule) -> None:
 def replace_graph_signature(program: ExportedProgram, signature: ExportGraphSignature) -> None:
     """Give a program another signature, for another graph."""
     program._graph_signature = signature
+
+
+def replace_constants(program: ExportedProgram, constants: dict[str, Any]) -> None:
+    """Give a program other constants, for another graph."""
+    program._constants = constants
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, which views share; fake tensors have one, too."""
+    return tensor.untyped_storage()._cdata
 
 
 def without_tensors(program: ExportedProgram) -> ExportedProgram:

@@ -86,8 +86,8 @@ class LanguageOptions(BundleOptions):
         Literal["gpu", "neural_engine"],
         Option(
             "The form: one function for macOS, or many for iOS.",
-            '`"neural_engine"` is functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3 and '
-            "mistral; the function for macOS has dynamic sizes.",
+            '`"neural_engine"` is functions of fixed sizes over a table of embeddings, for llama, qwen2, qwen3, '
+            "mistral, gemma3n_text and gemma4_text; the function for macOS has dynamic sizes.",
         ),
     ] = "gpu"
     _: KW_ONLY
@@ -162,7 +162,8 @@ class LanguageOptions(BundleOptions):
         Option(
             "outside: per-layer embeddings (Gemma 3n, 4) are a file of the bundle and an input.",
             "The file is `per_layer_embeddings.safetensors`, and the input of each function `per_layer_embeddings`. "
-            "The table stays in floats, and Apple's engines do not give such an input.",
+            "The table stays in floats, and Apple's engines do not give such an input. The Neural Engine's form always has "
+            "such a table, of int8, in its own names.",
         ),
     ] = "inside"
     float32: Annotated[

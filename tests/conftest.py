@@ -28,6 +28,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers have the cores already; t
     os.environ["OMP_NUM_THREADS"] = "1"  # in child processes
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the caches of the user."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("caches"))
+
+
 @pytest.fixture(scope="session")
 def native() -> Iterator[Native]:
     """The real runtime in a child process, one for each test worker; skips the test without `coreai-core`."""

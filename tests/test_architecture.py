@@ -44,6 +44,7 @@ FRONT_DOOR = (
     "patcomp.composite_ops",
     "patcomp.language",
     "patcomp.tasks",
+    "patcomp_executorch",
     "patcomp_lab.commands",
     "patcomp_lab.proof",
     "patcomp_models",
@@ -56,13 +57,17 @@ FRONT_DOOR = (
 )
 
 USES_TORCH = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
+    "patcomp/onnx/engine.py",
     "patcomp/evaluate/",
     "patcomp/pytorch.py",
     "patcomp/torchvision.py",
+    "patcomp/partitions/",
     "patcomp/program/calibration.py",
     "patcomp/program/examples.py",
     "patcomp/commands/",
+    "patcomp_executorch/",
     "patcomp/conversion/",
     "patcomp_lab/",
     "patcomp_models/",
@@ -71,12 +76,15 @@ USES_TORCH = (
 )
 USES_XDSL = ("patcomp/ir/xdsl.py",)
 USES_FRONTEND = (
+    "patcomp/exported_programs/",
     "patcomp/frontend_torch/",
     "patcomp/__init__.py",
     "patcomp/__main__.py",
     "patcomp/commands/",
     "patcomp/composite_ops.py",
+    "patcomp_executorch/",
     "patcomp/conversion/",
+    "patcomp/partitions/",
     "patcomp_lab/commands/",
     "patcomp_models/",
 )
@@ -246,10 +254,18 @@ def test_only_one_file_imports_private_modules_of_pytorch() -> None:
         assert not found, f"{name} uses {sorted(found)}; take it from patcomp.pytorch"
 
 
-PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe"}
-"""Of named tuples, `torch` and `sys`: their documentation has them."""
+PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe", "_exit"}
+"""Of named tuples, `torch`, `sys` and `os`: their documentation has them."""
 PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping", "_from_config"}
 PRIVATE_OF_DIFFUSERS = {"_keep_in_fp32_modules"}
+PRIVATE_OF_EXECUTORCH = {
+    "_op",
+    "_aot_compile_options",
+    "_maybe_warn_sidecar_env_ignored",
+    "_min_os_version",
+    "_preprocess_aot_compiled",
+    "_preprocess_portable",
+}
 PRIVATE_OF_THE_TOOLCHAIN = {"_mlir_context", "_from_mlir_module", "_module", "_mlir_module"}
 
 
@@ -270,14 +286,16 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 
 def test_private_attributes_of_others_are_behind_walls() -> None:
     """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in
-    `emit/asset.py` and `emit/toolchain/writing.py`, those of transformers in `checkpoints/loading.py`, those of
-    diffusers in `bundles/loading.py`."""
+    `emit/asset.py` and `emit/toolchain/writing.py`, those of ExecuTorch in two files of its room, those of transformers
+    in `checkpoints/loading.py`, those of diffusers in `bundles/loading.py`."""
     operators = {name.split(".")[1] for name in aten.known_names()}
     walls = {
         "patcomp/pytorch.py": None,
         "patcomp/ir/xdsl.py": None,
         "patcomp/emit/asset.py": PRIVATE_OF_THE_TOOLCHAIN,
         "patcomp/emit/toolchain/writing.py": PRIVATE_OF_THE_TOOLCHAIN,
+        "patcomp_executorch/backend.py": PRIVATE_OF_EXECUTORCH,
+        "patcomp_executorch/edge.py": PRIVATE_OF_EXECUTORCH,
         "patcomp_models/checkpoints/loading.py": PRIVATE_OF_TRANSFORMERS,
         "patcomp_models/bundles/loading.py": PRIVATE_OF_DIFFUSERS,
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -53,7 +52,7 @@ def test_programs_find_the_package_and_its_version() -> None:
 
     for name in ("coreai-torch", "coreai_torch"):
         assert importlib.metadata.version(name) == coreai_torch.__version__ == "0.4.3"
-    assert [each.name for each in importlib.metadata.distributions(name="coreai-torch")][0] == "coreai-torch"
+    assert importlib.metadata.metadata("coreai-torch")["Name"] == "coreai-torch"
     assert importlib.util.find_spec("coreai_torch") is not None
     assert importlib.metadata.version("torch").startswith(torch.__version__.partition("+")[0])
 

@@ -123,7 +123,7 @@ def test_run(patcomp: Command, assets: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved["z"], [20, 22])
         np.testing.assert_array_equal(saved["b_twice"], [0, 2, 4, 6])
     done = patcomp("run", f"{assets}/picks.aimodel", "--size", "x:0=7")
-    assert "2x4xbfloat16" in done.out
+    assert "2x4xbf16" in done.out
     assert "random inputs, with seed 0" in done.err
 
 
@@ -153,8 +153,8 @@ def test_the_values_of_a_run_for_core_ai_debugger(patcomp: Command, assets: Path
 def test_dimensions_for_which_2_is_too_small(patcomp: Command, assets: Path) -> None:
     """The asset says what its smallest sizes are: 30 samples are 6 frames. The runtime dies of fewer than 9."""
     path = f"{assets}/frames.aimodel"
-    assert "1x2x6xfloat32" in patcomp("run", path).out
-    assert "1x2x8xfloat32" in patcomp("run", path, "--size", "samples:2=40", "--size", "weights:1=40").out
+    assert "1x2x6xf32" in patcomp("run", path).out
+    assert "1x2x8xf32" in patcomp("run", path, "--size", "samples:2=40", "--size", "weights:1=40").out
     assert patcomp("verify", path).code == 0
 
 

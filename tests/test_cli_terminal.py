@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,12 +61,24 @@ def test_a_report_of_compression_keeps_its_lines() -> None:
 
 def test_messages_go_above_a_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, width=80, force_terminal=True)
+    console = Console(file=stream, width=80, force_terminal=True, color_system=None)
     monkeypatch.setattr(progress, "Console", lambda stderr: console)
     with progress.working("exporting net"):
         common.say("note: something")
     assert "note: something\n" in stream.getvalue()
     assert common.error_console() is not console
+
+
+def test_a_bar_counts_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(progress, "_PATIENCE", 0)
+    console = Console(file=stream, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda stderr: console)
+    with progress.working("testing rule relu", counts=True) as advance:
+        advance(3, 12)
+        time.sleep(0.3)
+    assert "testing rule relu" in stream.getvalue()
+    assert "3 of 12" in stream.getvalue()
 
 
 RUNTIME = """

@@ -2,8 +2,8 @@
 
 The ```` ```python ```` blocks of a page run in order in one process. One with a file name
 (```` ```python my_rules.py ````) is saved under that name instead of run. The ```` ```sh run ```` blocks of a page run
-too, with the files in the folder that the page shows above them. A block that starts with `# needs coreai-core` is left
-out without it.
+too, with the files in the folder that the page shows above them. A block that starts with `# needs coreai-core` or
+`# needs executorch` is left out without it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ PAGES = [
     ROOT / "patcomp/errors.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+NEEDED = {"# needs coreai-core": "coreai", "# needs executorch": "executorch"}
+"""The modules that blocks need which start so."""
 _BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!http)([^)#]+)")
@@ -44,7 +46,7 @@ def write_script(page: Path, folder: Path) -> Path | None:
         name, code = block.groups()
         if name:
             (folder / name).write_text(code)
-        elif not code.startswith("# needs coreai-core") or find_spec("coreai"):
+        elif all(find_spec(module) for needed, module in NEEDED.items() if code.startswith(needed)):
             line = text.count("\n", 0, block.start()) + 1
             script += "\n" * (line - script.count("\n")) + code
     if not script:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import yaml
 
 from tests.helpers.rendered import of_html, of_markdown
 
@@ -44,6 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MOVED = {
     "README.md": "index",
     "CONTRIBUTING.md": "contributing",
+    "patcomp/errors.md": "errors",
     "benchmarks/README.md": "benchmarks",
     "LICENSE": "license",
 }
@@ -51,11 +53,12 @@ SOURCES = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs"
 PAGES = {**{f"docs/{page}": page.removesuffix(".md") for page in SOURCES}, **MOVED}
 """Each page of the site, by its source. The API is made of docstrings, and the licence is no Markdown."""
 TEXTS = sorted(PAGES.keys() - {"LICENSE"})
+API = [source for source in TEXTS if source.startswith("docs/api")]
 
 
 def test_pages_show_what_their_markdown_says(site: Path) -> None:
     """Every word in its order, headings as headings, blocks as highlighted code, and numbers that go on."""
-    for source in sorted(PAGES.keys() - {"docs/api.md", "LICENSE"}):
+    for source in sorted(PAGES.keys() - {*API, "LICENSE"}):
         wanted = of_markdown((ROOT / source).read_text())
         found = of_html((site / f"{PAGES[source]}.html").read_text())
         for what, value in vars(wanted).items():
@@ -70,17 +73,20 @@ def test_pages_show_marks_of_blocks_nowhere(site: Path) -> None:
     assert [page for page, text in outside.items() if "```" in text] == []
 
 
-def test_the_api_has_the_headings_of_its_page(site: Path) -> None:
-    wanted = of_markdown((ROOT / "docs/api.md").read_text()).headings
-    found = iter(of_html((site / "api.html").read_text()).headings)
-    assert all(heading in found for heading in wanted)
+def test_the_api_has_a_heading_for_each_name(site: Path) -> None:
+    for source in sorted({*API} - {"docs/api.md", "docs/api-errors.md"}):
+        names = re.findall(r"^::: (\S+)$", (ROOT / source).read_text(), re.MULTILINE)
+        found = of_html((site / f"{PAGES[source]}.html").read_text()).headings
+        assert names
+        for parts in (name.split(".") for name in names):
+            assert any(heading[: len(parts)] == parts for heading in found), parts  # "dataclass" may follow
 
 
 def test_every_page_and_name_is_found_by_the_search(site: Path) -> None:
     found = {entry["location"] for entry in json.loads((site / "search/search_index.json").read_text())["docs"]}
     names = {"generated/authoring-functions-3.html#csoftmax", "generated/pattern-ops-aten.html#atenabs"}
     assert {f"{page}.html" for page in PAGES.values()} | names <= found
-    assert "api.html#patcomp.frontend_torch.converter.TorchConverter.to_coreai" in found
+    assert "api-convert.html#patcomp.TorchConverter.to_coreai" in found
 
 
 @pytest.mark.parametrize("source", TEXTS)
@@ -91,7 +97,8 @@ def test_a_page_is_read_in_one_sitting(source: str) -> None:
 def test_the_api_has_every_public_name(site: Path) -> None:
     import patcomp
 
-    identifiers = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    text = "\n".join((ROOT / source).read_text() for source in API)
+    identifiers = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     named = {name.rpartition(".")[2] for name in identifiers}
     errors = {name for name in patcomp.__all__ if getattr(getattr(patcomp, name), "__module__", "") == "patcomp.errors"}
     assert "patcomp.errors" in identifiers
@@ -168,10 +175,38 @@ def test_the_search_answers(served: str, browser: Any) -> None:
     page.close()
 
 
-def test_a_page_that_is_opened_as_a_file_says_how_to_search(site: Path, browser: Any) -> None:
+def test_the_search_of_a_page_that_is_opened_as_a_file_answers(site: Path, browser: Any) -> None:
     page = browser.new_page()
     page.goto((site / "guide.html").as_uri())
-    assert "make docs-serve" in page.locator("aside.md-banner").inner_text()
-    page.locator("article a[href*='generated/composites']").first.click()
-    assert "composites" in page.title().lower()
+    page.locator(".md-search__input").press_sequentially("fixed sizes")
+    page.wait_for_selector(".md-search-result__item a")
+    assert page.locator(".md-search-result__item a").count() >= 3
     page.close()
+
+
+def test_the_front_page_says_in_one_screen_what_it_is(site: Path, browser: Any) -> None:
+    """The example and the picture beside each other, and the three ways in."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    code, picture = (page.locator(f"article > {part}").first.bounding_box() for part in (".highlight", "p > img"))
+    assert code["x"] + code["width"] < picture["x"]
+    for way in ("Use it", "Write patterns", "Read the IR"):
+        box = page.locator("article th", has_text=way).bounding_box()
+        assert box["y"] + box["height"] < 900
+        assert page.locator(".md-tabs__link", has_text=way).is_visible()
+    page.close()
+
+
+def test_the_list_for_language_models_has_all_pages(site: Path) -> None:
+    kept = (ROOT / "llms.txt").read_text()
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    spec = spec_from_file_location("site_hook", ROOT / "docs/site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    assert kept == hook.llms(navigation, hook.in_the_repository), "python docs/site.py"
+    assert all((ROOT / link).is_file() for link in re.findall(r"\]\(([^)]*)\)", kept))
+    links = re.findall(r"\]\(([^)]*)\)", (site / "llms.txt").read_text())
+    assert len(links) > 50
+    assert all((site / link).is_file() for link in links)

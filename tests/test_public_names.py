@@ -16,14 +16,14 @@ from tests.helpers.packages import PACKAGES
 ROOT = Path(__file__).parents[1]
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "COMMANDS": ("patcomp_models/commands/", "patcomp_lab/commands/"),
+    "COMMANDS": ("patcomp_models/commands/", "patcomp_lab/commands/", "patcomp/onnx/commands"),
     "DEFECT": ("patcomp/defects/known/",),
     "FACTS": ("patcomp/devices/known/",),
     "main": ("",),  # what a file does that runs as a program
 }
 """Names that each file of a family has, because what reads the family asks for them."""
 
-REGISTERED = ("decomposes", "implements")
+REGISTERED = ("decomposes", "emits", "implements")
 """Decorators that register a function for an op, whose name it has."""
 
 COUNTED = tuple(package for package in PACKAGES if not package.endswith("_catalog"))

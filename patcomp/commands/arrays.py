@@ -12,6 +12,8 @@ from patcomp.commands.common import UsageError
 from patcomp.emit.files.metadata import USUAL_SIZE
 from patcomp.errors import near_names
 from patcomp.evaluate.given import HELD, as_array
+from patcomp.ir.elements import element_of_numpy
+from patcomp.ir.types import element_name
 
 if TYPE_CHECKING:
     from patcomp.interface.signature import EntrySignature, TensorSpec
@@ -176,7 +178,7 @@ def _storable(value: np.ndarray) -> np.ndarray:
 
 def described_array(name: str, value: np.ndarray) -> dict[str, Any]:
     """The name, type and range of an output."""
-    kind = "x".join(map(str, (*value.shape, value.dtype)))
+    kind = "x".join(map(str, (*value.shape, element_name(element_of_numpy(value.dtype)))))
     numbers = _storable(value)
     if not numbers.size or numbers.dtype.kind == "c":
         return {"name": name, "type": kind, "min": None, "max": None, "mean": None, "nan": 0}

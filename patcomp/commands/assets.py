@@ -36,9 +36,13 @@ RandomSizes = Annotated[
 def inspect(
     asset: AssetOrBundle,
     json: AsJson = False,
-    weights: Annotated[int, typer.Option(help="How many of the largest weights to list.")] = 10,
+    weights: Annotated[int, typer.Option(min=0, help="How many of the largest weights to list.")] = 10,
 ) -> None:
-    """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components."""
+    """Show what an asset holds: functions, composites, ops, weights and metadata; of a bundle, its components.
+
+    $ patcomp inspect net.aimodel --weights 20
+    $ patcomp inspect bundles/qwen3 --json
+    """
     from patcomp.emit.inspection import inspect_asset
 
     if subject_of(asset, "inspect", (Subject.ASSET, Subject.BUNDLE)) is Subject.BUNDLE:

@@ -50,6 +50,9 @@ def audit(
     """List the constructs of a program that do not suit a device, with their places and the rules that rewrite them.
 
     The exit code is 3 if there is more than advice.
+
+    $ patcomp audit nets.py:net --target neural_engine --fix length=128
+    $ patcomp audit net.aimodel --target gpu
     """
     from patcomp.questions.audit import audit as audited
     from patterns_catalog import default_rules

@@ -48,6 +48,8 @@ def bench(
 
     Each function runs in a process of its own, so that one that aborts or hangs does not end the command. All functions
     are timed unless one is named. The exit code is 1 if one could not be timed.
+
+    $ patcomp bench net.aimodel --calls 100
     """
     from patcomp.emit.toolchain.compute_units import check_compute_unit
     from patcomp.emit.toolchain.library import toolchain

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from patcomp.collector import collector_paused
 from patcomp.errors import PatcompError, printable
@@ -197,9 +198,32 @@ def error_console() -> Console:
     return _spinners[-1] if _spinners else Console(stderr=True)
 
 
+_COLOURS = {
+    r"\bpassed\b": "green",
+    r"\b(FAILED|LOST|WRONG NUMBERS)\b": "bold red",
+    r"^error:": "bold red",
+    r"^warning:": "yellow",
+    r"^note:": "cyan",
+}
+"""What has a colour on a terminal. rich leaves colours out of pipes and files, and with the variable `NO_COLOR`."""
+
+
+def coloured(text: str) -> Text:
+    """A text for a terminal, with `_COLOURS`."""
+    made = Text(printable(text))
+    for words, colour in _COLOURS.items():
+        made.highlight_regex(words, colour)
+    return made
+
+
+def print_lines(text: str, console: Console) -> None:
+    """Print lines; on a terminal they fold at words, elsewhere they stay whole."""
+    console.print(coloured(text), soft_wrap=not console.is_terminal)
+
+
 def say(message: str) -> None:
     """Print a message on standard error."""
-    error_console().print(printable(message), markup=False, highlight=False, soft_wrap=True)
+    print_lines(message, error_console())
 
 
 def tell(text: object, *, flush: bool = False) -> None:
@@ -240,6 +264,8 @@ def load_catalog(name: str) -> ModuleType:
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
         return _catalog_file(path.absolute())
+    if path.is_file():
+        raise UsageError(f"{name} is a file, and a catalog is a file FILE.py or the name of a module")
     return _imported(name, f"there is no catalog {name}")
 
 
@@ -393,4 +419,6 @@ def check_page(html: Path) -> None:
 
     if html.is_dir():
         raise UsageError(f"--html {html} is a folder; name a file")
+    if str(html) == "-":
+        raise UsageError("--html - would be a page on standard output; name a file, net.html")
     check_writable(html)

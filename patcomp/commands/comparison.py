@@ -31,6 +31,9 @@ def diff(
     """Show the ops and weights in which two programs differ; names of values do not count.
 
     The exit code is 3 if they differ.
+
+    $ patcomp diff old.aimodel new.aimodel
+    $ patcomp diff nets.py:net net.aimodel --html diff.html
     """
     from patcomp.ir.difference import difference
     from patcomp.ir.weights import stored_weights

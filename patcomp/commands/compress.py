@@ -119,7 +119,12 @@ def compress(
     json: AsJson = False,
     options: ModelOptions,
 ) -> None:
-    """Convert a model with smaller weights, and show what became of each weight."""
+    """Convert a model with smaller weights, and show what became of each weight.
+
+    $ patcomp compress net.pt2 --config w4_block32 --check inputs -o small.aimodel
+    $ patcomp compress net.pt2 --budget 60%
+    $ patcomp compress bundles/qwen3 4bit 8bit --compare --check text.txt
+    """
     found = subject_of(model, "compress", (*MODELS, Subject.BUNDLE))
     target = target_of(device.target, None, options.catalog)
     request = chosen.request(target)

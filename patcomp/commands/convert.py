@@ -67,8 +67,13 @@ def convert(
 
     A folder of several models (diffusers), a GGUF file, or a folder that is written to one without .aimodel, becomes a
     bundle.
+
+    $ patcomp convert net.pt2 -o net.aimodel --verify
+    $ patcomp convert net.pt2 --target neural_engine --fix length=128 --compress 4bit
+    $ patcomp convert nets.py:net --text - --quiet
+    $ patcomp convert Qwen3-0.6B -o bundles/qwen3
     """
-    if model is None:
+    if not model:
         raise UsageError("name a MODEL to convert; `patcomp batch FILE` converts many")
     found = subject_of(model, "convert", (*MODELS, Subject.PIPELINE, Subject.GGUF))
     if bundle.kind is not None and found in (Subject.PROGRAM, Subject.FUNCTION):
@@ -266,8 +271,15 @@ def _reason(failed: Verification | None) -> str:
 
 
 def _names_in(text: str) -> tuple[str, ...]:
-    """The names in a text, separated by commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """The names in a text, separated by commas.
+
+    Raises:
+        UsageError: one is empty.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if names != ("",) and not all(names):
+        raise UsageError(f"{text!r} has an empty name between its commas")
+    return () if names == ("",) else names
 
 
 def _show(program: AIProgram, dump_stages: Path | None) -> None:

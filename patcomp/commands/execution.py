@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +48,7 @@ def execute(
         raise typer.Exit(1) from None
 
 
-def _program(command: Sequence[str]) -> Callable[[], object]:
+def _program(command: Sequence[str]) -> Callable[[], Any]:
     """What runs a program and gives its exit code, or None; its modules are importable as Python makes them.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcomp.commands.common import UsageError, run_file, running
 from patcomp.conversion.source import ModelSource
-from patcomp.errors import ExportError, PatcompError, near_names
+from patcomp.errors import ExportError, PatcompError, did_you_mean, near_names
 
 if TYPE_CHECKING:
     import torch
@@ -59,9 +59,11 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSourc
 
     from patcomp import export
 
-    made = getattr(run_file(path), function, None)
+    held = vars(run_file(path))
+    made = held.get(function)
     if not callable(made):
-        raise UsageError(f"{path} has no function {function}")
+        near = did_you_mean(function.strip(":()"), [name for name, value in held.items() if callable(value)])
+        raise UsageError(f"{path} has no function {function}{near}")
     with running(f"{function} of {path}"):
         model = made()
     name = f"{path}:{function}"
@@ -70,7 +72,7 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSourc
         return ModelSource(name, model)
     if not (isinstance(model, tuple) and len(model) in (2, 3) and isinstance(model[0], torch.nn.Module)):
         raise PatcompError(
-            f"{function} of {path} returns {type(model).__name__}, not an ExportedProgram, nor a module and its inputs"
+            f"{function} of {path} returns {_returned(model)}, not an ExportedProgram, nor a module and its inputs"
         )
     module, inputs, *shapes = model
     if not isinstance(inputs, tuple | list | Mapping):
@@ -104,6 +106,19 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSourc
         except ExportError as error:
             raise PatcompError(f"{function} of {path} cannot be exported: {error.problem}") from error
     return ModelSource(name, exported, module, float32_model, note=note)
+
+
+def _returned(made: Any) -> str:
+    """What a function returned in the place of a model: `a tuple of Tensor and Net`."""
+    import torch
+
+    if isinstance(made, torch.nn.Module):
+        return f"{type(made).__name__} without example inputs"
+    if not isinstance(made, tuple | list) or not made:
+        return type(made).__name__
+    kinds = " and ".join(f"the class {e.__name__}" if isinstance(e, type) else type(e).__name__ for e in made[:3])
+    first = any(isinstance(each, torch.nn.Module) for each in made[1:])
+    return f"a {type(made).__name__} of {kinds}" + (" (the module comes first)" if first else "")
 
 
 def check_unused(name: str, options: ExportOptions) -> None:

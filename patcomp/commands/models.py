@@ -24,6 +24,7 @@ from patcomp.commands.common import (
     say,
 )
 from patcomp.commands.exporting import ExportOptions, check_unused, dynamic_sizes, exported_by
+from patcomp.commands.onnx_files import open_sizes, source_of_onnx
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.saved_programs import check_saved_program, load_program
@@ -41,8 +42,8 @@ OptionalModel = Annotated[
     str | None,
     typer.Argument(
         help="A program saved by torch.export.save; FILE.py:FUNCTION, which gives an exported program, or a module and "
-        "its example inputs (a tuple, or a dict of keyword arguments); the folder of a checkpoint of transformers or "
-        "timm; timm:NAME, with --weights; or an id of the hub.",
+        "its example inputs (a tuple, or a dict of keyword arguments); a file of ONNX; the folder of a checkpoint of "
+        "transformers or timm; timm:NAME, with --weights; or an id of the hub.",
         show_default=False,
     ),
 ]
@@ -89,6 +90,10 @@ class ModelOptions:
             "image with their scores."
         ),
     ] = None
+    onnx_size: Annotated[
+        list[str] | None,
+        typer.Option(help="A number for a size that a file of ONNX leaves open, batch=1; may be given several times."),
+    ] = None
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None
     image: Annotated[
         str | None,
@@ -118,6 +123,15 @@ class ModelOptions:
         """How a module becomes an exported program."""
         half = "float16" if self.half else "bfloat16" if self.bfloat16 else ""
         return ExportOptions(self.train, half, tuple(self.dynamic or ()), self.strict, self.assume_branch)
+
+    @property
+    def onnx_sizes(self) -> dict[str, int]:
+        """Numbers for open sizes of a file of ONNX.
+
+        Raises:
+            UsageError: an option has another form.
+        """
+        return open_sizes(self.onnx_size or ())
 
     def given(self, *names: str) -> list[str]:
         """The options among some fields that are not at their default, as the user wrote them."""
@@ -181,6 +195,8 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
         if found is Subject.FUNCTION:
             file, _, function = model.rpartition(".py:")
             source = exported_by(Path(f"{file}.py"), function, options.export)
+        elif found is Subject.ONNX:
+            source = source_of_onnx(Path(model), options.onnx_sizes)
         else:
             source = ModelSource(model, load_program(Path(model), options.trusted))
         if notes and source.note:
@@ -204,6 +220,11 @@ def _check(model: str, found: Subject, options: ModelOptions) -> None:
         reader_of(found).check(model, found, options)
     elif unused := options.given(*_FOR_FOLDERS):
         raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
+    elif options.onnx_size and found is not Subject.ONNX:
+        raise UsageError(f"--onnx-size goes with a file of ONNX, and {model} is {found}")
+    elif found is Subject.ONNX:
+        _ = options.onnx_sizes
+        check_unused(model, options.export)
     elif found is Subject.PROGRAM:
         check_unused(model, options.export)
         check_saved_program(Path(model), options.trusted)

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from patcomp.commands.common import Catalogs, UsageError, error_console, print_text, rules_with
+from patcomp.commands.common import (
+    Catalogs,
+    Modules,
+    UsageError,
+    error_console,
+    import_modules,
+    print_text,
+    rules_with,
+)
 from patcomp.commands.packages import asset_in
 from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import show
@@ -40,8 +48,13 @@ def opt(
         bool, typer.Option("--diff", help="Print what each stage changes, as a diff, instead of the program.")
     ] = False,
     catalog: Catalogs = None,
+    modules: Modules = None,
 ) -> None:
-    """Parse and verify a text, run the named stages on it, and print the result."""
+    """Parse and verify a text, run the named stages on it, and print the result.
+
+    $ patcomp opt stages/01-normalize.mlir -p recover,lower --diff
+    $ patcomp convert net.pt2 --text - --quiet | patcomp opt - --generic
+    """
     from patcomp.ir.verify import verify
     from patcomp.rewrites.pipeline import STAGES
 
@@ -51,6 +64,7 @@ def opt(
         raise UsageError(f"no stage is called {', '.join(unknown)}; there are {', '.join(stages)}")
     if names != (ordered := sorted(names, key=list(stages).index)):
         raise UsageError(f"stages run in the order {', '.join(stages)}: use -p {','.join(ordered)}")
+    import_modules(modules)
     module = parse_file(file)
     verify(module, runtime=False)
     rules, table = rules_with(catalog, decompositions=False), Table("stage", "seconds", "ops in", "ops out")

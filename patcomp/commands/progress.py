@@ -17,10 +17,11 @@ _PATIENCE = 1.0
 
 
 @contextmanager
-def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], None]]:
+def working(what: str, wanted: bool = True, *, counts: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Show what is done if it takes more than a second, and standard error is a terminal.
 
-    The value shows a bar: it is called with the bytes that are done, and with all bytes.
+    The value shows a bar: it is called with the bytes that are done, and with all bytes; or, if `counts`, with numbers
+    of things.
     """
     console = Console(stderr=True)
     if not (wanted and console.is_terminal) or is_spinning():  # a step inside another one is not shown
@@ -32,7 +33,8 @@ def working(what: str, wanted: bool = True) -> Iterator[Callable[[int, int], Non
         from patcomp.program.units import size_text
 
         line = Table.grid(padding=(0, 1))
-        line.add_row(what, ProgressBar(size, done, width=30), f"{size_text(done)} of {size_text(size)}")
+        shown = str if counts else size_text
+        line.add_row(what, ProgressBar(size, done, width=30), f"{shown(done)} of {shown(size)}")
         status.update(line)
 
     timer = Timer(_PATIENCE, status.start)

@@ -20,7 +20,10 @@ def demo(
         "out/demo"
     ),
 ) -> None:
-    """Convert a small Llama of transformers, and show the stages, composites and numbers."""
+    """Convert a small Llama of transformers, and show the stages, composites and numbers.
+
+    $ patcomp demo -o out
+    """
     hide_export_warnings()
     from patcomp.commands.demo import run_demo
 
@@ -38,6 +41,9 @@ def explain(
     """Show which rules made an op of the converted program, and the model's nodes and lines that it comes from.
 
     Of an asset or a text, only the lines are known.
+
+    $ patcomp explain nets.py:net %mul_3
+    $ patcomp explain net.pt2 model.py:12
     """
     if subject_of(model, "explain", (*MODELS, *CONVERTED)) in MODELS:
         tell(convert_model(model, "explain", options).explain(what))
@@ -59,5 +65,7 @@ def why_not(
     """Show where a rule came closest to matching, and what prevented the match.
 
     An asset does not have the stages in which rules match, so only models are taken.
+
+    $ patcomp why-not rms_norm nets.py:net
     """
     tell(convert_model(model, "why-not", options).why_not(rule))

@@ -40,7 +40,7 @@ class InputOptions:
         ),
     ] = None
     size: RandomSizes = None
-    seed: Annotated[int, typer.Option(help="The seed of random inputs.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="The seed of random inputs.")] = 0
 
     def check(self) -> None:
         """Check that the options go together.
@@ -168,10 +168,16 @@ def run(
 
     Random floats are between 0 and 1, random integers 0 or 1; inputs for a model's random numbers have their own
     distributions.
+
+    $ patcomp run net.aimodel --seed 1
+    $ patcomp run net.aimodel --input image=photo.png -o outputs.npz
+    $ patcomp run bundles/qwen3 --prompt 'The capital of France is'
     """
     from patcomp.emit.files.replacement import check_writable
     from patcomp.emit.toolchain.library import toolchain
 
+    if output is not None and str(output) == "-":
+        raise UsageError("--output - would be arrays on standard output; name a file, outputs.npz")
     found = subject_of(model, "run", (*MODELS, Subject.ASSET, Subject.BUNDLE))
     if prompt is not None:
         if found is not Subject.BUNDLE or given_options(context, ("model", "prompt")):

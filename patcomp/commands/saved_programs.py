@@ -19,6 +19,22 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+def check_written_by_export(path: Path) -> None:
+    """Check that `torch.export.save` may have written a file, without PyTorch.
+
+    Raises:
+        PatcompError: it did not.
+    """
+    if _written_by_torch_save(path):
+        raise PatcompError(
+            f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
+            "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
+            "torch.export.export(module, inputs) with torch.export.save"
+        )
+    if not is_archive(path):
+        raise PatcompError(f"{path} is not a program that torch.export.save wrote; {WHAT_MODELS_ARE}")
+
+
 def check_saved_program(path: Path, trusted: bool) -> None:
     """Check a file before PyTorch loads it.
 
@@ -29,14 +45,7 @@ def check_saved_program(path: Path, trusted: bool) -> None:
     Raises:
         PatcompError: `torch.export.save` did not write the file, or it can run code.
     """
-    if _written_by_torch_save(path):
-        raise PatcompError(
-            f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
-            "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
-            "torch.export.export(module, inputs) with torch.export.save"
-        )
-    if not is_archive(path):
-        raise PatcompError(f"{path} is not a program that torch.export.save wrote; {WHAT_MODELS_ARE}")
+    check_written_by_export(path)
     import_torch()  # to see what the file holds
     if not trusted:
         _check_trust(path)

@@ -18,6 +18,7 @@ class Subject(StrEnum):
     FUNCTION = "a function of a Python file"
     FOLDER = "the folder of a model"
     NAME = "the name of a model"
+    ONNX = "a model of ONNX"
     PIPELINE = "the folder of a pipeline of models"
     GGUF = "a GGUF file"
     BUNDLE = "a bundle"
@@ -26,12 +27,12 @@ class Subject(StrEnum):
     REPORT = "a report"
 
 
-MODELS = (Subject.PROGRAM, Subject.FUNCTION, Subject.FOLDER, Subject.NAME)
+MODELS = (Subject.PROGRAM, Subject.FUNCTION, Subject.FOLDER, Subject.NAME, Subject.ONNX)
 CONVERTED = (Subject.ASSET, Subject.BUNDLE, Subject.TEXT, Subject.REPORT)
 
 WHAT_MODELS_ARE = (
-    "a model is a file that torch.export.save wrote, FILE.py:FUNCTION, the folder of a checkpoint, timm:NAME, or an id "
-    "of the hub"
+    "a model is a file that torch.export.save wrote, FILE.py:FUNCTION, a file of ONNX, the folder of a checkpoint, "
+    "timm:NAME, or an id of the hub"
 )
 
 _SAVED = (".pt2", ".pt", ".pth")
@@ -39,7 +40,6 @@ _TEXTS = {".mlir": Subject.TEXT, ".html": Subject.REPORT}
 _OF_OTHERS = {
     ".safetensors": "a file of weights without a model; give its folder, if config.json is there, or FILE.py:FUNCTION "
     "with a function that loads the weights and returns the module and its inputs",
-    ".onnx": "a model of ONNX; patcomp converts models of PyTorch",
     ".mlmodel": "a model of Core ML; patcomp converts models of PyTorch",
     ".mlpackage": "a model of Core ML; patcomp converts models of PyTorch",
     ".tflite": "a model of TensorFlow; patcomp converts models of PyTorch",
@@ -62,6 +62,10 @@ def subject_of(name: str, command: str, takes: Collection[Subject]) -> Subject:
     found = _subject(name, command, takes)
     if found in takes:
         return found
+    if found is Subject.PROGRAM:
+        from patcomp.commands.saved_programs import check_written_by_export
+
+        check_written_by_export(Path(name))
     advice = f"; it takes {_listed(takes)}"
     if found in (Subject.PIPELINE, Subject.GGUF):
         advice += f". `patcomp convert {name}` makes a bundle of it"
@@ -86,6 +90,10 @@ def becomes_bundle(model: str, found: Subject, output: Path | None) -> bool:
 
 
 def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
+    if not name:
+        raise UsageError(f"name what `patcomp {command}` is to take; the name is empty")
+    if "://" in name:
+        raise UsageError(f"{name} is an address, and none is read; give an id of the hub, owner/name, or download it")
     file, separator, function = name.rpartition(".py:")
     path = Path(f"{file}.py") if separator else Path(name)
     if name.startswith(TIMM) and not path.exists():
@@ -105,6 +113,8 @@ def _subject(name: str, command: str, takes: Collection[Subject]) -> Subject:
         raise UsageError(f"{name} is {_OF_OTHERS[path.suffix]}")
     if path.is_dir():
         return _of_a_folder(path)
+    if path.suffix == ".onnx":
+        return Subject.ONNX
     if path.suffix == ".gguf":
         return Subject.GGUF
     if path.suffix == ".py":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from rich.protocol import rich_cast
 from rich.segment import Segment, Segments
 from rich.table import Column, Table
 
+from patcomp.commands.common import coloured, print_lines
 from patcomp.errors import printable
 
 if TYPE_CHECKING:
@@ -44,11 +46,21 @@ def show(shown: Any, console: Console | None = None) -> None:
     for part in shown.renderables if isinstance(shown := rich_cast(shown), Group) else [shown]:
         if isinstance(part, Table):
             segments = console.render(_fitted(part, console), console.options.update(markup=False))
-            seen = (Segment(printable(each.text), each.style, each.control) for each in segments)
+            seen = (part for each in segments for part in _coloured(each, console))
             console.print(Segments(seen), end="")
+        elif isinstance(part, str):
+            print_lines(part, console)
         else:
-            part = printable(part) if isinstance(part, str) else part
             console.print(part, markup=False, highlight=False, soft_wrap=True)
+
+
+def _coloured(segment: Segment, console: Console) -> Iterable[Segment]:
+    """A piece of a line, with the colours of its words."""
+    if segment.control or not console.is_terminal:
+        return [Segment(printable(segment.text), segment.style, segment.control)]
+    text = coloured(segment.text)
+    text.stylize_before(segment.style or "")
+    return text.render(console, end="")
 
 
 def _fitted(table: Table, console: Console) -> Table:
@@ -97,7 +109,11 @@ def _width(table: Table, console: Console) -> int:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of plain text on standard output."""
-    table = Table(*headings)
+    rows = list(rows)
+    numbers = [all(re.fullmatch(r"[\d,.]+%?|", cell) for cell in column) for column in zip(*rows, strict=True)]
+    table = Table()
+    for heading, is_number in zip_longest(headings, numbers, fillvalue=False):
+        table.add_column(heading, justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*row)
     show(table)

@@ -61,7 +61,8 @@ def verify(
     ] = None,
     entrypoint: Entrypoint = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="The largest absolute difference that passes; by default that of each type.")
+        float | None,
+        typer.Option(min=0, help="The largest absolute difference that passes; by default that of each type."),
     ] = None,
     size: RandomSizes = None,
     fix: Fix = None,
@@ -74,13 +75,27 @@ def verify(
             "that it computes otherwise.",
         ),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="ENGINE",
+            help="Run on a further engine, onnxruntime, too: a third opinion. May be given several times.",
+        ),
+    ] = None,
     json: AsJson = False,
     *,
     options: ModelOptions,
 ) -> None:
-    """Compare an asset on the Core AI runtime with its model in eager PyTorch, on the model's example inputs.
+    """Compare an asset on the Core AI runtime with its model, on the model's example inputs.
+
+    A model runs in eager PyTorch, and a file of ONNX in ONNX Runtime if it is installed.
 
     The exit code is 3 if the numbers differ. An asset of a model that was converted with --half needs --half here.
+
+    $ patcomp verify nets.py:net
+    $ patcomp verify nets.py:net net.aimodel
+    $ patcomp verify nets.py:net --as neural_engine
     """
     found, note = subject_of(model, "verify", (*MODELS, *_ASSETS)), ""
     sizes = fixed_sizes(fix)
@@ -88,6 +103,8 @@ def verify(
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
     if as_ is not None and (found not in MODELS or asset is not None):
         raise UsageError("--as goes with a model alone, which it converts")
+    if with_ and (as_ is not None or found not in MODELS or asset is not None):
+        raise UsageError("--with goes with a model alone, which it converts, and without --as")
     if found not in MODELS:
         options.check_unused(model, found)
         if sizes:
@@ -96,7 +113,7 @@ def verify(
             raise UsageError(f"{model} is {found}; name the model first: patcomp verify MODEL {model}")
         results = _of_runtime(model, found, entrypoint, tolerance, size or ())
     elif asset is None:
-        results = _of_conversion(model, entrypoint, tolerance, sizes, options, as_)
+        results = _of_conversion(model, entrypoint, tolerance, sizes, options, as_, with_ or ())
     else:
         results, note = _of_asset(model, asset, entrypoint, tolerance, sizes, options)
     if json:
@@ -119,21 +136,32 @@ def _of_conversion(
     sizes: Mapping[str, int],
     options: ModelOptions,
     device: str | None,
+    engines: Sequence[str],
 ) -> dict[str, Verification]:
-    """A model that is converted now, on the evaluator, and on the runtime where it is installed; or on a simulated
-    device."""
+    """A model that is converted now, on the evaluator, on the runtime where it is installed, and on further engines; or
+    on a simulated device."""
+    from patcomp.program.engines import engine_names, engine_of
+    from patcomp.program.verifying import default_backends
+
+    for engine in engines:
+        if engine_of(engine) is None:
+            raise UsageError(f"--with {engine}: there is no such engine; there are {', '.join(engine_names())}")
     with working(f"converting {model}"):
         sources = chosen_sources(load_sources(model, "verify", options), entrypoint)
         program = converted_model(sources, options, fixed=sizes)
     with working(f"verifying {model}"):
         return {
-            each.entry: program.verify_against(
-                each.model,
-                each.inputs_for(program),
-                entrypoint=each.entry,
-                tolerance=tolerance,
-                float32_model=each.float32_model,
-                device=device,  # type: ignore[arg-type]  # it is checked there
+            each.entry: replace(
+                program.verify_against(
+                    each.model,
+                    each.inputs_for(program),
+                    entrypoint=each.entry,
+                    tolerance=tolerance,
+                    float32_model=each.float32_model,
+                    backends=[*default_backends(program), *engines] if engines else None,
+                    device=device,  # type: ignore[arg-type]  # it is checked there
+                ),
+                reference=each.reference,
             )
             for each in sources
         }
@@ -298,7 +326,7 @@ def _compared(
     inputs = source.inputs_of(signature, dims)
     expectation = Expectation.of(source.model, inputs, signature, draw, source.float32_model)
     result = expectation.verification({"runtime": run}, tolerance, evaluate)
-    result = _with_overflow(result, expectation, saved, function)
+    result = replace(_with_overflow(result, expectation, saved, function), reference=source.reference)
     if result or tolerance is not None or not any(compressed_weights(saved.module)):
         return result
     given = inputs_in_types(saved.module, expectation.given, expectation.states, function)

@@ -54,6 +54,8 @@ class CompressionRequest:
     def __post_init__(self) -> None:
         if self.budget is not None:
             bytes_of(self.budget, 1)  # a wrong one is told before a model is converted
+        if self.bits is not None and not self.bits > 0:
+            raise ValueError(f"a budget needs more than {self.bits:g} bits for each element, such as 4.5bits")
 
     @property
     def is_budget(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-import torch
 from torch import nn
 from torch.export import ExportedProgram
 
@@ -81,15 +80,14 @@ def convert(
         model: a module, which is exported in the mode that it has; an exported program; or the name of a file, a folder
             or a model, as `patcomp convert` takes it: `"net.pt2"`, `"nets.py:net"`, the folder of a checkpoint.
         inputs: example inputs of a module: a tuple, a mapping of keyword arguments, or the only tensor.
-        dynamic_shapes: of a module, as `torch.export.export` takes them; by default all sizes are fixed.
-        input_names: a name for each input of a module or an exported program.
-        output_names: the same for outputs.
         verify: whether the program, or the asset before it takes its place, is compared with PyTorch on the example
             inputs. By default a program is not compared, and the components of a bundle are.
         target: the device that the program is rewritten for, by name or as a `patcomp.targets.Target`.
         compress: how small the weights become: `"4bit"`, `"8bit"`, a scheme, a budget (`"4.5bits"`, `"30%"`) or a
             config.
         save: where to write: an asset, `"net.aimodel"`, or the folder of a bundle.
+        of_modules: of a module, `dynamic_shapes` as `torch.export.export` takes them, by default all sizes are fixed;
+            of a module or an exported program, `input_names` and `output_names`, a name for each input and output.
 
     Returns:
         The program. A folder of a language model, a pipeline of diffusers and a GGUF file become a bundle, whose folder
@@ -104,6 +102,10 @@ def convert(
         PatcompError, OSError: as of the functions above.
     """
     _check_arguments(model, inputs, of_modules)
+    if not isinstance(verify, bool | None):
+        raise TypeError(f"verify takes True or False, got {verify!r}; verify_against of the program takes a tolerance")
+    if not isinstance(save, str | Path | None):
+        raise TypeError(f"save takes a path, got {save!r}")
     exported: Callable[[], Sequence[ModelSource]]
     if isinstance(model, str | Path):
         files = import_module(FILES)
@@ -137,7 +139,7 @@ def convert(
 _OF_MODULES = ("dynamic_shapes", "input_names", "output_names")
 
 
-def _check_arguments(model: Any, inputs: Any, given: Iterable[str]) -> None:
+def _check_arguments(model: Any, inputs: Any, given: Mapping[str, Any]) -> None:
     """Check the types of a model and its inputs.
 
     Raises:
@@ -146,6 +148,8 @@ def _check_arguments(model: Any, inputs: Any, given: Iterable[str]) -> None:
     for name in given:
         if name not in _OF_MODULES:
             raise TypeError(unknown_argument(name))
+        if isinstance(given[name], str):
+            raise TypeError(f"{name} takes a list or a mapping, got the text {given[name]!r}")
     if isinstance(model, nn.Module):
         if inputs is None:
             raise TypeError(
@@ -163,16 +167,18 @@ def _check_arguments(model: Any, inputs: Any, given: Iterable[str]) -> None:
                 "options of `patcomp convert` change them"
             )
     else:
-        raise TypeError(_no_model(model))
+        raise TypeError(_no_model(model, inputs))
 
 
-def _no_model(model: Any) -> str:
+def _no_model(model: Any, inputs: Any) -> str:
     """What is wrong with an argument that is no model."""
     takes = "convert takes a torch.nn.Module with example inputs, an ExportedProgram, or the name of a file or folder"
     if isinstance(model, type) and issubclass(model, nn.Module):
         return f"{takes}; {model.__name__} is a class, and its instance is a model: {model.__name__}(...)"
     if isinstance(model, Mapping):
         return f"{takes}; a mapping has weights without a model: load_state_dict gives them to a module"
+    if isinstance(inputs, nn.Module | ExportedProgram):
+        return f"{takes}; the model comes first: convert(model, inputs)"
     if callable(model):
         return f"{takes}, got {type(model).__name__}; put a function into the forward of a module"
     return f"{takes}, got {type(model).__name__}"
@@ -191,6 +197,6 @@ def _sources(
     if isinstance(model, ExportedProgram):
         return [named("the exported program", model)]
     keywords = inputs if isinstance(inputs, Mapping) else {}
-    positional = () if keywords is inputs else (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    positional = () if keywords is inputs else (inputs,) if hasattr(inputs, "shape") else tuple(inputs)
     exported = export(model, positional, keywords, dynamic_shapes=dynamic_shapes)
     return [named(type(model).__name__, exported, model)]

@@ -43,6 +43,7 @@ def comparisons(
         result = converted.verify_against(source.model, inputs, by=by, **of_model)
         if not result and by == "output":  # say where
             result = converted.verify_against(source.model, inputs, by="module", **of_model)
+        result = replace(result, reference=source.reference)
         if written is converted:
             yield result
         else:

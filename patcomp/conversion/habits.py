@@ -57,6 +57,8 @@ def unknown_argument(name: str) -> str:
 
 def wrong_input(inputs: Any) -> str | None:
     """What is wrong with example inputs, as a sentence; None if they are tensors and other values of Python."""
+    if isinstance(inputs, str) or not (hasattr(inputs, "shape") or isinstance(inputs, Mapping | Sequence)):
+        return f"inputs are a tuple, a mapping or the only tensor, got {type(inputs).__name__}"
     values = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, Sequence) else (inputs,)
     for value in values:
         if type(value).__module__.partition(".")[0] == "coremltools":

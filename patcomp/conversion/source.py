@@ -38,10 +38,12 @@ class ModelSource:
     """The names of the inputs, outputs and states, if they differ from the exported program's names."""
     note: str = ""
     """What happened to the module that the user did not ask for."""
+    reference: str = "eager PyTorch"
+    """What computes the results of `model`."""
 
     @cached_property
     def model(self) -> Callable[..., Any]:
-        """The function that computes the model's results in eager PyTorch."""
+        """The function that computes the model's results."""
         return self.exported.module() if self.module is None else self.module
 
     @property

@@ -8,6 +8,7 @@ works without it.
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -249,7 +250,12 @@ def load(path: str | Path) -> Asset:
     Raises:
         FileNotFoundError: there is nothing at the path.
         AssetError: the file or folder at the path is not an asset.
+        TypeError: the argument is no path.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"load takes the path of an asset, got {type(path).__name__}; program.save_asset(path) writes one"
+        )
     return Asset.load(path)
 
 

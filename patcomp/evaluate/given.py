@@ -104,9 +104,16 @@ def _shorter(array: np.ndarray, dtype: Any, what: str) -> np.ndarray:
     return short
 
 
+_DENSE = "torch.strided"
+
+
 def _array_of(value: Any, what: str) -> np.ndarray:
     """The array of a tensor, array, number or list of numbers; as for PyTorch, Python's floats are float32."""
     kind = type(value).__name__
+    if (layout := str(getattr(value, "layout", _DENSE))) != _DENSE:
+        raise EvaluationError(f"{what} is {layout.removeprefix('torch.')}; give its dense form, to_dense()")
+    if getattr(value, "is_meta", False):
+        raise EvaluationError(f"{what} is on the meta device and has no numbers; give a tensor on the CPU")
     if _is_array(value):
         try:
             return held(as_array(value))

@@ -387,11 +387,11 @@ class Verification:
 
         title = "loss of compression, against eager PyTorch"
         table = Table("output", title=title, title_justify="left")
-        for column in ("RMS error", "max rel", "PSNR (dB)", "result"):
-            table.add_column(column, justify="right")
+        for column in ("result", "RMS error", "max rel", "PSNR (dB)"):
+            table.add_column(column, justify="left" if column == "result" else "right")
         for each in self.loss:
             result = "kept" if each.passed else "LOST"
-            table.add_row(each.name, f"{each.rms:.1%}", f"{each.max_rel:.1e}", f"{each.psnr:.0f}", result)
+            table.add_row(each.name, result, f"{each.rms:.1%}", f"{each.max_rel:.1e}", f"{each.psnr:.0f}")
         return table
 
     def _modules(self) -> Table:
@@ -426,22 +426,23 @@ _SHOWN = 20
 def _table(title: str, named: tuple[str, ...], errors: Any) -> Table:
     from rich.table import Table
 
-    table = Table(*named, title=title, title_justify="left")
+    table = Table(*named, "result", title=title, title_justify="left")
     not_finite = () if all(error.is_finite for error in errors) else ("NaN, inf", "in PyTorch")
     columns = ("max abs error", "tolerance", "relative to", "max rel", "median rel", "PSNR (dB)")
-    for column in (*columns, *not_finite, "result"):
+    for column in (*columns, *not_finite):
         table.add_column(column, justify="right")
     return table
 
 
 def _cells(error: OutputError, errors: Any) -> list[str]:
     cells = [
+        "passed" if error.passed else "FAILED",
         f"{error.max_abs:.1e}", f"{error.tolerance:.1e}", f"{error.relative_to:.1e}" if error.relative_to else "",
         f"{error.max_rel:.1e}", f"{error.median_rel:.1e}", f"{error.psnr:.0f}",
     ]  # fmt: skip
     if not all(each.is_finite for each in errors):
         cells += [f"{error.nan}, {error.inf}", f"{error.expected_nan}, {error.expected_inf}"]
-    return [*cells, "passed" if error.passed else "FAILED"]
+    return cells
 
 
 def _plain(value: Any) -> Any:

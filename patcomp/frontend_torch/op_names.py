@@ -26,7 +26,9 @@ def overloads_of(name: str) -> list[str]:
     if not known:
         near = get_close_matches(packet, _functional(), n=5, cutoff=0.75)
         advice = f"; similar names are {', '.join(near)}" if near else ""
-        if namespace != "aten":
+        if namespace == "torch" and (own := f"aten.{name.rpartition('.')[2]}") in _functional():
+            advice = f"; write {own}"
+        elif namespace != "aten":
             advice += "; import the module that registers it first"
         raise UnknownNameError(f"PyTorch has no operator {name}{advice}")
     if not overload:

@@ -105,7 +105,10 @@ def supports(what: Any) -> OpSupport | ProgramSupport:
         what = qualified_name(what)
     if isinstance(what, str):
         return _together([op_support(op) for op in overloads_of(what)])
-    raise TypeError(f"supports takes an op, a node or an ExportedProgram, got {type(what).__name__}")
+    name = str(getattr(what, "__name__", ""))
+    is_op = callable(what) and any(each.split(".")[1] == name for each in aten.known_names())
+    advice = f"; write supports('aten.{name}')" if is_op else ""
+    raise TypeError(f"supports takes an op, a node or an ExportedProgram, got {name or type(what).__name__}{advice}")
 
 
 def op_support(op: str) -> OpSupport:

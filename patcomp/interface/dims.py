@@ -17,6 +17,10 @@ SizeRange = tuple[int, int | None]
 """The smallest and the largest value, both included; None for no limit."""
 
 
+NO_DIMS = "none, because the model was exported with fixed sizes (dynamic_shapes=, --dynamic)"
+"""How the list of dimensions ends that has none."""
+
+
 @dataclass(frozen=True)
 class SizePolynomial:
     """The size of a dimension as a polynomial of named dimensions: `2*seq + 1`."""
@@ -168,7 +172,7 @@ class Dims:
             ValueError: a dimension does not exist or is out of its range (the message lists the dimensions), or a
                 guard does not hold.
         """
-        listed = ", ".join(self.listed()) or "none"
+        listed = ", ".join(self.listed()) or NO_DIMS
         for name, size in sizes.items():
             if name not in self.ranges:
                 raise ValueError(f"no dimension is called {name!r}; there are {listed}")
@@ -194,7 +198,7 @@ def given_by_entry(dims: Mapping[str, Dims], sizes: Mapping[str, int]) -> dict[s
     for name in sizes:
         if not any(name in own for own in found.values()):
             listed = dict.fromkeys(text for each in dims.values() for text in each.listed())
-            raise ValueError(f"no dimension is called {name!r}; there are {', '.join(listed) or 'none'}")
+            raise ValueError(f"no dimension is called {name!r}; there are {', '.join(listed) or NO_DIMS}")
     for entry, own in found.items():
         dims[entry].check(own)
     return found

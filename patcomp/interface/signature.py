@@ -18,7 +18,7 @@ class TensorSpec:
     """An input, output or state.
 
     A dimension that differs from run to run is a text in terms of `EntrySignature.dims`, `"batch"` or `"2*seq"`, or
-    None if nothing is known about it.
+    None if nothing is known about it. As a text, `[batch]x?x8xf32`.
     """
 
     name: str
@@ -32,10 +32,9 @@ class TensorSpec:
         return {key: value for key, value in asdict(self).items() if key != "distribution" or value}
 
     def __str__(self) -> str:
-        separator = " x " if any(isinstance(dim, str) for dim in self.shape) else "x"
-        dims = ("?" if dim is None else str(dim) for dim in self.shape)
+        dims = ("?" if dim is None else f"[{dim}]" if isinstance(dim, str) else str(dim) for dim in self.shape)
         distribution = f", {self.distribution}" if self.distribution else ""
-        return f"{self.name}: {separator.join([*dims, self.element_type])}{distribution}"
+        return f"{self.name}: {'x'.join([*dims, self.element_type])}{distribution}"
 
 
 @dataclass(frozen=True)

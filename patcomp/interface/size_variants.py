@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from patcomp.interface.dims import Dims, given_by_entry
+from patcomp.interface.dims import NO_DIMS, Dims, given_by_entry
 
 FixedSizes = dict[str, int]
 """The size of each dimension that is fixed, by name."""
@@ -36,7 +36,7 @@ def size_variants(
     for name in sizes:
         if not any(name in each.ranges for each in dims.values()):
             listed = dict.fromkeys(text for each in dims.values() for text in each.listed())
-            raise ValueError(f"no dimension is called {name!r}; there are {', '.join(listed) or 'none'}")
+            raise ValueError(f"no dimension is called {name!r}; there are {', '.join(listed) or NO_DIMS}")
     made: dict[str, dict[str, FixedSizes]] = {}
     for entry, each in dims.items():
         several = [name for name in sizes if name in each.ranges]

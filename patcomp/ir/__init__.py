@@ -19,15 +19,21 @@ if TYPE_CHECKING:
     from patcomp.ir.text import parse_module, to_text
     from patcomp.ir.types import tensor
     from patcomp.ir.value import Value
+    from patcomp.ir.walking import CompositeDeclaration, Port, ProgramBody, ProgramGraph, ProgramOp, walk
 
 __all__ = [
     "OPS",
     "BlobStore",
     "Builder",
+    "CompositeDeclaration",
     "CoreaiOp",
     "IRModule",
     "InferenceError",
     "Origin",
+    "Port",
+    "ProgramBody",
+    "ProgramGraph",
+    "ProgramOp",
     "Value",
     "aten",
     "composite_declaration",
@@ -38,6 +44,7 @@ __all__ = [
     "parse_module",
     "tensor",
     "to_text",
+    "walk",
 ]
 
 _LAZY = {
@@ -52,6 +59,7 @@ _LAZY = {
     "patcomp.ir.text": ("parse_module", "to_text"),
     "patcomp.ir.types": ("tensor",),
     "patcomp.ir.value": ("Value",),
+    "patcomp.ir.walking": ("CompositeDeclaration", "Port", "ProgramBody", "ProgramGraph", "ProgramOp", "walk"),
 }
 
 

@@ -288,7 +288,9 @@ class AtenInterface(DialectInterface):
         self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None
     ) -> Any:
         given = dict(keywords)
-        spec = self.spec(name) or self._overload(name, len(arguments), given)
+        spec = self.spec(name)
+        if spec is None or len(arguments) > len(spec.arguments):  # mean(x, [1], True) is mean.dim
+            spec = self._overload(name, len(arguments), given)
         result_types = given.pop("result_types", None) or types
         named = dict(zip((argument.name for argument in spec.arguments), arguments, strict=False)) | given
         made = self._insert(

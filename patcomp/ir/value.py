@@ -75,6 +75,11 @@ class Value:
         return ValueType(self.ssa.type)
 
     @property
+    def name(self) -> str:
+        """The value's name in the text, which comes from the FX node; empty if it has none."""
+        return self.ssa.name_hint or ""
+
+    @property
     def shape(self) -> Shape:
         """Dimensions, None for a dynamic one."""
         return shape_of(self.ssa.type)

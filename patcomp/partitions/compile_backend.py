@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import GraphModule
@@ -17,14 +16,13 @@ from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.errors import PatcompError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.fx.sizes import symbols_in
-from patcomp.partitions.extraction import argument_of
+from patcomp.partitions.cutting import TargetChoice, partition_functional
+from patcomp.partitions.extraction import signature_argument
 from patcomp.partitions.left import Kept
-from patcomp.partitions.partition import partition_functional
 from patcomp.partitions.partitioned import Partitioned
 from patcomp.partitions.report import PartitionReport
 from patcomp.partitions.running import Backend
-from patcomp.pytorch import aot_autograd, is_static_input, pytree, version_of
-from patcomp.targets import Target
+from patcomp.pytorch import aot_autograd, is_static_input, make_boxed_func, pytree, version_of
 
 
 class TrainingError(PatcompError, RuntimeError):
@@ -37,7 +35,7 @@ class CompileOptions:
 
     engine: Backend = field(default_factory=lambda: "runtime" if has_toolchain() else "evaluator")
     """What runs the parts: `"runtime"`, where coreai-core is installed, or `"evaluator"`."""
-    target: str | Target | None = None
+    target: TargetChoice = None
     """As for `patcomp.partition`, like the three that follow."""
     do_not_convert: Iterable[Kept] = ()
     least_intensity: float = 2.0
@@ -142,13 +140,13 @@ def _program(module: GraphModule, weights: dict[int, torch.Tensor]) -> ExportedP
     """
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [
-        InputSpec(InputKind.CONSTANT_TENSOR, argument_of(node), node.name)
+        InputSpec(InputKind.CONSTANT_TENSOR, signature_argument(node), node.name)
         if index in weights
-        else InputSpec(InputKind.USER_INPUT, argument_of(node), None)
+        else InputSpec(InputKind.USER_INPUT, signature_argument(node), None)
         for index, node in enumerate(placeholders)
     ]
-    results = module.graph.output_node().args[0]
-    outputs = [OutputSpec(OutputKind.USER_OUTPUT, argument_of(each), None) for each in results]
+    results: Any = module.graph.output_node().args[0]
+    outputs = [OutputSpec(OutputKind.USER_OUTPUT, signature_argument(each), None) for each in results]
     sizes = [node.meta.get("val") for node in module.graph.nodes]
     environment = next((size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)), None)
     given = pytree.tree_structure((tuple(0 for _ in range(len(placeholders) - len(weights))), {}))

@@ -32,7 +32,7 @@ _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """A part of a program.
 
     Args:
@@ -53,7 +53,7 @@ class Part:
     taken: tuple[int, ...]
 
 
-def weights_of(program: ExportedProgram) -> dict[str, InputSpec]:
+def unwritten_weights(program: ExportedProgram) -> dict[str, InputSpec]:
     """The inputs of a program's graph that are weights and are not written to, by name."""
     specs = program.graph_signature.output_specs
     written = {spec.target for spec in specs if spec.kind is not OutputKind.USER_OUTPUT}
@@ -64,7 +64,7 @@ def weights_of(program: ExportedProgram) -> dict[str, InputSpec]:
     }
 
 
-def extracted(program: ExportedProgram, nodes: Sequence[Node], name: str) -> Part:
+def extracted(program: ExportedProgram, nodes: Sequence[Node], name: str) -> ModelPart:
     """A part of a program.
 
     Args:
@@ -79,11 +79,11 @@ def extracted(program: ExportedProgram, nodes: Sequence[Node], name: str) -> Par
     for placeholder, source in zip(placeholders, sources, strict=True):
         placeholder.name = source.name  # FX renames what is a name of Python, such as `input`
     _measure_sizes(placeholders, sources)
-    weights = weights_of(program)
+    weights = unwritten_weights(program)
     own = [index for index, source in enumerate(sources) if source.op == "placeholder" and source.name in weights]
     taken = [index for index, each in enumerate(placeholders) if each.users and index not in own]
     specs = [weights[sources[index].name] for index in own]
-    specs += [InputSpec(InputKind.USER_INPUT, argument_of(placeholders[index]), None) for index in taken]
+    specs += [InputSpec(InputKind.USER_INPUT, signature_argument(placeholders[index]), None) for index in taken]
     body = next(node for node in module.graph.nodes if node.op != "placeholder")
     for index in (*own, *taken):  # weights come first in a program
         body.prepend(placeholders[index])
@@ -94,7 +94,7 @@ def extracted(program: ExportedProgram, nodes: Sequence[Node], name: str) -> Par
     results = pytree.tree_leaves(result.args)
     result.args = (tuple(results),)
     module.recompile()
-    outs = [OutputSpec(OutputKind.USER_OUTPUT, argument_of(each), None) for each in results]
+    outs = [OutputSpec(OutputKind.USER_OUTPUT, signature_argument(each), None) for each in results]
     read = {spec.target for spec in specs if spec.target is not None}
     tree = pytree.tree_structure(((0,) * len(taken), {}))
     call = ModuleCallSignature([], [], tree, pytree.tree_structure((0,) * len(results)))
@@ -108,7 +108,9 @@ def extracted(program: ExportedProgram, nodes: Sequence[Node], name: str) -> Par
         constants={target: value for target, value in program.constants.items() if target in read},
         verifiers=program.verifiers,
     )
-    return Part(name, tuple(nodes), exported, tuple(sources[index] for index in taken), tuple(outputs), tuple(taken))
+    return ModelPart(
+        name, tuple(nodes), exported, tuple(sources[index] for index in taken), tuple(outputs), tuple(taken)
+    )
 
 
 def with_nested_graphs(nodes: Sequence[Node]) -> list[Node]:
@@ -117,7 +119,7 @@ def with_nested_graphs(nodes: Sequence[Node]) -> list[Node]:
     return [*dict.fromkeys(held), *nodes]
 
 
-def argument_of(node: Any) -> Any:
+def signature_argument(node: Any) -> Any:
     """An input or result of a graph, as the signature of a program names it; a result may be a Python value."""
     if not isinstance(node, Node):
         return ConstantArgument("", node)

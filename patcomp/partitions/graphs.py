@@ -74,25 +74,25 @@ def example_size(size: Any) -> int:
     return int(size.node.hint) if size.node.has_hint() else 1
 
 
-def elements(value: Any) -> int:
+def recorded_elements(value: Any) -> int:
     """The number of elements of a recorded value; of several, that of all together."""
     leaves = pytree.tree_leaves(value)
     return sum(math.prod(map(example_size, leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
-def bytes_of(value: Any) -> int:
+def recorded_bytes(value: Any) -> int:
     """The bytes of a recorded tensor; 8 of a number."""
-    return elements(value) * value.dtype.itemsize if isinstance(value, torch.Tensor) else 8
+    return recorded_elements(value) * value.dtype.itemsize if isinstance(value, torch.Tensor) else 8
 
 
-def multiply_adds(node: Node) -> int:
+def products_of(node: Node) -> int:
     """How many products of two numbers a node adds up, by PyTorch's own counter; 0 of ops that it does not know.
 
     Branches count all, and the body of a loop once.
     """
     inner = [inside for source in node.all_input_nodes if (inside := nested_graph(source)) is not None]
     if inner:
-        return sum(multiply_adds(each) for inside in inner for each in nodes_of(inside.graph))
+        return sum(products_of(each) for inside in inner for each in nodes_of(inside.graph))
     target = node.target
     if not isinstance(target, OpOverload) or not (target.overloadpacket in flop_registry or can_decompose(target)):
         return 0

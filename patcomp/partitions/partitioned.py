@@ -18,7 +18,7 @@ from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.evaluate.comparison import compare
 from patcomp.evaluate.inputs import call_arguments
 from patcomp.evaluate.verification import OutputError, Verification
-from patcomp.partitions.extraction import Part
+from patcomp.partitions.extraction import ModelPart
 from patcomp.partitions.report import PartitionReport
 from patcomp.partitions.running import BACKEND, Backend, PartCall, Parts
 from patcomp.program.program import AIProgram
@@ -36,7 +36,7 @@ class Partitioned:
     Its buffers keep their contents from call to call, as those of the model do; `reset` restores the initial ones.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
     """The parts in the order in which they run."""
     program: AIProgram | None
     """The parts as a program: each is an entry point of its own name, and they share weights. None without parts."""
@@ -47,7 +47,7 @@ class Partitioned:
         self,
         exported: ExportedProgram,
         cut: ExportedProgram,
-        parts: tuple[Part, ...],
+        parts: tuple[ModelPart, ...],
         program: AIProgram | None,
         report: PartitionReport,
     ):
@@ -78,7 +78,8 @@ class Partitioned:
         """Run the parts on a backend and the rest in PyTorch, without gradients.
 
         Args:
-            arguments, keywords: of the model, with the structure that they had at export.
+            arguments: of the model, with the structure that they had at export.
+            keywords: the same, by name.
             backend: `"evaluator"`, which runs anywhere, or `"runtime"`, which needs coreai-core. The runtime compiles
                 the parts in the first call.
 
@@ -139,16 +140,15 @@ class Partitioned:
         Raises:
             Exception: those of `run`.
         """
-        if backends is None:
-            on_runtime = has_toolchain() and (self.program is None or has_device(self.program.module))
-            backends = ("evaluator", "runtime") if on_runtime else ("evaluator",)
+        on_runtime = has_toolchain() and (self.program is None or has_device(self.program.module))
+        present: Sequence[Backend] = ("evaluator", "runtime") if on_runtime else ("evaluator",)
         args, kwargs = call_arguments(inputs)
         own = self._initial()
         with callers_defaults(), torch.no_grad():
             expected = self._observed(_with_state(self._exported, own).module(), own, args, kwargs)
         before, errors = self.state(), list[OutputError]()
         try:
-            for backend in backends:
+            for backend in present if backends is None else backends:
                 self.reset()
                 with _on(backend), torch.no_grad():
                     given = self._observed(self.rest, self._state, args, kwargs)
@@ -160,9 +160,12 @@ class Partitioned:
     def _observed(
         self, model: Any, state: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> dict[str, torch.Tensor]:
-        """What a run of a model gives and writes, by name; the arguments are copied."""
+        """What a run of a model gives and writes, by name. Arguments are copied, random numbers have a fixed seed."""
         args, kwargs = copy.deepcopy((tuple(args), dict(kwargs)))
-        leaves = zip(self._outputs, pytree.tree_leaves(model(*args, **kwargs)), strict=True)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            results = pytree.tree_leaves(model(*args, **kwargs))
+        leaves = zip(self._outputs, results, strict=True)
         found = {name: torch.as_tensor(value) for name, value in leaves if value is not None}
         found |= {path: value.clone() for path, value in state.items()}
         written = pytree.tree_leaves((args, kwargs)) if self._writes_inputs else []

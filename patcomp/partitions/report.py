@@ -9,8 +9,8 @@ from typing import Any
 from torch.fx import Node
 
 from patcomp.errors import Problem, printable
-from patcomp.partitions.extraction import Part
-from patcomp.partitions.graphs import bytes_of, type_text
+from patcomp.partitions.extraction import ModelPart
+from patcomp.partitions.graphs import recorded_bytes, type_text
 from patcomp.partitions.left import Left
 
 
@@ -105,7 +105,7 @@ class PartitionReport:
 
 
 def report_of(
-    left: Left, parts: Sequence[Part], small: Mapping[Node, Problem], adds: Mapping[Node, int]
+    left: Left, parts: Sequence[ModelPart], small: Mapping[Node, Problem], adds: Mapping[Node, int]
 ) -> PartitionReport:
     """The report of a partition.
 
@@ -129,7 +129,7 @@ def report_of(
     )
 
 
-def _crossings(parts: Sequence[Part], inside: Mapping[Node, str]) -> Iterator[Crossing]:
+def _crossings(parts: Sequence[ModelPart], inside: Mapping[Node, str]) -> Iterator[Crossing]:
     for node in dict.fromkeys(node for part in parts for node in (*part.inputs, *part.outputs)):
         source = inside.get(node) or ("input" if node.op == "placeholder" else "PyTorch")
         readers = [part.name for part in parts if node in part.inputs]
@@ -137,4 +137,4 @@ def _crossings(parts: Sequence[Part], inside: Mapping[Node, str]) -> Iterator[Cr
         if source in {part.name for part in parts} and others:
             readers.append("PyTorch")
         value = node.meta["val"]
-        yield Crossing(node.name, type_text(value), bytes_of(value), source, tuple(readers))
+        yield Crossing(node.name, type_text(value), recorded_bytes(value), source, tuple(readers))

@@ -18,7 +18,7 @@ from patcomp.emit.toolchain.hand_over import HandOver
 from patcomp.errors import ConversionWarning, EvaluationError, reason_of
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.interface.dims import Dims
-from patcomp.partitions.extraction import Part
+from patcomp.partitions.extraction import ModelPart
 from patcomp.partitions.graphs import example_size
 from patcomp.program.program import AIProgram
 from patcomp.program.running import run_entry_point
@@ -56,7 +56,7 @@ class PartCall(nn.Module):
     the process, and sizes for which export recorded other shapes.
     """
 
-    def __init__(self, part: Part, parts: Parts):
+    def __init__(self, part: ModelPart, parts: Parts):
         super().__init__()
         self._part, self._parts = part, parts
         self._names = parts.program.input_names(part.name), parts.program.output_names(part.name)

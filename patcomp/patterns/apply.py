@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import Any
 
 from patcomp.errors import DynamicSizeError, Problem, RuleError
@@ -114,17 +115,22 @@ def apply(
     except DynamicSizeError as error:
         made = Refusal(f"{rule.name} needs sizes that are known before the program runs ({error})")
     except Exception as error:
-        raise BrokenRuleError(problem_at(op, f"rule {rule.name} ({rule.source}){_told(error, op)}")) from error
+        raise BrokenRuleError(problem_at(op, f"rule {rule.name} ({rule.source}){_told(error, op, rule)}")) from error
     finally:
         if isinstance(made, Refusal) and len(builder.created) > kept:
             builder.take_back(kept)
     return made
 
 
-def _told(error: Exception, op: Operation) -> str:
+def _told(error: Exception, op: Operation, rule: Rule) -> str:
+    """What went wrong in a rule, and in which line of its file, if it was a line of its function."""
     if isinstance(error, InferenceError):
         return f": it built an invalid op for {op.name}: {error}"
-    return f": {error}" if isinstance(error, RuleError) else f" failed: {type(error).__name__}: {error}"
+    if isinstance(error, RuleError):
+        return f": {error}"
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == rule.file]
+    at = f" (at {rule.source.rpartition(':')[0]}:{lines[-1]})" if lines else ""
+    return f" failed: {type(error).__name__}: {error}{at}"
 
 
 def _call(

@@ -15,6 +15,7 @@ def addbmm(self, batch1, batch2, *, beta=1, alpha=1): ...       # an op that is 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,6 +97,7 @@ def rule(
     targets: Sequence[str] = (),
     unspecified: Unspecified | None = None,
     approximation: float | None = None,
+    **unknown: Any,
 ) -> Any:
     """Declare a rule that replaces the ops that a pattern matches by a target. The decorated name becomes a `Rule`.
 
@@ -116,7 +118,11 @@ def rule(
     Raises:
         RuleError: the declaration is wrong: no such stage runs rules, an argument is not mentioned, a capture is not
             bound, an op does not exist, or an approximation has no positive bound.
+        TypeError: there is no such argument.
     """
+    for other in unknown:
+        near = "; into= names the dialect or table of the second parameter" if other == "target" else ""
+        raise TypeError(f"rule has no argument {other!r}{near or did_you_mean(other, _ARGUMENTS)}")
 
     def declare(function: Callable[..., Rewrite]) -> Rule:
         spelled, place = name or function.__name__.strip("_"), place_of(function)
@@ -155,6 +161,9 @@ def rule(
         )
 
     return declare if function is None else declare(function)
+
+
+_ARGUMENTS = tuple(inspect.signature(rule).parameters)[1:-1]
 
 
 def _check_membership(targets: Sequence[str], stage: Stage) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from patcomp.errors import RuleError, did_you_mean
+from patcomp.errors import PatcompError, RuleError, did_you_mean
 from patcomp.ir.composite import Composite
+from patcomp.ir.namespaces import OpSpec
 from patcomp.ir.xdsl import Attribute
 from patcomp.patterns.language import shown
 
@@ -85,7 +86,18 @@ class OpCall(TargetCall):
     def make(self, arguments: Sequence[Any], keywords: Mapping[str, Any], types: Sequence[Attribute] | None) -> Any:
         if self._meant is not None:
             return self._meant(*arguments, result_types=types, **keywords)
-        return self.builder.build(self.op, arguments, keywords, types)
+        try:
+            return self.builder.build(self.op, arguments, keywords, types)
+        except (TypeError, KeyError, AttributeError) as error:  # arguments that the op does not take
+            if isinstance(error, PatcompError):
+                raise
+            raise RuleError(f"{self} cannot be built: {type(error).__name__}: {error}{self._signature()}") from error
+
+    def _signature(self) -> str:
+        """The arguments that the op takes, as the end of a message."""
+        spec = self.builder.spec(self.op)
+        names = ", ".join(argument.name for argument in spec.arguments) if isinstance(spec, OpSpec) else ""
+        return f"; {self.name} takes {names}" if names else ""
 
     def check(self) -> None:
         if self.builder.spec(self.op) is None and not self.builder.candidates(self.op):

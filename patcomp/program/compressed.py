@@ -23,6 +23,7 @@ from patcomp.compression import (
 )
 from patcomp.devices import units_of, warnings_about
 from patcomp.errors import ConversionWarning
+from patcomp.ir.blobs import NO_VALUES
 from patcomp.ir.module import IRModule
 from patcomp.patterns.statistics import RuleStatistics, Statistics
 from patcomp.rewrites import StageReport
@@ -165,6 +166,8 @@ class Plan(Generic[_Program]):
         if not any(weight.scheme for weight in weights):
             names = [weight.name for weight in weights[:5]]
             seen = ", ".join(names) or "none that products, convolutions or lookups read"
+            if without := sorted(program.module.blobs.without_values):
+                raise ValueError(NO_VALUES.format(without[0]))
             if earlier:
                 seen += f"; {len(earlier)} are compressed already ({earlier[0].name}: {earlier[0].scheme})"
             raise ValueError(f"the config compresses no weight of this program; its weights are {seen}")

@@ -213,7 +213,7 @@ class AIProgram(ProgramData):
         *arguments: Any,
         entrypoint: str = "main",
         state: dict[str, Any] | None = None,
-        backend: Literal["evaluator", "runtime"] = "evaluator",
+        backend: str = "evaluator",
         seed: int | None = None,
         **keywords: Any,
     ) -> Any:
@@ -232,7 +232,7 @@ class AIProgram(ProgramData):
                 state that is not given starts from its initial value.
             backend: `"evaluator"` runs anywhere and returns torch tensors. `"runtime"` needs coreai-core and returns
                 numpy arrays; it compiles the program in each call, so use it only for checks. `save_asset(path).run`
-                compiles the program once.
+                compiles the program once. `"onnxruntime"` runs the program as an ONNX model (`docs/onnx-models.md`).
             seed: of the inputs that are random numbers (`draws`) and are not given by name; 0 by default. If the model
                 itself has a keyword argument of this name, it is that argument.
 
@@ -370,7 +370,7 @@ class AIProgram(ProgramData):
         *,
         entrypoint: str = "main",
         tolerance: float | None = None,
-        backends: Sequence[Literal["evaluator", "runtime", "kernels"]] | None = None,
+        backends: Sequence[str] | None = None,
         by: Literal["output", "module"] = "output",
         seed: int = 0,
         float32_model: Callable[..., Any] | None = None,
@@ -391,7 +391,9 @@ class AIProgram(ProgramData):
             backends: `"evaluator"`, `"runtime"`, `"kernels"`; by default all, without the runtime where coreai-core is
                 not installed or cannot run the program. With `"kernels"`, the bodies of Metal kernels also run on the
                 CPU, once at each call in the program, and are compared with `torch_defn`
-                (`Verification.kernels`); without a C++ compiler they are not run.
+                (`Verification.kernels`); without a C++ compiler they are not run. With `"onnxruntime"`, an engine that
+                patcomp did not write runs the program, too; if it alone is wrong, `Verification.departure` is the first
+                op in which it differs from the evaluator.
             by: `"module"` also compares the values that leave each module of the model (`Verification.modules`). If
                 the program is wrong, the conversion is repeated to find the first stage, rule and module with other
                 numbers (`Verification.departure`).
@@ -415,8 +417,8 @@ class AIProgram(ProgramData):
                 random numbers than those that are inputs of the program.
             KeyError: there is no such entry point.
             LookupError: `by="module"`, and a converter made neither the program nor the entry point.
-            ValueError: no backend is given, or an unknown one; an unknown `by`; a device that is not simulated, or a
-                device with `backends` or `by="module"`.
+            ValueError: no backend is given, or an unknown one; an unknown `by`; a negative tolerance; a device that is
+                not simulated, or a device with `backends` or `by="module"`.
         """
         if device is not None and (by != "output" or backends is not None):
             raise ValueError("a simulated device takes the place of backends=, and its effects name their modules")

@@ -17,6 +17,7 @@ from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import describe, origins
 from patcomp.ir.module import IRModule
 from patcomp.ir.types import HandleType, TensorType, shape_of
+from patcomp.program.engines import engine_names, engine_of
 from patcomp.program.history import known_history
 from patcomp.rewrites.target import left_wide
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from patcomp.evaluate.machine import Machine
     from patcomp.evaluate.overflow import Overflow
     from patcomp.program.data import ProgramData
+
+
+BACKENDS = ("evaluator", "runtime")
+"""What runs programs without further packages."""
 
 
 def run_program(
@@ -74,7 +79,7 @@ def run_entry_point(
     Args:
         values: the inputs.
         state: the contents of states, which are updated; those that are not given start from their initial values.
-        backend: `"evaluator"` or `"runtime"`.
+        backend: `"evaluator"`, `"runtime"`, or the name of an engine (`patcomp.program.engines`).
         machine: what the evaluator runs on.
         seed: of the inputs that are random numbers and are not given.
         asset: what the runtime runs; by default the program in a temporary asset.
@@ -82,8 +87,10 @@ def run_entry_point(
     from patcomp.evaluate.machine import evaluate
 
     outputs: dict[str, Any]
-    if backend not in ("evaluator", "runtime"):
-        raise ValueError(f"backend must be 'evaluator' or 'runtime', got {backend!r}")
+    engine = None if backend in BACKENDS else engine_of(backend)
+    if backend not in BACKENDS and engine is None:
+        names = ", ".join(map(repr, (*BACKENDS, *engine_names())))
+        raise ValueError(f"backend must be one of {names}, got {backend!r}")
     if backend == "runtime" and not has_device(program.module):
         raise EvaluationError(
             "the runtime can run Metal kernels on Apple devices alone; backend='evaluator' runs their torch_defn"
@@ -93,6 +100,8 @@ def run_entry_point(
     inputs, contents = prepared(program, values, entrypoint, state or {}, seed)
     if backend == "evaluator":
         outputs = evaluate(program.module, inputs, entry=entrypoint, state=contents, machine=machine)
+    elif engine is not None:
+        outputs = engine.run(program, entrypoint, inputs, contents)
     else:
         _check_elements(program.module, {**inputs, **contents}, argument_types(program.module.graph(entrypoint)))
         from patcomp.emit.asset import temporary_asset

@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from patcomp.ir.module import IRModule
+from patcomp.program.engines import engine_of
 from patcomp.program.history import known_history
-from patcomp.program.running import drawn_inputs, has_device, prepared, run_entry_point
+from patcomp.program.running import BACKENDS, drawn_inputs, has_device, prepared, run_entry_point
 
 SIMULATED = ("gpu", "neural_engine")
 """The units whose known behaviours the evaluator can simulate."""
 
 if TYPE_CHECKING:
     from patcomp.emit.asset import Asset
-    from patcomp.evaluate.expectation import Run
+    from patcomp.evaluate.expectation import Expectation, Run
     from patcomp.evaluate.machine import Machine
     from patcomp.evaluate.metal.check import BodyMachine
-    from patcomp.evaluate.verification import Verification
+    from patcomp.evaluate.verification import Departure, Verification
     from patcomp.program.data import ProgramData
 
 
@@ -40,11 +41,9 @@ def verify_program(
 
     if by not in ("output", "module"):
         raise ValueError(f"by must be 'output' or 'module', got {by!r}")
+    _check_tolerance(tolerance)
     if backends is None:
-        from patcomp.emit.toolchain.library import has_toolchain
-
-        on_runtime = has_toolchain() and has_device(program.module)
-        backends = ("evaluator", "runtime", "kernels") if on_runtime else ("evaluator", "kernels")
+        backends = default_backends(program)
     if not callable(model):
         raise TypeError(f"the model to compare with must be a module or a function, got {type(model).__name__}")
     if isinstance(backends, str) or not backends:
@@ -93,13 +92,35 @@ def verify_program(
             of_halves = None
         if of_halves is not None:
             result = replace(result, half_loss=of_halves.half_loss())
+    if (other := _departure_of_engine(saved, entrypoint, expectation, result)) is not None:
+        result = replace(result, departure=other)
     if by == "output":
         return replace(result, kernels=checks)
     found = search()
-    modules, departure = found.module_errors(), None
-    if not result.passed and result.overflow is None:
+    modules, departure = found.module_errors(), result.departure
+    if not result.passed and result.overflow is None and departure is None:
         departure = found.departure() or found.runtime_departure(run_changed)
     return replace(result, modules=modules, departure=departure, kernels=checks)
+
+
+def default_backends(program: ProgramData) -> tuple[str, ...]:
+    """The backends of patcomp, without the runtime where it cannot run the program."""
+    from patcomp.emit.toolchain.library import has_toolchain
+
+    on_runtime = has_toolchain() and has_device(program.module)
+    return ("evaluator", "runtime", "kernels") if on_runtime else ("evaluator", "kernels")
+
+
+def _departure_of_engine(
+    program: ProgramData, entrypoint: str, expectation: Expectation, result: Verification
+) -> Departure | None:
+    """The op in which an engine differs from the evaluator, if patcomp's own backends are right."""
+    wrong = dict.fromkeys(error.backend for error in result.errors if not error.passed)
+    if not wrong or not wrong.keys().isdisjoint(BACKENDS):
+        return None
+    engine = engine_of(next(iter(wrong)))
+    assert engine is not None
+    return engine.departure(program, entrypoint, *prepared(program, expectation.given, entrypoint, expectation.states))
 
 
 def _body_machine(module: IRModule) -> BodyMachine:
@@ -107,6 +128,12 @@ def _body_machine(module: IRModule) -> BodyMachine:
     from patcomp.evaluate.metal.check import BodyMachine
 
     return BodyMachine(module)
+
+
+def _check_tolerance(tolerance: float | None) -> None:
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and tolerance >= 0):
+        raise ValueError(f"tolerance is the largest absolute difference that passes, such as 1e-3, got {tolerance!r}")
 
 
 def verify_on_device(
@@ -127,6 +154,7 @@ def verify_on_device(
 
     if device not in SIMULATED:
         raise ValueError(f"no device {device!r} is simulated; there are {', '.join(map(repr, SIMULATED))}")
+    _check_tolerance(tolerance)
     signature = program.signature(entrypoint)
     expectation = Expectation.of(
         model, inputs, signature, lambda values: drawn_inputs(program, values, entrypoint, seed), float32_model

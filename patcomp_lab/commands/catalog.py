@@ -30,7 +30,10 @@ def list_rules(
     markdown: Markdown = None,
     catalog: Catalogs = None,
 ) -> None:
-    """List every rule: name, stage, matched ops, place of declaration and description."""
+    """List every rule: name, stage, matched ops, place of declaration and description.
+
+    $ patcomp catalog list
+    """
     from patcomp.patterns import Stage
     from patcomp_lab.commands.rules_page import rules_pages, subject, summary
     from patcomp_lab.proof.data_rules import is_data
@@ -54,7 +57,10 @@ def show_rule(
     name: Annotated[str, typer.Argument(help="The rule's name, as `patcomp catalog list` shows it.")],
     catalog: Catalogs = None,
 ) -> None:
-    """Show one rule: its description, what it matches, its examples, its conditions."""
+    """Show one rule: its description, what it matches, its examples, its conditions.
+
+    $ patcomp catalog show rms_norm
+    """
     from patcomp_lab.commands.rules_page import subject
 
     rules = rules_with(catalog)
@@ -163,7 +169,10 @@ def ops(
     ] = "*",
     markdown: Markdown = None,
 ) -> None:
-    """List the supported PyTorch ops: how they are converted, element types, ranks and limits."""
+    """List the supported PyTorch ops: how they are converted, element types, ranks and limits.
+
+    $ patcomp ops softmax
+    """
     from patcomp.frontend_torch.op_names import may_draw, overloads_of
     from patcomp.frontend_torch.support import supported_ops, sweep_shares
     from patcomp_lab.commands.ops_page import ops_pages, ranks_text

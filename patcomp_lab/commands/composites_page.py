@@ -69,7 +69,7 @@ def composites_pages(rules: Iterable[Rule]) -> dict[str, str]:
     """The page docs/generated/composites.md, with a section for each composite."""
     opening = [
         "Made by `patcomp catalog composites --markdown docs/generated`. Which",
-        "models have which is in [recovered-composites.md](recovered-composites.md).",
+        "models have which is in [Composites recovered from unmodified models](recovered-composites.md).",
     ]
     entries = []
     for item, recovering in recovered_by(rules).items():

@@ -23,6 +23,7 @@ from patcomp.commands.common import (
     rules_with,
 )
 from patcomp.commands.models import ModelOptions, convert_model
+from patcomp.commands.progress import working
 from patcomp.commands.tables import print_table
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def lint_catalog(
     ] = None,
     modules: Modules = None,
 ) -> None:
-    """List suspicious rules; with --catalog, only those of the given catalogs."""
+    """List suspicious rules; with --catalog, only those of the given catalogs.
+
+    $ patcomp lint-catalog --catalog my_rules.py
+    """
     from patcomp.patterns import RuleSet
     from patcomp.patterns.user_catalogs import rules_of
 
@@ -45,7 +49,7 @@ def lint_catalog(
     import_modules(modules)
     modules_of = load_catalogs(catalog)
     everything = rules_with(catalog)
-    from patcomp_lab.proof.lint import fired_by_examples, lint
+    from patcomp_lab.proof.lint import can_fire, fired_by_examples, lint
 
     given = (rule for module in modules_of for rule in rules_of(module))
     rules = RuleSet(everything[rule.name] for rule in (given if catalog else everything))
@@ -54,10 +58,17 @@ def lint_catalog(
         for report in convert_model(model, "lint-catalog", ModelOptions(catalog=catalog)).reports:
             fired |= {name for name, count in report.statistics.fired.items() if count}
     if not corpus:
-        fired = fired_by_examples(everything).union(*(_fired_by_programs(rule, modules_of) for rule in everything))
+        with working("compiling the examples of all rules", counts=True) as advance:
+            fired = fired_by_examples(everything, rules, advance)
+            if not {rule.name for rule in rules if can_fire(rule)} <= fired:
+                fired = fired.union(*(_fired_by_programs(rule, modules_of) for rule in everything))
     where = "the corpus" if corpus else "the examples of all rules"
     explained = {} if corpus else _explained(rules)
-    findings = list(dict.fromkeys(lint(rules, everything, fired, where)))
+    findings = {}
+    with working("looking for suspicious rules", counts=True) as advance:
+        for done, rule in enumerate(rules):
+            advance(done, len(rules))
+            findings |= dict.fromkeys(lint([rule], everything, fired, where))
     open_findings = [finding for finding in findings if finding.key not in explained]
     if open_findings:
         rows = [(finding.kind, finding.rule, finding.message) for finding in open_findings]

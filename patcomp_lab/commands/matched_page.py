@@ -25,7 +25,7 @@ def matched_pages(rules: Iterable[Rule]) -> dict[str, str]:
         "`a.NAME(...)` in a pattern is an op of PyTorch, a composite that another rule has recovered or, in the",
         "optimize stage, an op of Core AI. A pattern can name any op; these are the ones that the catalog's patterns",
         "name, each as one of them writes it. `...` stands for another part of the pattern. Functions of one op, such",
-        "as lowerings, have no pattern; [supported-ops.md](supported-ops.md) lists their ops.",
+        "as lowerings, have no pattern; [Supported ops](supported-ops.md) lists their ops.",
     ]
     sections = []
     for dialect, heading in (("aten", "Ops of PyTorch"), ("composite", "Composites"), ("coreai", "Ops of Core AI")):

@@ -34,6 +34,8 @@ def prove(
     """Prove that each stage of a model's conversion equals the program before it, for all inputs, up to rounding.
 
     The exit code is 3 if a stage is wrong or not proved.
+
+    $ patcomp prove nets.py:net
     """
     with working(f"converting {model}"):
         sources = load_sources(model, "prove", options)

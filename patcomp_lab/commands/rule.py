@@ -22,13 +22,19 @@ from patcomp.commands.common import (
     hide_export_warnings,
     import_modules,
     load_catalog,
+    say,
 )
+from patcomp.commands.progress import working
 from patcomp.commands.tables import show
 from patcomp.emit.files.replacement import check_writable
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from patcomp.patterns import Rule, RuleSet
     from patcomp_lab.proof.counterexample import AssetRunner
     from patcomp_lab.proof.examination import CheckOutcome
+    from patcomp_lab.proof.kept import KeptTests, ShownCheck
 
 
 def new_rule(
@@ -40,7 +46,10 @@ def new_rule(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default NAME.py.")] = None,
     modules: Modules = None,
 ) -> None:
-    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`."""
+    """Write the skeleton of a rule; change it at the places marked TODO, and test it with `patcomp rule test`.
+
+    $ patcomp rule new my_norm --kind composite
+    """
     from patcomp_lab.commands.skeletons import NEEDS_OP, RULE_KINDS, TAKES_OP, skeleton
 
     if not name.isidentifier() or iskeyword(name):
@@ -70,9 +79,18 @@ def check_rules(
     runtime: Annotated[
         bool | None, typer.Option(help="Also run on the Core AI runtime; by default where coreai-core is installed.")
     ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Test also the rules that passed before and did not change since.")
+    ] = False,
     modules: Modules = None,
 ) -> None:
-    """Run the tests that follow from each rule's declaration and examples; show counterexamples."""
+    """Run the tests that follow from each rule's declaration and examples; show counterexamples.
+
+    What passed is kept until the catalog, a module that it imports, patcomp or a library changes.
+
+    $ patcomp rule test my_rules.py
+    $ patcomp rule test my_rules.py --no-runtime
+    """
     from patcomp.patterns.user_catalogs import rules_of
 
     hide_export_warnings()
@@ -84,22 +102,29 @@ def check_rules(
         raise UsageError(f"{file} has no rule {', '.join(unknown)}; it has {known}")
     if not len(rules):
         raise UsageError(f"{file} has no rules")
-    from patcomp_lab.proof.converted import converted_checks
-    from patcomp_lab.proof.examination import examine
+    from patcomp_lab.proof.kept import KeptTests
     from patterns_catalog import default_rules
 
     catalog = default_rules().preceded_by(rules, override=True)
+    chosen = [item for item in rules if not rule or item.name in rule]
     failed = unproved = 0
     with _runtime(runtime) as runner:
-        for item in rules:
-            if not rule or item.name in rule:
-                checks = examine(item, catalog, runner)
-                if all(check.failure is None for check in checks):  # a conversion would show the same
-                    checks += converted_checks(item, [module], runner)
-                _show(item.name, checks)
-                is_wrong = any(check.failure is not None for check in checks)
-                failed += is_wrong
-                unproved += not is_wrong and any(map(_is_unproved, checks))
+        kept = KeptTests.of(module, runner is not None)
+        for number, item in enumerate(chosen):
+            known = None if anew else kept.get(item.name)
+            if known is None:
+                with working(f"testing rule {item.name}", counts=True) as advance:
+                    advance(number, len(chosen))
+                    checks = _checks(item, catalog, module, runner)
+                failures = [check for check in checks if check.failure is not None]
+                shown = [_shown(check) for check in checks]
+                if not failures:
+                    _keep(kept, item.name, shown)
+            else:
+                shown, failures = known, []
+            _show(item.name, shown, failures, before=known is not None)
+            failed += bool(failures)
+            unproved += not failures and any(check.is_unproved for check in shown)
     text = f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong"
     print(f"{text}, {unproved} not proved" if unproved else text)
     if failed:
@@ -108,30 +133,56 @@ def check_rules(
         sys.exit(NOT_PROVED)
 
 
+def _checks(item: Rule, catalog: RuleSet, module: ModuleType, runner: AssetRunner | None) -> list[CheckOutcome]:
+    """The tests of a rule, and what its examples become in a conversion."""
+    from patcomp_lab.proof.converted import converted_checks
+    from patcomp_lab.proof.examination import examine
+
+    checks = examine(item, catalog, runner)
+    if all(check.failure is None for check in checks):  # a conversion would show the same
+        checks += converted_checks(item, [module], runner)
+    return checks
+
+
+def _keep(kept: KeptTests, rule: str, shown: list[ShownCheck]) -> None:
+    try:
+        kept.put(rule, shown)
+    except OSError as error:
+        say(f"note: the tests of {rule} are not kept for the next time: {error}")
+
+
 def _is_unproved(check: CheckOutcome) -> bool:
     return check.verdict is not None and not check.verdict.strength.is_proof
 
 
-def _show(name: str, checks: list[CheckOutcome]) -> None:
+def _shown(check: CheckOutcome) -> ShownCheck:
+    from patcomp_lab.proof.kept import ShownCheck
+
+    proof = "" if check.verdict is None else str(check.verdict)
+    return ShownCheck(check.name, check.runs, _result(check), proof, _is_unproved(check))
+
+
+def _show(name: str, checks: list[ShownCheck], failures: list[CheckOutcome], *, before: bool) -> None:
     from patcomp_lab.proof.counterexample import WrongRuleError
 
-    table = Table("tests", title=f"rule {name}", title_justify="left")
+    title = f"rule {name}" + (", as tested before (--anew)" if before else "")
+    table = Table("tests", title=title, title_justify="left")
     table.add_column("programs", justify="right")
     table.add_column("result")
     for check in checks:
-        table.add_row(check.name, str(check.runs), _result(check))
+        table.add_row(check.name, str(check.programs), check.result)
     show(table)
     for check in checks:
-        if check.verdict is not None:
-            Console(soft_wrap=True).print(f"proof: {check.verdict}\n", markup=False, highlight=False)
+        if check.proof:
+            Console(soft_wrap=True).print(f"proof: {check.proof}\n", markup=False, highlight=False)
     shown: set[str] = set()
-    for check in checks:
-        failure = check.failure
-        if failure is None or (heading := getattr(failure, "headline", str(failure))) in shown:
+    for wrong in failures:
+        failure = wrong.failure
+        if (heading := getattr(failure, "headline", str(failure))) in shown:
             continue
         shown.add(heading)
         kind = "counterexample" if isinstance(failure, WrongRuleError) else "failure"
-        Console(soft_wrap=True).print(f"{kind}, {check.name}: {failure}\n", markup=False, highlight=False)
+        Console(soft_wrap=True).print(f"{kind}, {wrong.name}: {failure}\n", markup=False, highlight=False)
 
 
 def _result(check: CheckOutcome) -> str:

@@ -33,7 +33,7 @@ def rules_pages(rules: Iterable[Rule]) -> dict[str, str]:
             head, entries = page_rows(table, [rule.name for rule in found])
             sections.append(Section(stage, f"Rules of the {stage} stage", "rule", head, entries))
     opening = [
-        "Made by `patcomp catalog list --markdown docs/generated`. [proofs.md](../proofs.md) explains the proofs.",
+        "Made by `patcomp catalog list --markdown docs/generated`. [Proofs](../proofs.md) explains the proofs.",
     ]
     return pages("catalog", "The rules", opening, sections)
 

@@ -25,6 +25,7 @@ from patcomp.commands.common import (
 )
 from patcomp.commands.models import ModelArgument, ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
+from patcomp.commands.subjects import MODELS, subject_of
 from patcomp.conversion.source import add_sources
 from patcomp.errors import ConversionWarning, PatcompError
 
@@ -54,12 +55,15 @@ def watch_rules(
     """Run the rules of a file on a model, again at each save: which fired, which came close, what they change.
 
     The model is exported once, and again when its own file is saved. Ctrl-C ends.
+
+    $ patcomp rule watch my_rules.py nets.py:net
     """
     hide_export_warnings()
     if not file.is_file():
         raise UsageError(f"there is no file {file}; `patcomp rule new NAME` writes one")
     if html is not None:
         check_page(html)
+    subject_of(model, "rule watch", MODELS)  # a wrong name would be waited for
     watch = _Watch(file, model, options, rule or (), html)
     if once:
         tell(watch.answer())

@@ -4,7 +4,7 @@ and rules that rewrite each other's results without end."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,13 @@ def lint(rules: Iterable[Rule], catalog: RuleSet, fired: Collection[str], where:
                     yield _Finding("cycle", rule.name, f"{rule.source}: {endless}")
         if has_example:
             yield from _unproved(rule, catalog)
-        if rule.stage is not Stage.DECOMPOSE and rule.name not in fired and not of_absent_library(rule):
+        if can_fire(rule) and rule.name not in fired:
             yield _Finding("never fires", rule.name, f"no program of {where} fires it")
+
+
+def can_fire(rule: Rule) -> bool:
+    """Whether a stage may apply a rule here: it is no decomposition, and its library is installed."""
+    return rule.stage is not Stage.DECOMPOSE and not of_absent_library(rule)
 
 
 _PROGRAMS = 3
@@ -88,10 +93,24 @@ def _unproved(rule: Rule, catalog: RuleSet) -> Iterator[_Finding]:
         yield _Finding("not proved", rule.name, f"{rule.source}: {row.verdict}; {row.remark}")
 
 
-def fired_by_examples(catalog: RuleSet) -> set[str]:
-    """The rules that the examples of all rules fire, when the whole catalog compiles them."""
+def fired_by_examples(
+    catalog: RuleSet, rules: Iterable[Rule], advance: Callable[[int, int], object] = lambda done, size: None
+) -> set[str]:
+    """The rules that the examples of all rules fire, when the whole catalog compiles them.
+
+    Args:
+        catalog: all rules.
+        rules: those in question. Their own examples come first, and no more are compiled when all of them have fired.
+        advance: is called with the number of rules whose examples are compiled, and with all.
+    """
+    first = {rule.name: rule for rule in rules}
+    ordered = [*first.values(), *(rule for rule in catalog if rule.name not in first)]
+    wanted = {rule.name for rule in first.values() if can_fire(rule)}
     fired: set[str] = set()
-    for rule in catalog:
+    for done, rule in enumerate(ordered):
+        if wanted <= fired:
+            break
+        advance(done, len(ordered))
         try:
             for source in _sources(rule, catalog):
                 fired |= _fired(source, catalog, rule)
@@ -108,7 +127,7 @@ def _endless(error: BaseException | None) -> EndlessRewritesError | None:
 
 def _sources(rule: Rule, catalog: RuleSet) -> Iterator[IRModule]:
     """The programs of a rule's examples; for a declarative rule, one valid program."""
-    if rule.stage is Stage.DECOMPOSE or of_absent_library(rule):
+    if not can_fire(rule):
         return  # no program has its ops
     listed = Programs(rule, catalog, _PROGRAMS)
     pairs: Iterator[Any] = (pair for drawing in listed.examples() if (pair := listed.pair_of(drawing)) is not None)

@@ -99,7 +99,9 @@ def operator_schema(op: str) -> Schema:
     try:
         return aten.define(str(schema_of_overload(overload_of(op))))
     except (AttributeError, ValueError) as error:
-        raise RuleError(f"PyTorch has no operator {op}; import the module that registers it") from error
+        is_function = op.startswith("torch.")
+        advice = f"write aten.{op.rpartition('.')[2]}" if is_function else "import the module that registers it"
+        raise RuleError(f"PyTorch has no operator {op}; {advice}") from error
 
 
 @dataclass(frozen=True)

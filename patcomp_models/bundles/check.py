@@ -19,8 +19,8 @@ def check_bundle(path: str | Path, revision: str = OLD) -> tuple[Problem, ...]:
     Args:
         path: the folder of the bundle.
         revision: of Apple's package, `"86b363d"` or the later `"34ab73d"`. Of the later one, the kinds, the fields of
-            `language` and `diffusion`, and the functions of growing caches are known; in all else it is checked as the
-            earlier one.
+            `language` and `diffusion`, FLUX.2, and the functions of growing caches and of fixed sizes are known; in
+            all else it is checked as the earlier one.
 
     Raises:
         BundleError: there is no contract of this revision.

@@ -18,6 +18,8 @@ from patcomp.commands.recipes import recorded
 from patcomp.commands.subjects import Subject
 from patcomp.conversion.source import ModelSource
 
+_MODELS = "Language, speech and pictures"
+
 
 class ModelCommands(Reader):
     """Folders of models, names of models, and bundles."""
@@ -27,11 +29,11 @@ class ModelCommands(Reader):
     def add_to(self, app: typer.Typer) -> None:
         from patcomp_models.commands import images, language, speech
 
-        app.command("convert-lm")(recorded(language.convert_lm))
-        app.command("convert-vlm")(recorded(language.convert_vlm))
-        app.command()(language.generate)
-        app.command()(speech.transcribe)
-        app.command("generate-image")(images.generate_image)
+        app.command("convert-lm", rich_help_panel=_MODELS)(recorded(language.convert_lm))
+        app.command("convert-vlm", rich_help_panel=_MODELS)(recorded(language.convert_vlm))
+        app.command(rich_help_panel=_MODELS)(language.generate)
+        app.command(rich_help_panel=_MODELS)(speech.transcribe)
+        app.command("generate-image", rich_help_panel=_MODELS)(images.generate_image)
 
     def check(self, model: str, found: Subject, options: ModelOptions) -> None:
         from patcomp_models.commands.models import check_model

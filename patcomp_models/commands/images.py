@@ -9,6 +9,7 @@ import typer
 
 from patcomp.commands.common import UsageError, require_transformers, say
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import Subject, subject_of
 
 
 def generate_image(
@@ -23,10 +24,16 @@ def generate_image(
         float | None, typer.Option(help="How much the text counts, 1 is not at all; by default the bundle's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
-    image: Annotated[Path | None, typer.Option(help="An image for a ControlNet; read by Pillow.")] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="An image for a ControlNet, or that FLUX.2 follows; read by Pillow.")
+    ] = None,
     tiled: Annotated[bool, typer.Option("--tiled", help="Decode in tiles, by the decoder for half the size.")] = False,
 ) -> None:
-    """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed."""
+    """Make an image, video or sound of a text on this machine's Core AI runtime; for checks, not for speed.
+
+    $ patcomp generate-image bundles/sd --prompt 'a cat' --seed 1 -o cat.png
+    """
+    subject_of(str(bundle), "generate-image", (Subject.BUNDLE,))
     from patcomp_models.bundles.diffusion.result_files import suffixes_of, write_result
 
     if output.suffix not in (suffixes := suffixes_of(bundle)):

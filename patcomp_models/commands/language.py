@@ -10,6 +10,7 @@ import typer
 from patcomp.commands.common import UsageError, load_catalogs, require_transformers, say, tell
 from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
+from patcomp.commands.subjects import Subject, subject_of
 from patcomp_models.options import LanguageOptions, VisionOptions
 
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")]
@@ -17,7 +18,10 @@ NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bu
 
 @takes_options
 def convert_lm(*, options: LanguageOptions, no_check: NoCheck = False) -> None:
-    """Convert a causal language model to a bundle that Apple's Swift package loads."""
+    """Convert a causal language model to a bundle that Apple's Swift package loads.
+
+    $ patcomp convert-lm Qwen3-0.6B -o bundles/qwen3 --max-context 4096 --compress 4bit
+    """
     require_transformers("a language model")
     _check_source(options)
     from patcomp_models.language import check_bundle, convert_language_model
@@ -35,7 +39,10 @@ def convert_lm(*, options: LanguageOptions, no_check: NoCheck = False) -> None:
 
 @takes_options
 def convert_vlm(*, options: VisionOptions, no_check: NoCheck = False) -> None:
-    """Convert a model of images and text to a bundle that Apple's Swift package loads."""
+    """Convert a model of images and text to a bundle that Apple's Swift package loads.
+
+    $ patcomp convert-vlm SmolVLM-256M -o bundles/smolvlm
+    """
     require_transformers("a vision-language model")
     _check_source(options)
     from patcomp_models.language import check_bundle, convert_vision_language_model
@@ -90,7 +97,11 @@ def generate(
         bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
     ] = False,
 ) -> None:
-    """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed."""
+    """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed.
+
+    $ patcomp generate bundles/qwen3 --prompt 'The capital of France is'
+    """
+    subject_of(str(bundle), "generate", (Subject.BUNDLE,))
     from patcomp_models.checkpoints.json_files import metadata_in
 
     if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from patcomp.commands.common import AsJson, print_json, require_transformers, tell
+from patcomp.commands.subjects import Subject, subject_of
 
 
 def transcribe(
@@ -19,7 +20,11 @@ def transcribe(
     task: Annotated[str | None, typer.Option(help="Whisper: transcribe or translate, instead of the bundle's.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed."""
+    """Write the text of a recording, by a bundle on this machine's Core AI runtime; for checks, not for speed.
+
+    $ patcomp transcribe bundles/whisper speech.wav --language de
+    """
+    subject_of(str(bundle), "transcribe", (Subject.BUNDLE,))
     require_transformers("a transcription")
     from patcomp_models.checkpoints.json_files import metadata_in
 

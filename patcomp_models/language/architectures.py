@@ -24,7 +24,7 @@ _DYNAMIC = (
     "qwen3_moe", "mixtral", "phi3", "phimoe", "gemma2", "gemma3_text", "gpt_oss", "olmo2", "granite", "smollm3",
     "cohere", "stablelm", "gpt_neox", "gpt2", "opt", "lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text",
     "qwen3_next", "kimi_linear", "mamba", "falcon_mamba", "mamba2", "jamba", "bamba", "falcon_h1",
-    "granitemoehybrid", "nemotron_h", "zamba2", "gemma4_text", "gemma3n_text", "deepseek_v3", "youtu",
+    "granitemoehybrid", "nemotron_h", "zamba2", "deepseek_v3", "youtu",
     "minicpm3", "glm4_moe_lite", "exaone4", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
     "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3", "cohere2", "glm4_moe",
     "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal", "rwkv", "minimax", "minimax_m2", "zaya",
@@ -36,6 +36,8 @@ ARCHITECTURES: dict[str, _Architecture] = {
     "qwen2": _STATIC,
     "qwen3": _STATIC,
     "mistral": _STATIC,
+    "gemma4_text": _STATIC,
+    "gemma3n_text": _STATIC,
     **dict.fromkeys(_DYNAMIC, _Architecture()),
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""

@@ -23,7 +23,9 @@ from patcomp_models.language.contract import (
     FIRST_LENGTH,
     HIDDEN,
     MAIN,
+    OVERRIDES,
     PER_LAYER,
+    SLIDING_WINDOW,
     STOPS,
     TOKENS,
     TOWER,
@@ -41,7 +43,7 @@ from patcomp_models.language.generation import (
     speculative,
 )
 from patcomp_models.language.per_layer import PerLayerTable
-from patcomp_models.language.static_contract import CACHES, EXTEND, PROMPT
+from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
@@ -156,8 +158,12 @@ class Bundle:
                         "draft= goes with bundles for target='gpu'; the functions of fixed sizes take no drafted tokens"
                     )
                 runnable = opened.enter_context(unconstrained(asset))
-                empty, calls = _empty_cache(runnable, sizes), itertools.count()
-                made = generate_static(_counted(runnable, calls), sizes, empty, tokens, max_new_tokens, stops)
+                calls, window = itertools.count(), metadata["language"].get(OVERRIDES, {}).get(SLIDING_WINDOW, 0)
+                table = PerLayerTable(self.path, metadata[PER_LAYER]).rows_of if PER_LAYER in metadata else None
+                made = generate_static(
+                    _counted(runnable, calls), sizes, _empty_caches(runnable, sizes), tokens, max_new_tokens, stops,
+                    window=window, rows=table,
+                )  # fmt: skip
                 return Generation(made, next(calls))
             session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
             if draft is None or max_new_tokens < 1:
@@ -353,8 +359,9 @@ def _counted(asset: Asset, calls: Iterator[int]) -> StaticCall:
     return call
 
 
-def _empty_cache(asset: Asset, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
-    """A cache of the largest size of `extend`."""
+def _empty_caches(asset: Asset, sizes: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
+    """The caches of the largest size of `extend`."""
     size, queries = sizes[-1]
-    described = asset.described(f"{EXTEND}_{size}_{queries}").state_descriptor(CACHES[0])
-    return np.zeros(list(described.shape), described.dtype.lower())
+    found = asset.described(f"{EXTEND}_{size}_{queries}")
+    each = {name: found.state_descriptor(name) for name in found.state_names}
+    return {name: np.zeros(list(state.shape), state.dtype.lower()) for name, state in each.items()}

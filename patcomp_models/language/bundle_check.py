@@ -15,10 +15,11 @@ from patcomp_models.bundle_folders.revisions import OLD, check_revision, field_p
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError, LanguageModelError
-from patcomp_models.language.contract import EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
+from patcomp_models.language.contract import AUXILIARY, EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
 from patcomp_models.language.dynamic_check import dynamic_problems
 from patcomp_models.language.lint import tokenizer_problems
 from patcomp_models.language.static_check import is_static_form, static_problems
+from patcomp_models.language.static_contract import LAYER_ROLE
 from patcomp_models.language.vision.contract import vision_problems
 
 
@@ -27,8 +28,9 @@ def check_bundle(path: str | Path, revision: str = OLD) -> tuple[Problem, ...]:
 
     Args:
         path: the folder of the bundle.
-        revision: of Apple's package, `"86b363d"` or the later `"34ab73d"`. Of the later one, the fields of `language`
-            and the functions of growing caches are known; in all else it is checked as the earlier one.
+        revision: of Apple's package, `"86b363d"` or the later `"34ab73d"`. Of the later one, the fields of `language`,
+            and the functions of growing caches and of fixed sizes are known; in all else it is checked as the earlier
+            one.
 
     Raises:
         BundleError: there is no contract of this revision.
@@ -63,7 +65,7 @@ def language_problems(folder: Path, metadata: Mapping[str, Any], revision: str) 
     if metadata.get("kind") == VISION:
         problems += vision_problems(folder, assets, language, metadata.get("vision"))
     elif isinstance(assets.get(MAIN), str):
-        problems += _asset(folder / assets[MAIN], language, revision)
+        problems += _asset(folder / assets[MAIN], metadata, language, revision)
         if PER_LAYER in metadata:
             problems += _table(folder, metadata[PER_LAYER])
     return problems
@@ -101,13 +103,17 @@ def _table(folder: Path, described: Any) -> list[Problem]:
     return []
 
 
-def _static(path: Path, language: dict[str, Any]) -> list[Problem]:
+def _static(path: Path, metadata: Mapping[str, Any], language: dict[str, Any], revision: str) -> list[Problem]:
     """The problems of functions of fixed sizes, whose constraints the toolchain tells."""
+    table = metadata.get(PER_LAYER)
     with closing(load(path)) as asset:
-        return [problem(each) for each in static_problems(asset, language)]
+        found = [problem(each) for each in static_problems(asset, language, table, revision)]
+    if isinstance(table, dict) and metadata.get(AUXILIARY) != {LAYER_ROLE: table.get("file")}:
+        found.append(problem(f"{AUXILIARY}.{LAYER_ROLE} is not {table.get('file')}, the table of per-layer embeddings"))
+    return found
 
 
-def _asset(path: Path, language: dict[str, Any], revision: str) -> list[Problem]:
+def _asset(path: Path, metadata: Mapping[str, Any], language: dict[str, Any], revision: str) -> list[Problem]:
     """The problems of an asset's functions."""
     try:
         asset = Interfaces.of(path)
@@ -115,7 +121,7 @@ def _asset(path: Path, language: dict[str, Any], revision: str) -> list[Problem]
         return [problem(str(error))]
     try:
         if is_static_form(list(asset.names)):
-            return _static(path, language)
+            return _static(path, metadata, language, revision)
         return dynamic_problems(asset, language, revision)
     except KeyError as error:
         return [problem(str(error.args[0]))]

@@ -183,7 +183,7 @@ class _Opened:
         source, described = self.bundle.path, dict(self.described)
         with unfinished(place, uuid4().hex) as work:
             for each in source.iterdir():
-                if (each.is_dir() and each.suffix != ".aimodel") or each.name == TABLE_FILE:
+                if (each.is_dir() and each.suffix != ".aimodel") or each.suffix == Path(TABLE_FILE).suffix:
                     copy_files(each, work.folder / each.name)
             name = described["assets"]["main"]
             program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)

@@ -16,6 +16,8 @@ PIXELS, FEATURES, EMBEDDINGS, EMBEDDED = "pixel_values", "image_features", "embe
 PER_LAYER = "per_layer_embeddings"
 """The inputs and outputs, and a key of `metadata.json`."""
 TABLE_FILE = "per_layer_embeddings.safetensors"
+OVERRIDES, SLIDING_WINDOW, AUXILIARY = "overrides", "sliding_window", "auxiliary_assets"
+"""Of `metadata.json`: what the block `language` says of a model's windows, and files beside the assets by role."""
 """The table of embeddings that are an input."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
 """The functions. Apple's engines call `main` only."""
@@ -77,17 +79,20 @@ class Engine:
         inputs: the names of each input, by its own name here; without other names, they count on the order.
         headless: whether `prefill` only fills the states.
         state_kinds: whether they read what `metadata.json` says of each state.
+        fixed: how an app chooses the engine that takes states of fixed sizes only; empty if there is none.
     """
 
     inputs: Mapping[str, Sequence[str]]
     headless: bool
     state_kinds: bool
+    fixed: str = ""
 
 
 ENGINES: Mapping[str, Engine] = {
     OLD: Engine({}, headless=False, state_kinds=False),
-    NEW: Engine(  # InputLayout.swift, 34ab73d
-        {TOKENS: (TOKENS, "in_new_token_ids"), POSITIONS: (POSITIONS, "pos_ids")}, headless=True, state_kinds=True
+    NEW: Engine(  # InputLayout.swift and StateHandlerFactory.swift, 34ab73d; CoreAISequentialEngine.swift, 12eb94b
+        {TOKENS: (TOKENS, "in_new_token_ids"), POSITIONS: (POSITIONS, "pos_ids")}, headless=True, state_kinds=True,
+        fixed="run the bundle with EngineOptions(variant: \"coreai-sequential\"), or with Bundle.generate",
     ),
 }
 """The engines for functions of open sizes, by the revision of Apple's package."""

@@ -3,7 +3,8 @@
     logits = decoder(input_ids, position_ids, *states)
 
 `input_ids` are the q new tokens, `position_ids` the positions of all n tokens, those of earlier calls too, so that the
-offset n - q is a difference of sizes. The states are those of `states_of`; the call writes to them. The keys and values
+offset n - q is a difference of sizes. A model whose layers all keep a window reads the offset in the positions instead,
+so that a caller may give those of the new tokens alone. The states are those of `states_of`; the call writes to them. The keys and values
 of all layers are one tensor each, of the shape (layers, 1, key/value heads, capacity, head size).
 """
 
@@ -105,7 +106,8 @@ class Decoder(nn.Module):
 
         Args:
             input_ids: (1, q), the new tokens.
-            position_ids: (1, n), the positions of all tokens.
+            position_ids: (1, n), the positions of all tokens; where each layer has a window, those of the new tokens
+                are enough.
             others: the further inputs, and the states in the order of `self.states`; the call writes to the states.
 
         Returns:
@@ -117,18 +119,21 @@ class Decoder(nn.Module):
         """
         further, states = others[: len(self.further)], others[len(self.further) :]
         new, total = input_ids.shape[1], position_ids.shape[1]
-        offset = total - new
+        offset: Any = total - new
         torch._check(offset >= 0)
+        places = position_ids.narrow(1, offset, new)
+        if self.states.has_windows_only:
+            offset = places[0, 0]
+            total = offset + new
         for state, tensor in zip(self.states.states, states, strict=True):
             if state.grows:
                 torch._check(total <= tensor.shape[3])
         given = dict(zip(self.states.names, states, strict=True))
         windows = sorted({plan.window for plan in self.states.layers if plan.window})
-        rings = {window: Ring.of(window, offset, total) for window in windows}
+        rings = {window: Ring.of(window, offset, new) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
         cache = self._convention.cache(layers)
         with open_lengths(self.model, cache, self._rotary), self._watched() as seen:
-            places = position_ids.narrow(1, offset, new)
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:

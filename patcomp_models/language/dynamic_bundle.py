@@ -26,6 +26,7 @@ from patcomp_models.language.contract import (
     OUTSIDE,
     PER_LAYER,
     STATE_KINDS,
+    TABLE_FILE,
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
@@ -77,7 +78,7 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         )
         if table is not None:
             with step("writing the table of per-layer embeddings"):
-                begun.work.once("table", lambda: write_table(begun.work.folder, table.weight))
+                begun.work.once("table", lambda: write_table(begun.work.folder / TABLE_FILE, table.weight))
         program, comparisons = _converted(begun, decoders)
         if options.absorb_latents:
             check_absorbed(program, decoders[0], points.sizes)

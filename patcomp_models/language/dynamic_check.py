@@ -73,7 +73,7 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: s
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
             kinds = language.get(STATE_KINDS) if engine.state_kinds else None
-            found += [] if found else dynamic_state_problems(main, kinds=kinds)
+            found += [] if found else dynamic_state_problems(main, kinds=kinds, advice=engine.fixed)
         elif name != DRAFT and _all_states(described) != _all_states(main):
             found.append(problem(f"the states of {name} are not those of main"))
         problems += found
@@ -188,20 +188,24 @@ def _kind_problems(kinds: Any, grows: Mapping[str, bool]) -> list[Problem]:
     ]
 
 
-def dynamic_state_problems(described: Any, kind: str = LANGUAGE, kinds: Any = None) -> list[Problem]:
+def dynamic_state_problems(
+    described: Any, kind: str = LANGUAGE, kinds: Any = None, advice: str = ""
+) -> list[Problem]:
     """The problems of the states of `main`: two growing caches, and perhaps two more states.
 
     Args:
         described: the function.
         kind: of the bundle.
         kinds: what `metadata.json` says of each state; None if it says nothing.
+        advice: of an engine that takes states of fixed sizes only.
     """
     states = {name: described.states[name] for name in described.states}
     is_open = {name: [size is None for size in state.shape] for name, state in states.items()}
     grows = {name: any(sizes) for name, sizes in is_open.items()}
     problems = _kind_problems(kinds, grows)
     if refusal := engine_refusal(list(grows.values()), kind):
-        problems.append(problem(refusal, _OWN_HOST))
+        is_fixed = not any(grows.values()) and len(grows) > 1
+        problems.append(problem(refusal, advice if advice and is_fixed else _OWN_HOST))
     for name, state in states.items():
         if grows[name]:
             if is_open[name] != [False, False, False, True, False] or state.shape[1] != 1:

@@ -125,10 +125,10 @@ class Ring:
     """Which of these each place of the ring has after the call."""
 
     @classmethod
-    def of(cls, size: int, offset: Any, total: Any) -> Ring:
+    def of(cls, size: int, offset: Any, count: Any) -> Ring:
         places = torch.arange(size, dtype=torch.int32)
-        before, after = (end - 1 - (end - 1 - places) % size for end in (offset, total))  # the last position of a place
-        new = torch.arange(total - offset, dtype=torch.int32) + offset
+        before, after = (end - 1 - (end - 1 - places) % size for end in (offset, offset + count))  # the last position of a place
+        new = torch.arange(count, dtype=torch.int32) + offset
         positions = torch.cat([torch.where(before < 0, _NEVER, before), new])
         return cls(size, offset, positions, torch.where(after < offset, places, size + after - offset))
 

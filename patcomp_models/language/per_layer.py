@@ -137,29 +137,34 @@ def _in_table(tokens: np.ndarray, rows: int) -> np.ndarray:
 
 # ---- the file -----------------------------------------------------------------------------------------
 
-_TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
-_NAMES = ("float16", "bfloat16", "float32")
+_TYPES = {torch.int8: "I8", torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
+_NAMES = ("int8", "float16", "bfloat16", "float32")
 _CHUNK = 1 << 26
 """How many bytes are written at once."""
 
 
-def write_table(folder: Path, weight: Tensor) -> dict[str, Any]:
-    """Write a table as a file of safetensors; what `metadata.json` says of it."""
+def write_table(place: Path, weight: Tensor, name: str = PER_LAYER) -> None:
+    """Write a table as a file of safetensors with one tensor of a name."""
     data = weight.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     entry = {"dtype": _TYPES[weight.dtype], "shape": [*weight.shape], "data_offsets": [0, data.nbytes]}
-    header = json.dumps({PER_LAYER: entry}).encode()
+    header = json.dumps({name: entry}).encode()
     header += b" " * (-len(header) % 8)
-    with (folder / TABLE_FILE).open("wb") as file:
+    with place.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for start in range(0, data.nbytes, _CHUNK):
             file.write(data[start : start + _CHUNK].data)
-    return described_table(weight)
 
 
-def described_table(weight: Tensor) -> dict[str, Any]:
-    """What `metadata.json` says of a table."""
+def described_table(weight: Tensor, file: str = TABLE_FILE, name: str = PER_LAYER) -> dict[str, Any]:
+    """What `metadata.json` says of a table.
+
+    Args:
+        weight: the table.
+        file: of the bundle, that has it.
+        name: of the input that takes its rows.
+    """
     kind = str(weight.dtype).removeprefix("torch.")
-    return {"file": TABLE_FILE, "input": PER_LAYER, "rows": len(weight), "width": weight.shape[1], "dtype": kind}
+    return {"file": file, "input": name, "rows": len(weight), "width": weight.shape[1], "dtype": kind}
 
 
 class PerLayerTable:
@@ -195,6 +200,10 @@ class PerLayerTable:
             )
         self._rows = np.memmap(file, dtype, "r", start, shape)
 
+    def rows_of(self, tokens: np.ndarray) -> np.ndarray:
+        """The rows of tokens."""
+        return np.asarray(self._rows[_in_table(tokens, len(self._rows))])
+
     def fed(self, tokens: np.ndarray) -> dict[str, Any]:
         """The input of tokens, (1, q), by name."""
-        return {PER_LAYER: np.asarray(self._rows[_in_table(tokens, len(self._rows))])}
+        return {PER_LAYER: self.rows_of(tokens)}

@@ -96,6 +96,11 @@ class States:
         """Whether layers keep the tokens of their sliding window only."""
         return any(layer.window for layer in self.layers)
 
+    @property
+    def has_windows_only(self) -> bool:
+        """Whether each layer keeps the tokens of its sliding window, and nothing else."""
+        return all(layer.window and not layer.fixed for layer in self.layers)
+
     def zeros(self, capacity: int) -> tuple[Tensor, ...]:
         """The states before the first call."""
         return tuple(state.zeros(capacity) for state in self.states)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from patcomp_models.bundle_folders.revisions import OLD
+from patcomp_models.language.contract import OVERRIDES, SLIDING_WINDOW
 from patcomp_models.language.static_contract import (
     CACHES,
     CAUSAL_MASK,
@@ -12,8 +14,12 @@ from patcomp_models.language.static_contract import (
     GATHER,
     IN_STEP,
     INPUT,
+    LAYER_ROWS,
     LOAD,
     PROMPT,
+    SLIDING_CACHES,
+    SLIDING_MASK,
+    SLIDING_STEP,
     STATIC_EMBEDDINGS,
     STATIC_LOGITS,
     STATIC_POSITIONS,
@@ -34,12 +40,16 @@ def is_static_form(names: Sequence[str]) -> bool:
     return LOAD in names and any(name.startswith(EXTEND) for name in names)
 
 
-def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
+def static_problems(
+    asset: Asset, language: Mapping[str, Any], layers: Mapping[str, Any] | None, revision: str
+) -> Iterator[str]:
     """The problems of an asset's functions.
 
     Args:
         asset: the asset.
         language: the `language` of `metadata.json`.
+        layers: what `metadata.json` says of a table of per-layer embeddings, if there is one.
+        revision: of Apple's package.
     """
     from patcomp.emit.unconstrained import is_constrained
 
@@ -72,16 +82,44 @@ def static_problems(asset: Asset, language: Mapping[str, Any]) -> Iterator[str]:
             {STATIC_TOKENS: ([1, queries], "int32"), TABLE: given},
             {STATIC_EMBEDDINGS: ([1, queries, 1, hidden], "float16")},
         )  # fmt: skip
-    yield from _blocks(asset, sizes, given, int(language["vocab_size"]))
+    yield from _blocks(asset, sizes, given, language, layers, takes_rings=revision != OLD)
     if not is_constrained(asset):
         yield f"{TABLE} and the caches have no hardware constraints"
 
 
 def _blocks(
-    asset: Asset, sizes: Sequence[tuple[int, int]], table: tuple[Sequence[int], str], vocabulary: int
+    asset: Asset,
+    sizes: Sequence[tuple[int, int]],
+    table: tuple[Sequence[int], str],
+    language: Mapping[str, Any],
+    layers: Mapping[str, Any] | None,
+    *,
+    takes_rings: bool,
 ) -> Iterator[str]:
-    """The problems of the functions that take a block of tokens."""
+    """The problems of the functions that take a block of tokens.
+
+    Args:
+        asset: the asset.
+        sizes: of the functions.
+        table: the shape and type of the table of embeddings.
+        language: the `language` of `metadata.json`.
+        layers: what `metadata.json` says of a table of per-layer embeddings.
+        takes_rings: whether the engine knows rings and rows of per-layer embeddings.
+    """
     rows: set[tuple[int, ...]] = set()
+    vocabulary, window = int(language["vocab_size"]), (language.get(OVERRIDES) or {}).get(SLIDING_WINDOW)
+    size, queries = sizes[-1]
+    largest = asset.described(f"{EXTEND}_{size}_{queries}")
+    has_ring = takes_rings and SLIDING_CACHES[0] in largest.state_names
+    has_rows = takes_rings and LAYER_ROWS in largest.input_names
+    ring = largest.state_descriptor(SLIDING_CACHES[0]).shape[-1] if has_ring else 0
+    if has_ring and not window:
+        yield f"the functions have a ring, and language.{OVERRIDES}.{SLIDING_WINDOW} is missing"
+    elif has_ring and ring < window + max(block for _, block in sizes) - 1:
+        yield f"the ring has {ring} places, too few for a window of {window} and the largest block"
+    if has_rows and (layers is None or layers.get("dtype") != "int8" or layers.get("rows", 0) < vocabulary):
+        yield f"the functions take {LAYER_ROWS}, and there is no table of int8 with {vocabulary} rows"
+    names = [*CACHES, *(SLIDING_CACHES if has_ring else ())]
     for size, queries in sizes:
         inputs: Types = {
             INPUT: ([1, queries, 1, table[0][2]], "float16"),
@@ -89,6 +127,8 @@ def _blocks(
             IN_STEP: ([1], "int32"),
             CAUSAL_MASK: ([1, size, 1, queries], "float16"),
             TABLE: table,
+            **({SLIDING_STEP: ([1], "int32"), SLIDING_MASK: ([1, ring, 1, queries], "float16")} if has_ring else {}),
+            **({LAYER_ROWS: ([1, queries, 1, (layers or {}).get("width", 0)], "int8")} if has_rows else {}),
         }
         for name, logits in ((EXTEND, [1, 1, queries, vocabulary]), (PROMPT, [])):
             function = f"{name}_{size}_{queries}"
@@ -96,19 +136,19 @@ def _blocks(
                 continue
             yield from _differences(asset, function, inputs, {STATIC_LOGITS: (logits, "float16")})
             described = asset.described(function)
-            if sorted(described.state_names) != sorted(CACHES):
+            if sorted(described.state_names) != sorted(names):
                 given = ", ".join(described.state_names)
-                yield f"the states of {function} are {given}; they must be {', '.join(CACHES)}"
+                yield f"the states of {function} are {given}; they must be {', '.join(names)}"
                 continue
-            for cache in CACHES:
-                state = described.state_descriptor(cache)
+            for cache in names:
+                state, places = described.state_descriptor(cache), size if cache in CACHES else ring
                 shape = list(state.shape)
-                if len(shape) != 5 or shape[1] != 1 or shape[3:] != [1, size] or state.dtype.lower() != "float16":
+                if len(shape) != 5 or shape[1] != 1 or shape[3:] != [1, places] or state.dtype.lower() != "float16":
                     yield (
                         f"{cache} of {function} is {_shown(shape, state.dtype)}; it must be layers x 1 x heads*width x "
-                        f"1 x {size} of float16"
+                        f"1 x {places} of float16"
                     )
-                rows.add(tuple(shape[:4]))
+                rows |= {tuple(shape[:4])} if cache in CACHES else set()
     if len(rows) > 1:
         yield "the caches differ in layers or rows"
 

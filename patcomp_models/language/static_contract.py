@@ -10,14 +10,27 @@ STATIC_TOKENS, TABLE, STATIC_EMBEDDINGS, STATIC_LOGITS = (
     "out_logits",
 )
 INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK = "transformer_input", "position_ids", "in_step", "causal_mask"
-EXTEND_INPUTS = (INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK, TABLE)
 CACHES = ("key_cache", "value_cache")
+
+SLIDING_CACHES = ("sliding_key_cache", "sliding_value_cache")
+SLIDING_STEP, SLIDING_MASK = "sliding_in_step", "sliding_causal_mask"
+"""The ring of layers with a sliding window, where a block is written in it, and its mask, from revision 34ab73d of
+Apple's package on (StateHandler+Static.swift, 87f9cfc; InputHandler+SlidingWindow.swift, 8ea2538)."""
+LAYER_ROWS, LAYER_TABLE, LAYER_ROLE = "ple_embeddings", "embed_tokens_per_layer", "per_layer_embeddings"
+"""The int8 rows of per-layer embeddings that the host reads, the tensor of the file of safetensors, and the role of the
+file in `auxiliary_assets` (PerLayerEmbeddings.swift, 13b60ae; LanguageModelBundle.swift, 79de95b)."""
 
 QUERIES = (8, 16, 64)
 """The sizes of blocks of tokens."""
 
 SMALLEST_CONTEXT = 256
 """The smallest cache that has functions of its own."""
+
+
+def ring_size(window: int) -> int:
+    """The places of a ring for a window: whole blocks, none of which overwrites what its first token sees."""
+    return -(-(window + QUERIES[-1] - 1) // QUERIES[-1]) * QUERIES[-1]
+
 
 FORBIDDEN = -40000.0
 """What the mask adds to the score of a key that a query must not see."""

@@ -7,16 +7,16 @@ which only fills the cache. The caller computes the mask, and writes blocks that
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from transformers import Cache
+from transformers.cache_utils import DynamicLayer
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.interface.constraints import constrain
@@ -25,22 +25,30 @@ from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.language.rotary import check_one_set
-from patcomp_models.language.states import CacheState, states_of
 from patcomp_models.language.static_contract import (
     CACHES,
+    CAUSAL_MASK,
     EXTEND,
-    EXTEND_INPUTS,
     FORBIDDEN,
     GATHER,
+    IN_STEP,
+    INPUT,
+    LAYER_ROWS,
     LOAD,
     PROMPT,
     QUERIES,
+    SLIDING_CACHES,
+    SLIDING_MASK,
+    SLIDING_STEP,
     SMALLEST_CONTEXT,
     STATIC_EMBEDDINGS,
     STATIC_LOGITS,
+    STATIC_POSITIONS,
     STATIC_TOKENS,
     TABLE,
 )
+from patcomp_models.language.static_embeddings import Embeddings, Gathered, GatherEmbeddings, LoadEmbeddings
+from patcomp_models.language.static_states import StaticCaches
 
 _DEFAULT_CONTEXT = 4096
 
@@ -64,79 +72,16 @@ def checked_context(model: Any, context: int) -> int:
     """The most tokens of the functions.
 
     Raises:
-        LanguageModelError: blocks of the largest size do not fill it, the model sees fewer tokens at once, or has
-            another rotary embedding for so many.
+        LanguageModelError: blocks of the largest size do not fill it, no layer of the model sees so many tokens at
+            once, or it has another rotary embedding for so many.
     """
     if context % QUERIES[-1]:
         raise LanguageModelError(
             f"max_context is {context}; for the Neural Engine it must be a multiple of {QUERIES[-1]}, the largest block"
         )
     check_one_set(model, context, "table of the Neural Engine's form")
-    window = getattr(model.config, "sliding_window", None)
-    slides = "sliding_attention" in (getattr(model.config, "layer_types", None) or ["sliding_attention"])
-    if window and slides and window < context:
-        raise LanguageModelError(
-            f"the model attends to the last {window} tokens only, and the mask of the Neural Engine's form, which the "
-            f"caller computes, has no such window; pass max_context={window} or less"
-        )
+    StaticCaches.of(model, context)
     return context
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    """The table of embeddings outside of the functions."""
-
-    table: Tensor
-    """V x 1 x hidden, of int8 or of the model's type."""
-    scale: float
-    """The factor of the table's entries."""
-
-    @classmethod
-    def of(cls, weight: Tensor, *, quantized: bool) -> Embeddings:
-        """The table of a V x hidden weight; int8 has one scale for all and no zero point."""
-        if not quantized:
-            return cls(weight.detach()[:, None], 1.0)
-        values = weight.detach().float()
-        scale = float(values.abs().max().half() / 127) or 1.0
-        return cls((values / scale).round().clamp(-127, 127).to(torch.int8)[:, None], scale)
-
-    def values(self, entries: Tensor, dtype: torch.dtype) -> Tensor:
-        """The embeddings that entries of the table stand for."""
-        return entries if entries.dtype == dtype else entries.to(dtype) * self.scale
-
-
-class LoadEmbeddings(nn.Module):
-    """Gives the table of embeddings."""
-
-    def __init__(self, embeddings: Embeddings):
-        super().__init__()
-        self.table = nn.Buffer(embeddings.table)
-
-    def forward(self) -> Tensor:
-        return self.table.clone()
-
-
-class _Gather(nn.Module):
-    """The composite `fused_interleaved_embedding_gather_dequant_reshape`."""
-
-    def __init__(self, embeddings: Embeddings, dtype: torch.dtype):
-        super().__init__()
-        self.embeddings, self.dtype = embeddings, dtype
-
-    def forward(self, token_ids: Tensor, embedding_table: Tensor) -> Tensor:
-        return self.embeddings.values(embedding_table[token_ids], self.dtype)
-
-
-class GatherEmbeddings(nn.Module):
-    """Gives the embeddings of q tokens, 1 x q x 1 x hidden."""
-
-    def __init__(self, embeddings: Embeddings, dtype: torch.dtype):
-        super().__init__()
-        self.gather = _Gather(embeddings, dtype)
-
-    def forward(self, in_new_token_ids: Tensor, embedding_table: Tensor) -> Tensor:
-        made: Tensor = self.gather(in_new_token_ids, embedding_table)
-        return made
 
 
 class _Rows(StackedCacheLayer):
@@ -155,84 +100,121 @@ class Extend(nn.Module):
     Args:
         model: a causal language model of transformers.
         embeddings: its table; a head that shares the weight multiplies by the table.
+        caches: of the model.
+        rows: the table of its per-layer embeddings, if it has one.
         logits: whether to compute them. Otherwise the result is one number of the cache.
     """
 
-    def __init__(self, model: nn.Module, embeddings: Embeddings, *, logits: bool):
+    def __init__(
+        self, model: nn.Module, embeddings: Embeddings, caches: StaticCaches, rows: Embeddings | None, *, logits: bool
+    ):  # fmt: skip
         super().__init__()
-        self.model, self.embeddings, self.logits = model, embeddings, logits
+        self.model, self.embeddings, self.caches, self.rows, self.logits = model, embeddings, caches, rows, logits
+        self.inputs = inputs_of(caches, rows)
 
-    def forward(
-        self,
-        transformer_input: Tensor,
-        position_ids: Tensor,
-        in_step: Tensor,
-        causal_mask: Tensor,
-        embedding_table: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-    ) -> Tensor:
+    def forward(self, *given: Tensor) -> Tensor:
         """The logits, 1 x 1 x q x V.
 
         Args:
-            transformer_input: 1 x q x 1 x hidden, the embeddings of the tokens.
-            position_ids: 1 x q of uint16, their positions.
-            in_step: 1 of int32, where the block is written: the first of the positions, a multiple of q.
-            causal_mask: 1 x S x 1 x q, what is added to the scores: 0 or -40000.
-            embedding_table: V x 1 x hidden.
-            key_cache, value_cache: layers x 1 x heads*width x 1 x S; the call writes to them.
+            given: by the names of `inputs`, and the caches, to which the call writes:
+                transformer_input, 1 x q x 1 x hidden, the embeddings of the tokens;
+                position_ids, 1 x q of uint16, their positions;
+                in_step, 1 of int32, where the block is written: the first of the positions, a multiple of q;
+                causal_mask, 1 x S x 1 x q, what is added to the scores: 0 or -40000;
+                sliding_in_step, sliding_causal_mask, the same for the ring;
+                ple_embeddings, 1 x q x 1 x layers*width, the rows of the tokens;
+                embedding_table, V x 1 x hidden;
+                key_cache, value_cache, layers x 1 x heads*width x 1 x S, and those of the ring.
         """
-        start: Any = in_step.item()
-        layers, size = key_cache.shape[0], key_cache.shape[4]
-        torch._check(start >= 0)
-        torch._check(start + transformer_input.shape[1] <= size)
-        model: Any = self.model
+        named = dict(zip([*self.inputs, *self.caches.names], given, strict=True))
+        tokens, model = named[INPUT].squeeze(2), self.model
+        count = tokens.shape[1]
+        steps = [_step(named[IN_STEP], named[CACHES[0]], count)]
+        mask: Any = named[CAUSAL_MASK].permute(0, 2, 3, 1)
+        if self.caches.ring:
+            steps.append(_step(named[SLIDING_STEP], named[SLIDING_CACHES[0]], count))
+            mask = {"full_attention": mask, "sliding_attention": named[SLIDING_MASK].permute(0, 2, 3, 1)}
+        further = {}
+        if self.rows is not None:
+            rows = self.rows.values(named[LAYER_ROWS].squeeze(2), tokens.dtype)
+            further["per_layer_inputs"] = rows.unflatten(2, (model.config.num_hidden_layers, -1))
+        layers = [_layer(self.caches.of_layer(layer, named), steps) for layer in range(len(self.caches.layers))]
         hidden = model.model(
-            inputs_embeds=transformer_input.squeeze(2),
-            position_ids=position_ids.to(torch.int32),
-            attention_mask=causal_mask.permute(0, 2, 3, 1),
-            past_key_values=Cache(
-                layers=[_Rows(key_cache, value_cache, layer, start, size) for layer in range(layers)]
-            ),
+            inputs_embeds=tokens,
+            position_ids=named[STATIC_POSITIONS].to(torch.int32),
+            attention_mask=mask,
+            past_key_values=Cache(layers=layers),
             use_cache=True,
+            **further,
         ).last_hidden_state
         if not self.logits:
-            return key_cache[0, 0, 0, 0, 0]
+            return named[CACHES[0]][0, 0, 0, 0, 0]
         if model.lm_head.weight is model.model.embed_tokens.weight:
-            table = self.embeddings.values(embedding_table.squeeze(1), hidden.dtype)
-            return nn.functional.linear(hidden, table)[None]
-        made: Tensor = model.lm_head(hidden)
-        return made[None]
+            table = self.embeddings.values(named[TABLE].squeeze(1), hidden.dtype)
+            made: Tensor = nn.functional.linear(hidden, table)
+        else:
+            made = model.lm_head(hidden)
+        cap = getattr(model.config, "final_logit_softcapping", None)
+        return (made if cap is None else torch.tanh(made / cap) * cap)[None]
+
+
+def inputs_of(caches: StaticCaches, rows: Embeddings | None) -> list[str]:
+    """The inputs of `extend`, in order."""
+    ring = [SLIDING_STEP, SLIDING_MASK] if caches.ring else []
+    return [INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK, *ring, *([LAYER_ROWS] if rows else []), TABLE]
+
+
+def _step(given: Tensor, cache: Tensor, count: int) -> Any:
+    """Where a block is written in a cache."""
+    start: Any = given.item()
+    torch._check(start >= 0)
+    torch._check(start + count <= cache.shape[4])
+    return start
+
+
+def _layer(found: tuple[Tensor, Tensor, int, bool] | None, steps: Sequence[Any]) -> Any:
+    """One layer of the cache of transformers; one that writes nothing has no tensors."""
+    if found is None:
+        return DynamicLayer()
+    keys, values, row, is_ring = found
+    return _Rows(keys, values, row, steps[is_ring], keys.shape[4])
 
 
 class _RotaryTables(nn.Module):
     """The composite `rope_cached_cos_sin_gather`: the model's own rotary embedding of each position, computed once.
     Angles do not fit half precision."""
 
-    def __init__(self, rotary: nn.Module, context: int, dtype: torch.dtype):
+    def __init__(self, rotary: nn.Module, context: int, dtype: torch.dtype, options: Mapping[str, str]):
         super().__init__()
         with torch.no_grad():
-            cosines, sines = rotary(torch.zeros(1), torch.arange(context)[None])
+            cosines, sines = rotary(torch.zeros(1), torch.arange(context)[None], **options)
         self.cosines, self.sines = nn.Buffer(cosines[0].to(dtype)), nn.Buffer(sines[0].to(dtype))
 
     def forward(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         return self.cosines[position_ids], self.sines[position_ids]
 
 
+_ONE = "all_layers"
+
+
 class _Rotary(nn.Module):
-    """The module that the model calls for its rotary embedding."""
+    """The module that the model calls for its rotary embedding, which may have a kind for each type of layers."""
 
-    def __init__(self, tables: _RotaryTables):
+    def __init__(self, rotary: Any, context: int, dtype: torch.dtype):
         super().__init__()
-        self.tables = tables
+        kinds = getattr(rotary, "layer_types", None)
+        options = {_ONE: {}} if kinds is None else {kind: {"layer_type": kind} for kind in sorted(kinds)}
+        self.tables = nn.ModuleDict({
+            kind: _RotaryTables(rotary, context, dtype, given) for kind, given in options.items()
+        })  # fmt: skip
 
-    def forward(self, hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        made: tuple[Tensor, Tensor] = self.tables(position_ids)
+    def forward(self, hidden: Tensor, position_ids: Tensor, layer_type: str = _ONE) -> tuple[Tensor, Tensor]:
+        made: tuple[Tensor, Tensor] = self.tables[layer_type](position_ids)
         return made
 
 
 _GATHERED = ExternalizeSpec(
-    target_class=_Gather, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"
+    target_class=Gathered, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"
 )
 _ROTARY = ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_cached_cos_sin_gather")
 
@@ -241,7 +223,7 @@ _ROTARY = ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_ca
 def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None]:
     """The model with tables in place of its rotary embedding, which comes back."""
     before = model.model.rotary_emb
-    model.model.rotary_emb = _Rotary(_RotaryTables(before, context, dtype))
+    model.model.rotary_emb = _Rotary(before, context, dtype)
     try:
         yield
     finally:
@@ -249,21 +231,31 @@ def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None
 
 
 def extend_arguments(
-    model: Any, embeddings: Embeddings, states: Sequence[CacheState], queries: int, size: int
+    model: Any, embeddings: Embeddings, caches: StaticCaches, rows: Embeddings | None, queries: int, size: int
 ) -> tuple[Tensor, ...]:
-    """Example arguments of `Extend`: the first block, with empty caches for the states of the model."""
+    """Example arguments of `Extend`: the first block, with empty caches."""
     hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype
-    caches = [torch.zeros(state.rows, 1, math.prod(state.shape), 1, size, dtype=dtype) for state in states]
     positions = torch.arange(queries)
-    mask = torch.where(torch.arange(size)[:, None] <= positions, 0.0, FORBIDDEN)[None, :, None].to(dtype)
-    tokens = embeddings.table[positions % model.config.vocab_size]
-    inputs = embeddings.values(tokens, dtype)[None].reshape(1, queries, 1, hidden)
-    return (
-        inputs, positions[None].to(torch.uint16), torch.zeros(1, dtype=torch.int32), mask, embeddings.table, *caches,
-    )  # fmt: skip
+    ids = positions % model.config.vocab_size
+
+    def mask(places: int, window: int) -> Tensor:
+        known = torch.arange(places)[:, None]
+        seen = (known <= positions) & (known > positions - window)
+        return torch.where(seen, 0.0, FORBIDDEN)[None, :, None].to(dtype)
+
+    step = torch.zeros(1, dtype=torch.int32)
+    named = {
+        INPUT: embeddings.scaled(embeddings.table[ids], dtype)[None].reshape(1, queries, 1, hidden),
+        STATIC_POSITIONS: positions[None].to(torch.uint16), IN_STEP: step, CAUSAL_MASK: mask(size, size),
+        SLIDING_STEP: step.clone(), SLIDING_MASK: mask(caches.ring or size, caches.window or size),
+        LAYER_ROWS: None if rows is None else rows.table[ids].reshape(1, queries, 1, -1), TABLE: embeddings.table,
+    }  # fmt: skip
+    return (*(named[name] for name in inputs_of(caches, rows)), *caches.zeros(size, dtype))
 
 
-def static_program(model: Any, embeddings: Embeddings, context: int, queries: Sequence[int] = QUERIES) -> AIProgram:
+def static_program(
+    model: Any, embeddings: Embeddings, context: int, queries: Sequence[int] = QUERIES, rows: Embeddings | None = None
+) -> AIProgram:
     """All functions of a model as one program, which has each weight once.
 
     Args:
@@ -271,6 +263,7 @@ def static_program(model: Any, embeddings: Embeddings, context: int, queries: Se
         embeddings: the table of its embeddings.
         context: the most tokens.
         queries: the sizes of blocks.
+        rows: the table of its per-layer embeddings, if it has one.
     """
     converter = TorchConverter()
     table = torch.empty_like(embeddings.table)  # a copy, because export cannot tell a view of a weight from the weight
@@ -297,14 +290,15 @@ def static_program(model: Any, embeddings: Embeddings, context: int, queries: Se
             gather, (tokens, table), f"{GATHER}_{count}", _GATHERED,
             input_names=[STATIC_TOKENS, TABLE], output_names=[STATIC_EMBEDDINGS],
         )  # fmt: skip
-    states = states_of(model).states
+    caches = StaticCaches.of(model, context)
     for size in context_sizes(context):
         for count in queries:
-            arguments = extend_arguments(model, replace(embeddings, table=table), states, count, size)
+            arguments = extend_arguments(model, replace(embeddings, table=table), caches, rows, count, size)
             for name, logits in ((EXTEND, True), (PROMPT, False)):
                 add(
-                    Extend(model, embeddings, logits=logits), arguments, f"{name}_{size}_{count}", _ROTARY,
-                    input_names=list(EXTEND_INPUTS), output_names=[STATIC_LOGITS], state_names=list(CACHES),
+                    Extend(model, embeddings, caches, rows, logits=logits), arguments, f"{name}_{size}_{count}",
+                    _ROTARY, input_names=inputs_of(caches, rows), output_names=[STATIC_LOGITS],
+                    state_names=caches.names,
                 )  # fmt: skip
     return converter.to_coreai(target="neural_engine")
 
@@ -312,10 +306,11 @@ def static_program(model: Any, embeddings: Embeddings, context: int, queries: Se
 def constrained(program: AIProgram, context: int) -> AIProgram:
     """The program with the memory layouts of the caller's tensors on a device. `load_embeddings` returns the table, and
     all other functions take it; functions with a smaller cache see a part of the caches."""
-    table, caches = _surface([8, 1, 1], [1, 1, 1, 1]), _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * context, 1])
-    module = program.module.clone()
+    table, module = _surface([8, 1, 1], [1, 1, 1, 1]), program.module.clone()
     for name in program.calls:
-        states = dict.fromkeys(CACHES, caches) if name.startswith((EXTEND, PROMPT)) else {}
+        kept = {each.name: each.shape[4] for each in program.signature(name).states}
+        sizes = {state: context if state in CACHES else size for state, size in kept.items()}
+        states = {state: _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * size, 1]) for state, size in sizes.items()}
         constrain(module.graph(name), {TABLE: table, **states})
     verify(module, runtime=True)
     return replace(program, module=module)

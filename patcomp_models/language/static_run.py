@@ -16,8 +16,12 @@ from patcomp_models.language.static_contract import (
     GATHER,
     IN_STEP,
     INPUT,
+    LAYER_ROWS,
     LOAD,
     PROMPT,
+    SLIDING_CACHES,
+    SLIDING_MASK,
+    SLIDING_STEP,
     STATIC_EMBEDDINGS,
     STATIC_LOGITS,
     STATIC_POSITIONS,
@@ -38,23 +42,29 @@ def function_sizes(names: Iterable[str], function: str = EXTEND) -> list[tuple[i
 def generate_static(
     call: StaticCall,
     sizes: Sequence[tuple[int, int]],
-    empty: np.ndarray,
+    empty: Mapping[str, np.ndarray],
     prompt: Sequence[int],
     new_tokens: int,
     stops: Container[int] = (),
+    *,
+    window: int = 0,
+    rows: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> list[int]:
     """The most probable next tokens.
 
     Args:
         call: runs a function.
         sizes: of `extend`, from `function_sizes`.
-        empty: a cache of the largest size.
+        empty: the caches of the largest size, by name.
         prompt: token ids.
         new_tokens: how many to generate.
         stops: the tokens that end a text.
+        window: how many tokens a query sees in a ring.
+        rows: gives the per-layer embeddings of tokens, if the functions take them.
     """
     table = call(LOAD, {}, {})[TABLE]
-    caches = {name: empty.copy() for name in CACHES}
+    caches = {name: cache.copy() for name, cache in empty.items()}
+    dtype = caches[CACHES[0]].dtype
     tokens, done = list(prompt), 0
     made: list[int] = []
     largest = max(block for _, block in sizes)
@@ -72,18 +82,34 @@ def generate_static(
             INPUT: embedded,
             STATIC_POSITIONS: positions[None].astype(np.uint16),
             IN_STEP: np.array([start], np.int32),
-            CAUSAL_MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(empty.dtype),
+            CAUSAL_MASK: np.where(seen, 0, FORBIDDEN)[None, :, None].astype(dtype),
             TABLE: table,
         }
-        states = {name: np.ascontiguousarray(cache[..., :size]) for name, cache in caches.items()}
+        if SLIDING_CACHES[0] in caches:
+            inputs |= _in_ring(caches[SLIDING_CACHES[0]].shape[-1], window, start, end, block, dtype)
+        if rows is not None:
+            given = np.zeros((1, block, 1, rows(ids[:, :1]).shape[-1]), np.int8)
+            given[0, : end - start, 0] = rows(ids[0, : end - start])
+            inputs[LAYER_ROWS] = given
+        # a ring is of one size for all functions
+        parts = {name: cache[..., :size] if name in CACHES else cache for name, cache in caches.items()}
+        states = {name: np.ascontiguousarray(part) for name, part in parts.items()}
         logits = call(f"{function}_{size}_{block}", inputs, states)[STATIC_LOGITS]
-        for name, cache in caches.items():
-            cache[..., :size] = states[name]
+        for name, part in parts.items():
+            part[...] = states[name]
         done = end
         if done == len(tokens):
             made.append(int(np.asarray(logits, np.float32)[0, 0, end - start - 1].argmax()))
             tokens.append(made[-1])
     return made
+
+
+def _in_ring(ring: int, window: int, start: int, end: int, block: int, dtype: Any) -> dict[str, np.ndarray]:
+    """Where a block is written in a ring, and what its queries see: the last tokens of the window, in their places."""
+    mask = np.full((1, ring, 1, block), FORBIDDEN, dtype)
+    for position in range(start, end):
+        mask[0, [each % ring for each in range(max(0, position - window + 1), position + 1)], 0, position - start] = 0
+    return {SLIDING_STEP: np.array([start % ring], np.int32), SLIDING_MASK: mask}
 
 
 def _block(sizes: Sequence[tuple[int, int]], done: int, count: int) -> tuple[int, int]:

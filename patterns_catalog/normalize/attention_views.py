@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from patcomp.authoring import Aten, AtenSource, AtenTarget, aten
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten, coreai
 from patcomp.ir.aten import AtenOp
 from patcomp.ir.extents import elements, extent, extent_of, extents, extents_of
 from patcomp.ir.namespaces import aten_namespace
@@ -144,6 +145,32 @@ def batched_matmul(op: OpView, aten: Aten) -> Value | None:
     return made if made is not None and split.has_product and made.type == op.result else None
 
 
+def _splits_rows(match: Match) -> bool:
+    """Whether the second view has the batch dimensions that the first one joins."""
+    joined, size = extents_of(match["joined"]), extents_of(match["size"])
+    return len(joined) == 3 and len(size) > 3 and [elements(size[:-2]), size[-1], size[-2]] == joined
+
+
+def _transposed(x: Value, size: list[Size]) -> Value:
+    """view(x), with the last two dimensions swapped to have a size."""
+    return permuted(viewed(x, [*size[:-2], size[-1], size[-2]]), last_two_swapped(len(size)))
+
+
+@rule(stage="normalize", into=aten_namespace, example={
+    "x": "2x4x3x8xf32", "joined": [8, 3, 8], "size": [2, 4, 8, 3],
+})  # fmt: skip
+def batched_transpose(a: AtenSource, c: AtenTarget, x: Capture, joined: Attr, size: Attr) -> Rewrite:
+    """view(permute(view(x, [rows, m, n]), [0, 2, 1]), [*batch, n, m]) -> permute(view(x, [*batch, m, n]))
+
+    `torch.onnx.export` transposes the keys of attention so.
+    """
+    return Rewrite(
+        a.view(a.permute(a.view(x, size=joined), dims=[0, 2, 1]), size=size),
+        to=build(_transposed, x, size),
+        where=[check("the second view splits what the first one joins", _splits_rows)],
+    )
+
+
 def _joins_batch(match: Match) -> bool:
     """Whether both views join all but the last two axes, which are the same."""
     x, y = extents(match["scores"]), extents(match["y"])
@@ -173,6 +200,37 @@ def joined_product_of_weights(
         a.bmm(a.view(weights, size=left), a.view(y, size=right)),
         to=build(_joined_product, weights, y, left, right),
         where=[check("the views join the same axes", _joins_batch)],
+    )
+
+
+# ---- rows without keys ---------------------------------------------------------------------------
+
+
+def _zero_in_empty_rows(x: Value, softmax: Value) -> Value:
+    """where(all of a row of x is -inf, 0, softmax(x))"""
+    each, of_rows = tensor(x.shape, "i1"), tensor((*x.shape[:-1], 1), "i1")
+    hidden = aten.eq.Tensor(each, x, coreai.constant(-math.inf, x.element_type))
+    some = aten.any.dim(of_rows, aten.logical_not(each, hidden), dim=x.rank - 1, keepdim=True)
+    weights = aten._softmax(softmax.type, x, dim=x.rank - 1, half_to_float=False)
+    zero = coreai.constant(0.0, softmax.element_type)
+    return aten.where.self(softmax.type, aten.logical_not(of_rows, some), zero, other=weights)
+
+
+@rule(
+    stage="normalize", into=aten_namespace, example={"x": "2x4x3x5xf32"}, unspecified=dict.fromkeys(
+        ("infinities and zeros", "NaN"), "PyTorch's attention is exported so, whose kernels differ in rows with NaN",
+    ),
+)  # fmt: skip
+def softmax_without_nan(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
+    """where(isnan(softmax(x)), 0, softmax(x)) -> where(all of a row of x is -inf, 0, softmax(x))
+
+    `torch.onnx.export` writes attention so; the result is how PyTorch itself decomposes it.
+    """
+    softmax = a._softmax(x, dim=LAST, half_to_float=False)
+    return Rewrite(
+        a.op("where.self", a.op("ne.Tensor", softmax, softmax), 0.0, softmax),
+        to=build(_zero_in_empty_rows, x, softmax),
+        where=[x.rank > 0],
     )
 
 

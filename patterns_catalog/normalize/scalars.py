@@ -5,11 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patcomp.authoring import Aten, AtenSource, AtenTarget, coreai
+from patcomp.authoring import Aten, AtenSource, AtenTarget, aten, coreai
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.types import is_float, is_integer
 from patcomp.ir.value import Value, ValueType
-from patcomp.patterns import Attr, Const, Rewrite, build, condition, example, formula, rule
+from patcomp.patterns import (
+    Attr,
+    Capture,
+    Const,
+    Rewrite,
+    any_of,
+    build,
+    check,
+    condition,
+    example,
+    formula,
+    rule,
+    tag,
+)
 from patterns_catalog.numbers import exact_fill
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
@@ -77,3 +90,30 @@ def cast_of_number(a: AtenSource, c: AtenTarget, x: Const, dtype: Attr) -> Rewri
     y = a._to_copy(x, dtype=dtype)
     floats = [x.dtype.is_in(*_FLOATS), y.dtype.is_in(*_FLOATS)]
     return Rewrite(y, to=build(_converted, x, y), where=[x.rank == 0, *floats, y.dtype != x.dtype])
+
+
+# ---- one element with axes ---------------------------------------------------------------------------
+
+
+def _without_axes(result: Value, x: Value, number: Value, name: str) -> Value:
+    """The op, with the number as a constant of rank 0."""
+    assert number.constant is not None
+    element = coreai.constant(number.constant.reshape(()), number.element_type)
+    return aten.build(f"aten.{name}.Tensor", result.type, self=x, other=element)  # type: ignore[no-any-return]
+
+
+def _with_buffers(torch: Any, x: Any) -> Any:
+    return ((x - torch.tensor([0.5])) * torch.tensor([[2.0]]) + torch.tensor([1e-5])) / torch.tensor([3.0])
+
+
+@rule(stage="normalize", into=aten_namespace, examples=[example("2x3xf32", program=_with_buffers)])
+def number_with_axes(a: AtenSource, c: AtenTarget, x: Capture, number: Const) -> Rewrite:
+    "x + [eps] is x + eps, as an epsilon in a buffer of one element or in a file of other exporters"
+    ways = {"add": x + number, "sub": x - number, "mul": x * number, "div": x / number}
+    result = any_of(*ways.values(), tag="op", tags=tuple(ways))
+    is_one = check("the constant has one element", lambda match: match["number"].constant.size == 1)
+    return Rewrite(
+        result,
+        to=build(_without_axes, result, x, number, tag("op")),
+        where=[number.rank > 0, is_one, number.rank <= x.rank, number.dtype == x.dtype],
+    )

@@ -13,8 +13,11 @@ with -sin, with the same rounding, because a negation is exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from patcomp.authoring import AtenSource, Composites, aten, coreai
 from patcomp.ir.extents import extents, extents_of
@@ -24,10 +27,12 @@ from patcomp.patterns import (
     LAST,
     Attr,
     Capture,
+    Const,
     Rewrite,
     any_of,
     build,
     check,
+    example,
     rule,
     tag,
 )
@@ -150,6 +155,42 @@ def of_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Captu
     total = wide * twice_in_halves(a, cos) + other * twice_in_halves(a, sin)
     where = [2 * middle == x.shape[-1], to_the_end, _exact(x, again, wide)]
     return _rope(total, build(_turned, wide, cos, sin, tag("way")), where, wide)
+
+
+def _holds_numbers_twice(match: Match, *names: str) -> bool:
+    """Whether both halves of the constants are equal."""
+    halves = [np.split(match[name].constant, 2, axis=-1) for name in names]
+    return all(np.array_equal(*both) for both in halves)
+
+
+def _turned_by_tables(x: Value, cos: Value, sin: Value, way: str) -> Value:
+    """The composite, with the first halves of both constants."""
+    halves = (np.split(table.constant, 2, axis=-1)[0] for table in (cos, sin) if table.constant is not None)
+    return _turned(x, *(coreai.constant(half, cos.element_type) for half in halves), way)
+
+
+_ANGLES = [[0.1, 0.2, 0.3, 0.4] * 2, [0.5, 0.6, 0.7, 0.8] * 2]
+_COS, _SIN = ([[function(angle) for angle in row] for row in _ANGLES] for function in (math.cos, math.sin))
+
+
+def _by_constants(torch: Any, x: Any) -> Any:
+    return x * torch.tensor(_COS) + torch.cat([-x[..., 4:], x[..., :4]], -1) * torch.tensor(_SIN)
+
+
+@rule(name="rope with constants", examples=[example("2x3x2x8xf32", program=_by_constants)])
+def of_halves_with_constants(
+    a: AtenSource, c: Composites, x: Capture, cos: Const, sin: Const, middle: Attr, end: Attr
+) -> Rewrite:
+    """x * cos + [-x2, x1] * sin, where both halves of the constants cos and sin are equal
+
+    Exporters of a fixed number of positions compute the tables (`torch.onnx.export`).
+    """
+    x1, x2, to_the_end = _cut(a, x, (middle, middle), end, "halves")
+    total = x * cos + _other_part(_in_halves(a), x1, x2) * sin
+    twice = check("cosine and sine hold each number twice", lambda match: _holds_numbers_twice(match, "cos", "sin"))
+    wide = [table.shape[-1] == x.shape[-1] for table in (cos, sin)]
+    where = [2 * middle == x.shape[-1], to_the_end, *wide, twice]
+    return _rope(total, build(_turned_by_tables, x, cos, sin, tag("way")), where, x)
 
 
 @rule(name="rope with half tables", example=_HALVES)

@@ -25,8 +25,8 @@ def test_the_signature_has_names_and_ranges() -> None:
     assert [spec.shape for spec in signature.inputs] == [("batch", "seq", 8), ("batch", "2*seq + 1"), ("s0",)]
     assert signature.dims == {"batch": (1, 16), "seq": (2, 64), "s0": (2, None)}
     assert str(signature).splitlines()[:2] == [
-        "input  x: batch x seq x 8 x f32",
-        "input  left: batch x 2*seq + 1 x f32",
+        "input  x: [batch]x[seq]x8xf32",
+        "input  left: [batch]x[2*seq + 1]xf32",
     ]
 
 

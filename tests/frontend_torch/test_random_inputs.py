@@ -148,37 +148,37 @@ def test_ops_compute_what_pytorch_computes_of_the_same_noise(native: Native) -> 
 @pytest.mark.parametrize(
     ("model", "shapes", "noise"),
     [
-        (lambda x: x + torch.rand_like(x), {0: BATCH}, ["rand_like_noise: batch x 6 x f32, uniform on [0, 1)"]),
+        (lambda x: x + torch.rand_like(x), {0: BATCH}, ["rand_like_noise: [batch]x6xf32, uniform on [0, 1)"]),
         (
             lambda x: torch.cat([x, torch.randn(x.shape[0], 3)], 1),
             {0: BATCH},
-            ["randn_noise: batch x 3 x f32, standard normal"],
+            ["randn_noise: [batch]x3xf32, standard normal"],
         ),
         (
             lambda x: torch.randn(2 * x.shape[0] + 1, 6).sum(0) + x,
             {0: BATCH},
-            ["randn_noise: 2*batch + 1 x 6 x f32, standard normal"],
+            ["randn_noise: [2*batch + 1]x6xf32, standard normal"],
         ),
         (
             lambda x: x + torch.randn(x.shape[0] * x.shape[1]).reshape(x.shape),
             {0: BATCH, 1: Dim("width")},
-            ["randn_noise: batch*width x f32, standard normal"],
+            ["randn_noise: [batch*width]xf32, standard normal"],
         ),
         (
             lambda x: x[torch.randint(x.shape[0], (3,))],
             {0: BATCH},
             ["randint_noise: 3xf32, uniform on [0, 1)"],
         ),
-        (lambda x: x[torch.randperm(x.shape[0])], {0: BATCH}, ["randperm_noise: batch x f32, uniform on [0, 1)"]),
+        (lambda x: x[torch.randperm(x.shape[0])], {0: BATCH}, ["randperm_noise: [batch]xf32, uniform on [0, 1)"]),
         (
             lambda x: torch.multinomial(x.softmax(-1), 2, replacement=True),
             {0: BATCH},
-            ["multinomial_noise: batch x 2 x 6 x f32, standard Gumbel"],
+            ["multinomial_noise: [batch]x2x6xf32, standard Gumbel"],
         ),
         (
             lambda x: functional.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.3),
             {0: BATCH},
-            ["scaled_dot_product_attention_noise: 1 x batch x batch x f32, uniform on [0, 1)"],
+            ["scaled_dot_product_attention_noise: 1x[batch]x[batch]xf32, uniform on [0, 1)"],
         ),
     ],
 )

@@ -96,15 +96,15 @@ def _same_weights() -> None:
 
 def test_vae() -> None:
     program = verified(VAE(), (torch.randn(3, 12),), [(torch.randn(1, 12),)])
-    assert noise_of(program) == ["randn_like_noise: batch x 4 x f32, standard normal"]
+    assert noise_of(program) == ["randn_like_noise: [batch]x4xf32, standard normal"]
 
 
 def test_diffusion_step() -> None:
     program = verified(DiffusionStep(), (torch.randn(2, 3, 8, 8),), [(torch.randn(5, 3, 8, 8),)])
     assert noise_of(program) == [
-        "randint_noise: batch x f32, uniform on [0, 1)",
-        "randn_like_noise: batch x 3 x 8 x 8 x f32, standard normal",
-        "randn_like_1_noise: batch x 3 x 8 x 8 x f32, standard normal",
+        "randint_noise: [batch]xf32, uniform on [0, 1)",
+        "randn_like_noise: [batch]x3x8x8xf32, standard normal",
+        "randn_like_1_noise: [batch]x3x8x8xf32, standard normal",
     ]
 
 
@@ -112,7 +112,7 @@ def test_next_token() -> None:
     model = NextToken()
     tokens = torch.randint(40, (2, 5))
     program = verified(model, (tokens,), [(tokens[:1],)])
-    assert noise_of(program) == ["multinomial_noise: batch x 40 x f32, standard Gumbel"]
+    assert noise_of(program) == ["multinomial_noise: [batch]x40xf32, standard Gumbel"]
     logits = model.head(model.embedding(tokens)[:, -1])
     likely = {(row, int(token)) for row, best in enumerate(logits.topk(10).indices) for token in best}
     drawn = {(row, int(token)) for seed in range(40) for row, token in enumerate(program.run(tokens, seed=seed))}
@@ -125,7 +125,7 @@ def test_next_token() -> None:
 def test_dropout_for_uncertainty() -> None:
     model, x = Classifier().train(), torch.randn(4, 6)
     program = verified(model, (x,), [(torch.randn(2, 6),)])
-    assert noise_of(program) == ["dropout_noise: batch x 32 x f32, uniform on [0, 1)"]
+    assert noise_of(program) == ["dropout_noise: [batch]x32xf32, uniform on [0, 1)"]
     samples = torch.stack([program.run(x, seed=seed) for seed in range(60)])
     own = torch.stack([model(x) for _ in range(60)]).detach()
     torch.testing.assert_close(samples.mean(0), own.mean(0), atol=0.05, rtol=0)

@@ -220,7 +220,7 @@ def test_a_program_without_inputs_of_its_own() -> None:
 
 def test_other_questions_draw_too(dynamic: AIProgram) -> None:
     assert dynamic.audit("gpu", (X,)) is not None
-    assert "dropout_noise: batch x 6 x f32, uniform on [0, 1)" in str(dynamic.summary())
+    assert "dropout_noise: [batch]x6xf32, uniform on [0, 1)" in str(dynamic.summary())
     inputs = dynamic.signature().to_dict()["inputs"]
     assert [each.get("distribution") for each in inputs] == [None, "uniform on [0, 1)", "uniform on [0, 1)"]
 

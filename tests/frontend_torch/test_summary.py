@@ -63,7 +63,7 @@ def test_the_summary(program: AIProgram) -> None:
     assert summary.weights == {"f32": 64 * 32 * 4, "f16": 32 * 32 * 2}
     text = str(summary).splitlines()
     assert text[0] == "@main"
-    assert text[1:3] == ["  input  tokens: rows x 3 x si32", "  state  b_count: f32"]
+    assert text[1:3] == ["  input  tokens: [rows]x3xsi32", "  state  b_count: f32"]
     assert f"ops        {program.module.op_count():,}" in text
     assert "composites 1 x layer_norm" in text
     assert "weights    10.2 kB (8.2 kB f32, 2.0 kB f16)" in text

@@ -7,7 +7,9 @@ imports this module for its effect; where a library is here, its own operators s
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 
 from patcomp.evaluate.eager import registered_overload
 from patcomp.ir.aten import parse_schema
+
+if find_spec("torchao"):  # before the declarations, which would keep it from registering its own
+    import_module("torchao")
 
 LIBRARIES = {name: torch.library.Library(name, "FRAGMENT") for name in ("coreai", "torchao")}
 SCHEMAS = {

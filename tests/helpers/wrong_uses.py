@@ -69,6 +69,10 @@ def nothing(): return None
 def a_tensor(): return Net(), x
 def raises(): raise RuntimeError("the weights are not here")
 def takes(argument): return net()
+def swapped(): return (x,), Net()
+def alone(): return Net()
+def a_class(): return Net, (x,)
+def scripted(): return torch.jit.trace(Net().eval(), x), (x,)
 number = 3
 def exported(): return torch.export.export(*net())
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 
-
 @torch.library.custom_op("partitions::flipped", mutates_args=())
 def flipped(x: Tensor) -> Tensor:
     return x.flip(-1) * 2

@@ -14,6 +14,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from patcomp.errors import AssetError
 
@@ -108,6 +109,15 @@ def check_writable(path: Path) -> None:
         raise PermissionError(f"cannot write {path}: you have no permission to write to the folder {parent}")
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"cannot write {path}: you have no permission to write to it")
+    if not path.exists():
+        try:
+            with TemporaryFile(dir=parent):
+                pass
+        except OSError as error:  # a folder such as /proc, a disk without room, or one that is read-only
+            why = error.strerror if isinstance(error, PermissionError) or error.errno != errno.ENOENT else ""
+            raise PermissionError(
+                f"cannot write {path}: {parent} takes no new files{f' ({why})' if why else ''}"
+            ) from None
 
 
 def check_space(folder: Path, needed: int) -> None:

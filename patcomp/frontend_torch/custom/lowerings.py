@@ -20,6 +20,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from patcomp.errors import did_you_mean
 from patcomp.frontend_torch.fx.nodes import given_arguments, operator_name
 from patcomp.ir import aten, coreai
 from patcomp.ir.aten_facts import ops_where
@@ -59,7 +60,17 @@ class Lowerings(dict[str, Lowering]):
     def check(self, name: str, allow_override: bool) -> None:
         """Raise the errors of `register` for a name."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}")
+            near = f"; write aten::{name.rpartition('.')[2]}" if str(name).startswith(("torch.", "aten.")) else ""
+            raise ValueError(
+                f"qualified_name must be 'namespace::op_name' or 'namespace::op.overload', got {name!r}{near}"
+            )
+        if (namespace := name.partition("::")[0]) in ("coreai", "coreaix"):
+            raise ValueError(
+                f"{name!r}: the namespace {namespace} is Core AI's own, and no operator of PyTorch is in it"
+            )
+        if namespace == "aten" and not any(_covers(name, each.replace(".", "::", 1)) for each in aten.known_names()):
+            ops = {each.split(".")[1] for each in aten.known_names()}
+            raise ValueError(f"PyTorch has no operator {name}{did_you_mean(name.removeprefix('aten::'), ops)}")
         if name.startswith("higher_order::"):
             raise ValueError(f"{name!r} takes graphs, and a lowering cannot; register lowerings of the ops in them")
         checks = (known.replace(".", "::", 1) for known in ops_where("checks"))

@@ -51,7 +51,11 @@ _KINDS = {
 def what_is_wrong_with(model: Any, args: Any, kwargs: Any) -> str | None:
     """What `export` cannot take of its arguments, as a sentence."""
     if not isinstance(model, nn.Module):
+        if isinstance(args, nn.Module):
+            return "export takes the module first, then its example arguments: export(model, (x,))"
         return f"export takes a torch.nn.Module, got {type(model).__name__}; put a function into the forward of one"
+    if isinstance(model, torch.jit.ScriptModule):
+        return f"export takes a module of Python, and this one is of TorchScript; {_SCRIPTED}"
     if isinstance(args, Tensor | Mapping | str) or not isinstance(args, Sequence):
         advice = "kwargs takes keyword arguments" if isinstance(args, Mapping) else "write (x,) for one argument"
         return f"the example arguments must be a tuple, got {type(args).__name__}; {advice}"
@@ -140,7 +144,10 @@ def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[st
     else:
         why = f"the model fails on its example inputs in eager PyTorch, too; they are {_described(given)}"
         failing = model.get_submodule(path)
-        if raises_itself(own) or not isinstance(own, RuntimeError | TypeError | IndexError | ValueError):
+        devices = _devices(model), _devices(given)
+        if "meta" in devices[0] | devices[1] and devices[0] != devices[1]:
+            why += f"; the model is on {' and '.join(sorted(devices[0]))}, and they are on " + " and ".join(devices[1])
+        elif raises_itself(own) or not isinstance(own, RuntimeError | TypeError | IndexError | ValueError):
             why = reason_of(own)
         elif type(failing).__module__.startswith("torch.nn"):
             why += f", and {' '.join(str(failing).split())} does not take what it gets"
@@ -148,16 +155,26 @@ def unfit(own: Exception, model: nn.Module, call: tuple[tuple[Any, ...], dict[st
     return ExportError(headline, Problem(why, module_path=path, source=line, advice=advice))
 
 
+def _devices(held: nn.Module | Mapping[str, Any]) -> set[str]:
+    """The kinds of devices of a model's weights, or of the tensors among some arguments."""
+    if isinstance(held, nn.Module):
+        return {each.device.type for each in (*held.parameters(), *held.buffers())}
+    return {leaf.device.type for leaf in pytree.tree_leaves(dict(held)) if isinstance(leaf, Tensor)}
+
+
 def _described(given: Mapping[str, Any]) -> str:
     """The shapes and types of the tensors among some arguments: `x: 2x31 of float32`."""
     leaves = pytree.tree_flatten_with_path(dict(given))[0]
-    return ", ".join(
-        f"{pytree.keystr(path).replace(chr(39), '').removeprefix('[').replace(']', '', 1)}: "
-        + ("x".join(map(str, leaf.shape)) or "one number")
-        + f" of {str(leaf.dtype).removeprefix('torch.')}"
-        for path, leaf in leaves
-        if isinstance(leaf, Tensor)
-    ) or "no tensors"  # fmt: skip
+    return (
+        ", ".join(
+            f"{pytree.keystr(path).replace(chr(39), '').removeprefix('[').replace(']', '', 1)}: "
+            + ("x".join(map(str, leaf.shape)) or "one number")
+            + f" of {str(leaf.dtype).removeprefix('torch.')}"
+            for path, leaf in leaves
+            if isinstance(leaf, Tensor)
+        )
+        or f"no tensors, but {', '.join(dict.fromkeys(type(leaf).__name__ for _, leaf in leaves)) or 'nothing'}"
+    )
 
 
 def explained(failures: Sequence[BaseException], model: nn.Module) -> ExportError:

@@ -162,6 +162,7 @@ def _inputs(
         name = getattr(spec.arg, "name", "")
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert spec.target is not None
+            problems += _layout(nodes[name], f"the weight {spec.target!r}")
             source = program.constants if spec.target not in program.state_dict else program.state_dict
             if name in mutated:
                 problems += _lost_copy(nodes[name], nodes[mutated[name]], spec.target)
@@ -177,7 +178,7 @@ def _inputs(
         if isinstance(spec.arg, ConstantArgument):
             fixed[name] = spec.arg.value
         elif isinstance(spec.arg, TensorArgument):
-            problems += _layout(nodes[name])
+            problems += _layout(nodes[name], f"input {name!r}")
             if name in mutated and mutated_inputs == "state":
                 states.append(State(name, name, False, mutated[name]))
             else:
@@ -275,9 +276,10 @@ def _lost_copy(before: Node, after: Node, target: str) -> list[Problem]:
     ]
 
 
-def _layout(node: Node) -> list[Problem]:
+def _layout(node: Node, what: str) -> list[Problem]:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
         layout = str(value.layout).removeprefix("torch.")
-        return [Problem(f"input {node.name!r} is {layout}; only dense tensors can be converted", node=node.name)]
+        advice = "give its dense form, to_dense(), before the export"
+        return [Problem(f"{what} is {layout}; only dense tensors can be converted", node=node.name, advice=advice)]
     return []

@@ -82,5 +82,3 @@ def _problem(node: Node, opset: int, reason: str) -> Problem:
 
 def _with_count(name: str, count: int) -> str:
     return name if count == 1 else f"{name} and {count - 1} more"
-
-

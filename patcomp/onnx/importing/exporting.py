@@ -9,13 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from patcomp.errors import ExportError, near_names
+from patcomp.errors import ExportError, PatcompError, near_names
 from patcomp.frontend_torch.exporting import export
 from patcomp.onnx.importing.checking import checked
+from patcomp.onnx.importing.folding import folded, with_few_bits
 from patcomp.onnx.importing.graphs import Argument, File
 from patcomp.onnx.importing.module import OnnxModule
 from patcomp.onnx.importing.reading import OnnxError, read
@@ -56,15 +58,55 @@ def from_onnx(
         UnsupportedError: ops have no row; all of them are named.
         ExportError: PyTorch cannot export what the nodes compute, for example where a size must not be open.
     """
-    file = checked(_with_sizes(read(Path(path)), sizes))
-    module = OnnxModule(file).eval()
-    inputs, shapes = _example(file)
+    module = prepared(Path(path), sizes)
+    file = module.file
+    inputs, example = _example(file)
     try:
+        shapes = _open_shapes(file, module, inputs) if example else None
         exported = export(module, inputs, dynamic_shapes=shapes, draft=False)
-    except ExportError as error:
+    except (ExportError, OnnxError) as error:
         raise _explained(error, file) from error
     names = tuple(each.name for each in file.arguments)
     return OnnxProgram(Path(path), exported, module, names, file.graph.outputs)
+
+
+def prepared(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> OnnxModule:
+    """The module of a file, ready to be exported; raises as `from_onnx`."""
+    return OnnxModule(folded(with_few_bits(checked(_with_sizes(read(path), sizes))))).eval()
+
+
+def _open_shapes(file: File, module: OnnxModule, inputs: tuple[Tensor, ...]) -> Any:
+    """The dynamic shapes, with the ranges in which the nodes can run: a table of positions has a last one.
+
+    PyTorch finds the ranges, and names for the sizes are given in a second export.
+
+    Raises:
+        OnnxError: a node needs one number for a size that the file leaves open.
+    """
+    places = [{axis: n for axis, n in enumerate(each.shape) if isinstance(n, str)} for each in file.arguments]
+    free = tuple(dict.fromkeys(axes, Dim.AUTO) for axes in places)
+    found = export(module, inputs, dynamic_shapes=(free,), draft=False)
+    values = [node.meta["val"] for node in found.graph.nodes if node.op == "placeholder"][-len(inputs) :]
+    dims: dict[Any, Any] = {}
+    shapes = []
+    for argument, value, axes in zip(file.arguments, values, places, strict=True):
+        made = {}
+        for axis, name in axes.items():
+            size = value.shape[axis]
+            symbol = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+            if symbol.is_number:
+                raise OnnxError(
+                    f"{file.path} leaves the size {name!r} of {argument.name!r} open, and its nodes run only with "
+                    f"{symbol}; fix it: sizes={{{name!r}: {symbol}}}, on the command line --onnx-size {name}={symbol}"
+                )
+            limits = found.range_constraints.get(symbol)
+            if symbol not in dims:
+                largest = {} if limits is None or not limits.upper.is_Integer else {"max": int(limits.upper)}
+                least = {} if limits is None or limits.lower <= 2 else {"min": int(limits.lower)}
+                dims[symbol] = Dim(_identifier(name, {dim.__name__ for dim in dims.values()}), **least, **largest)
+            made[axis] = dims[symbol]
+        shapes.append(made)
+    return (tuple(shapes),)
 
 
 def _with_sizes(file: File, sizes: Mapping[str, int]) -> File:
@@ -80,22 +122,18 @@ _FIRST_EXAMPLE, _FURTHER_EXAMPLES = 2, (16, 24, 32, 40, 48, 56, 64)
 """The example sizes of a first axis, which is the batch as a rule, and of others."""
 
 
-def _example(file: File) -> tuple[tuple[Tensor, ...], Any]:
-    """Example inputs, and the dynamic shapes."""
+def _example(file: File) -> tuple[tuple[Tensor, ...], dict[str, int]]:
+    """Example inputs, and the numbers that they have for open sizes."""
     generator = torch.Generator().manual_seed(0)
     example: dict[str, int] = {}
-    dims: dict[str, Any] = {}
     for argument in file.arguments:
         for axis, size in enumerate(argument.shape):
             if isinstance(size, str) and size not in example:
                 further = _FURTHER_EXAMPLES[len(example) % len(_FURTHER_EXAMPLES)]
                 example[size] = _FIRST_EXAMPLE if axis == 0 else further
-                dims[size] = Dim(_identifier(size, {dim.__name__ for dim in dims.values()}))
-    inputs = tuple(_values(each, [example.get(n, n) for n in each.shape], generator) for each in file.arguments)
-    if not dims:
-        return inputs, None
-    shapes = tuple({axis: dims[n] for axis, n in enumerate(each.shape) if n in dims} for each in file.arguments)
-    return inputs, (shapes,)
+    shapes = ([example.get(n, n) if isinstance(n, str) else n for n in each.shape] for each in file.arguments)
+    inputs = tuple(_values(each, shape, generator) for each, shape in zip(file.arguments, shapes, strict=True))
+    return inputs, example
 
 
 def _identifier(name: str, taken: set[str]) -> str:
@@ -111,13 +149,16 @@ def _values(argument: Argument, shape: list[Any], generator: torch.Generator) ->
     return torch.randint(0, 2, shape, generator=generator).to(argument.dtype)
 
 
-def _explained(error: ExportError, file: File) -> Exception:
+def _explained(error: PatcompError, file: File) -> OnnxError:
     """An error of an export, with what it means for a file."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OnnxError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
+    own: BaseException | None = error
+    while own is not None and not isinstance(own, OnnxError):
+        own = own.__cause__ or own.__context__
+    message = f"{file.path} cannot be exported: {error.args[0]}" if own is None else str(own.args[0])
     names = sorted({size for each in file.arguments for size in each.shape if isinstance(size, str)})
-    advice = f"\nA size that the file leaves open may have to be fixed: sizes={{{names[0]!r}: 1}} (open: {', '.join(names)})"
-    return OnnxError(f"{file.path} cannot be exported: {error}{advice if names else ''}")
+    if not names or "--onnx-size" in message:
+        return OnnxError(message)
+    return OnnxError(
+        f"{message}\nIf it cannot run with each size that the file leaves open ({', '.join(names)}), fix one: "
+        f"sizes={{{names[0]!r}: 1}}, on the command line --onnx-size {names[0]}=1"
+    )

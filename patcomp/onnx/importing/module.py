@@ -16,12 +16,14 @@ from patcomp.onnx.importing import ops
 from patcomp.onnx.importing.graphs import File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.reading import OnnxError
 from patcomp.onnx.importing.rows import ON_NUMBERS, ROWS, Call, called
-from patcomp.onnx.importing.values import Known, Value, as_tensor, known
+from patcomp.onnx.importing.values import Known, Value, as_tensor, known, rounded
+from patcomp.torchvision import declare_operators
 
 
 @cache
 def load_rows() -> None:
     """Import the files of rows."""
+    declare_operators()  # of torchvision
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{module.name}")
 
@@ -34,14 +36,23 @@ class OnnxModule(nn.Module):
         super().__init__()
         self.file = file
         for name, value in file.weights.items():
-            if value.is_floating_point():
-                self.register_parameter(name, nn.Parameter(value, requires_grad=False))
-            else:
-                self.register_buffer(name, value)
+            self.give(name, value)
+
+    def give(self, name: str, value: Tensor) -> None:
+        """Register a weight."""
+        if value.is_floating_point():
+            self.register_parameter(name, nn.Parameter(value, requires_grad=False))
+        else:
+            self.register_buffer(name, value)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The outputs of the file, in order."""
-        return tuple(as_tensor(value) for value in self._run(self.file.graph, inputs, {}, self.file.graph.opsets, {}))
+        graph = self.file.graph
+        results = [as_tensor(value) for value in self._run(graph, inputs, {}, graph.opsets, {})]
+        for name, result in zip(graph.outputs, results, strict=True):
+            if not isinstance(result, Tensor):
+                raise OnnxError(f"{self.file.path}: the output {name!r} is no tensor, and patcomp gives tensors only")
+        return tuple(results)
 
     def _run(
         self,
@@ -59,31 +70,37 @@ class OnnxModule(nn.Module):
             attributes: of the call, where the graph is a function's.
         """
         values: dict[str, Value] = dict(outer)
-        values.update((name, self._constant(constant)) for name, constant in graph.constants.items())
+        values.update((name, self.constant(constant)) for name, constant in graph.constants.items())
         values.update(zip(graph.inputs, inputs, strict=False))
         values[""] = None
         for node in graph.nodes:
-            results = self._results(node, values, opsets, attributes)
+            results = self.results(node, values, opsets, attributes)
             values.update(zip(node.outputs, results, strict=False))
         return [values[name] for name in graph.outputs]
 
-    def _constant(self, constant: Any) -> Any:
+    def constant(self, constant: Any) -> Any:
+        """A constant of a graph as a value."""
         if isinstance(constant, Weight):
             return getattr(self, constant.name)
         if isinstance(constant, Known) and isinstance(constant.stored, Weight):
             return replace(constant, stored=partial(getattr, self, constant.stored.name))
         return constant
 
-    def _results(
+    def results(
         self, node: Node, values: Mapping[str, Value], opsets: Mapping[str, int], outside: Mapping[str, Any]
     ) -> Sequence[Value]:
+        """The outputs of a node.
+
+        Raises:
+            OnnxError: a row refuses its inputs or attributes.
+        """
         attributes = {}
         for name, value in node.attributes.items():
             if isinstance(value, Reference):
                 if value.name not in outside:
                     continue
                 value = outside[value.name]
-            attributes[name] = self._constant(value)
+            attributes[name] = self.constant(value)
         inputs = [values[name] for name in node.inputs]
         opset = opsets.get(node.domain, 1)
         function = self.file.functions.get((node.domain, node.op))
@@ -104,9 +121,7 @@ class OnnxModule(nn.Module):
         except Exception as error:  # what PyTorch raises about the arguments of a row
             if _is_of_the_trace(error):
                 raise
-            raise OnnxError(
-                f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}"
-            ) from error
+            raise OnnxError(f"{self.file.path}: {node.place(opset)}: {shortened(reason_of(error), 500)}") from error
         if isinstance(result, list) and len(node.outputs) == 1:
             return [result]  # a sequence
         return result if isinstance(result, tuple | list) else [result]
@@ -127,12 +142,10 @@ def _on_numbers(node: Node, inputs: Sequence[Value], attributes: Mapping[str, An
     if row is None or not inputs or not all(each is None or isinstance(each, Known) for each in inputs):
         return None
     arrays = [None if each is None else each.values for each in inputs]
+    dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
     try:
         made = row(*arrays, **attributes)
-    except NotImplementedError:
+        results = made if isinstance(made, tuple) else (made,)
+        return tuple(each if isinstance(each, Known) else known(rounded(each, dtype), dtype) for each in results)
+    except (NotImplementedError, ArithmeticError):
         return None
-    dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
-    results = made if isinstance(made, tuple) else (made,)
-    return tuple(each if isinstance(each, Known) else known(each, dtype) for each in results)
-
-

@@ -18,19 +18,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from patcomp.errors import PatcompError, shortened
 from patcomp.onnx.importing.graphs import Argument, File, Graph, Node, Reference, Weight
 from patcomp.onnx.importing.ops.types import ELEMENT_TYPES
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.values import MOST_KNOWN, Known, known
 
 OPSETS = (9, 28)
 """The first and the last version of ONNX's own ops that the rows are written for."""
-_SMALL = 64
-"""The elements of the largest constant of a file that is known numbers, too."""
+_FEW_FLOATS = 8
+"""The elements of the largest tensor of floats that is known numbers, too: factors of a resize. Others are weights."""
 _MOST_ELEMENTS = 2**31
 """The elements of the largest input, of which an example is made."""
+
+
+_TAKEN = frozenset(dir(nn.Module())) | {"file", "constant", "give", "results"}
+"""Names that a module uses itself."""
 
 
 class OnnxError(PatcompError, ValueError):
@@ -64,7 +68,16 @@ def _damaged(path: Path) -> Iterator[None]:
         yield
     except OnnxError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, AttributeError, OSError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+        AttributeError,
+        OSError,
+    ) as error:
         reason = f"{type(error).__name__}: {shortened(str(error), 300)}"
         raise OnnxError(f"{path} is damaged: {reason}") from error
 
@@ -112,7 +125,7 @@ class _Reader:
         return found
 
     def _graph(self, graph: Any, opsets: Mapping[str, int]) -> Graph:
-        constants = {each.name: self._constant(each, each.name) for each in graph.initializer}
+        constants = {_text(each.name): self._constant(each, each.name) for each in graph.initializer}
         if graph.sparse_initializer:
             raise OnnxError(f"{self.path} has sparse weights, which are not supported; save it with dense ones")
         nodes = self._nodes(graph.node, graph.name)
@@ -120,18 +133,18 @@ class _Reader:
         if len(made) != len({*made}):
             twice = next(name for name in made if made.count(name) > 1)
             raise OnnxError(f"{self.path} is damaged: {twice!r} is made twice")
-        inputs = tuple(each.name for each in graph.input)
-        return Graph(inputs, tuple(each.name for each in graph.output), nodes, constants, opsets)
+        inputs, outputs = (tuple(_text(each.name) for each in values) for values in (graph.input, graph.output))
+        return Graph(inputs, outputs, nodes, constants, opsets)
 
     def _nodes(self, nodes: Iterable[Any], where: str) -> tuple[Node, ...]:
         return tuple(
             Node(
-                each.op_type,
-                "" if each.domain == "ai.onnx" else each.domain,
-                each.name,
+                _text(each.op_type),
+                "" if each.domain == "ai.onnx" else _text(each.domain),
+                _text(each.name),
                 _without_empty_ends(each.input),
                 _without_empty_ends(each.output),
-                {attribute.name: self._attribute(attribute, each.name or each.op_type) for attribute in each.attribute},
+                {_text(one.name): self._attribute(one, each.name or each.op_type) for one in each.attribute},
             )
             for each in nodes
         )
@@ -165,7 +178,7 @@ class _Reader:
             raise OnnxError(f"{self.path}: the input {value.name!r} has no shape; onnx.shape_inference may write one")
         shape: list[int | str] = []
         for dim in tensor.shape.dim:
-            size = dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"open_{next(self._open)}"
+            size = dim.dim_value if dim.HasField("dim_value") else _text(dim.dim_param) or f"open_{next(self._open)}"
             if isinstance(size, int) and size < 0:
                 raise OnnxError(f"{self.path}: the input {value.name!r} has the size {size}")
             shape.append(size)
@@ -182,17 +195,7 @@ class _Reader:
         if any(size < 0 for size in tensor.dims):
             raise OnnxError(f"{self.path} is damaged: the tensor {where!r} has the shape {list(tensor.dims)}")
         value = self._tensor(tensor, where)
-        if value.numel() <= 1 and value.dtype != torch.int8 and value.dtype != torch.uint8:
-            return known(_objects(value), value.dtype)
-        name = self._registered(where, value)
-        return Known(_objects(value), value.dtype, Weight(name)) if value.numel() <= _SMALL else Weight(name)
-
-    def _registered(self, where: str, value: Tensor) -> str:
-        name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"
-        name = f"weight_{name}" if name[0].isdigit() else name
-        found = next(each for n in count() if (each := f"{name}_{n}" if n else name) not in self.weights)
-        self.weights[found] = value
-        return found
+        return with_weight(self.weights, where, value)
 
     def _tensor(self, tensor: Any, where: str) -> Tensor:
         """The elements, in the memory of the file where it has them as they are."""
@@ -214,7 +217,8 @@ class _Reader:
             return torch.from_numpy(np.array(array)).view(dtype).reshape(shape)
         if data.size != expected:
             raise OnnxError(
-                f"{self.path} is damaged: the tensor {where!r} of the shape {shape} has {data.size} bytes, not {expected}"
+                f"{self.path} is damaged: the tensor {where!r} of the shape {shape} has {data.size} bytes, "
+                f"not {expected}"
             )
         if packed:
             low, high = data & 15, data >> 4
@@ -235,7 +239,8 @@ class _Reader:
         place = (folder / location).resolve()
         if not location or os.path.isabs(location) or not place.is_relative_to(folder):
             raise OnnxError(
-                f"{self.path}: the tensor {where!r} is in {location!r}, which is outside of the folder of the file; copy it there"
+                f"{self.path}: the tensor {where!r} is in {location!r}, which is outside of the folder of the file; "
+                "copy it there"
             )
         if not place.is_file():
             raise OnnxError(f"{self.path}: the tensor {where!r} is in {location!r}, and there is no such file")
@@ -251,8 +256,31 @@ class _Reader:
         return np.memmap(place, np.uint8, "r", offset, (length,))
 
 
+def with_weight(weights: dict[str, Tensor], where: str, value: Tensor) -> Known | Weight:
+    """A tensor as one of the weights, under a name of its own, and its numbers where they are few."""
+    if value.numel() <= 1 and value.dtype not in (torch.int8, torch.uint8):
+        return known(_objects(value), value.dtype)
+    name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"
+    name = f"weight_{name}" if name[0].isdigit() or name in _TAKEN else name
+    found = next(each for n in count() if (each := f"{name}_{n}" if n else name) not in weights)
+    weights[found] = value
+    few = value.numel() <= (_FEW_FLOATS if value.is_floating_point() else MOST_KNOWN)
+    return Known(_objects(value), value.dtype, Weight(found)) if few else Weight(found)
+
+
+def _text(value: Any) -> str:
+    """A text of the file, which protobuf gives as bytes if it is none.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"the name {value!r} is no text")
+    return value
+
+
 def _without_empty_ends(names: Iterable[str]) -> tuple[str, ...]:
-    found = list(names)
+    found = [_text(name) for name in names]
     while found and not found[-1]:
         found.pop()
     return tuple(found)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from patcomp.onnx.importing.values import Known, Value, as_numbers, as_tensor
 
 MICROSOFT = "com.microsoft"
 """The domain of the contributed ops of ONNX Runtime."""
+
+OWN = "patcomp"
+"""The domain of forms that ops get while a file is read."""
 
 Row = Callable[..., Any]
 
@@ -39,14 +45,14 @@ class Call:
     outer: Mapping[str, Value]
     """The values around the node, which graphs that are its attributes may name."""
     run: Callable[..., Sequence[Value]]
-    """Runs a graph that is an attribute: `run(graph, inputs)`, or with other tensors around it: `run(graph, inputs, outer)`."""
+    """Runs a graph that is an attribute: `run(graph, inputs)`; a third argument has other tensors around it."""
 
 
 def onnx_op(*names: str, domain: str = "") -> Callable[[Row], Row]:
     """Declare the row of ops.
 
-    The parameters are the inputs of the op in order, and its attributes by name. An input that older versions have as an
-    attribute is one parameter. An attribute that the function does not have is refused.
+    The parameters are the inputs of the op in order, and its attributes by name. An input that older versions have as
+    an attribute is one parameter. An attribute that the function does not have is refused.
     """
 
     def declare(row: Row) -> Row:
@@ -88,11 +94,14 @@ def called(row: Row, inputs: Sequence[Value], attributes: Mapping[str, Any], nod
         Exception: whatever PyTorch raises.
     """
     bound = signature(row).bind(*inputs, **_with_node(row, attributes, node))
+    rank = max((each.dim() for each in inputs if isinstance(each, Tensor)), default=0)
     for name, value in bound.arguments.items():
         parameter = signature(row).parameters[name]
         form = _FORMS.get(_annotation(parameter).removesuffix(" | None"))
         if form is None or value is None:
             continue
+        if form is _operand:
+            form = partial(_operand, rank=rank, beside_a_tensor=_has_tensor_operand(row, bound.arguments))
         many = parameter.kind is inspect.Parameter.VAR_POSITIONAL
         bound.arguments[name] = tuple(map(form, value)) if many else form(value)
     return row(*bound.args, **bound.kwargs)
@@ -112,9 +121,20 @@ def _number(value: Any) -> Any:
     return number
 
 
-def _operand(value: Value) -> Any:
-    """One number of rank 0 stays a number, so that an epsilon is no weight; others are tensors."""
-    return value.number if isinstance(value, Known) and value.is_one and value.values.ndim == 0 else as_tensor(value)
+def _has_tensor_operand(row: Row, arguments: Mapping[str, Any]) -> bool:
+    """Whether one operand is a tensor, whose element type numbers take."""
+    parameters = signature(row).parameters
+    return any(
+        isinstance(value, Tensor) and (name == "x" or _annotation(parameters[name]).startswith("Operand"))
+        for name, value in arguments.items()
+    )
+
+
+def _operand(value: Value, rank: int, beside_a_tensor: bool) -> Any:
+    """One number has no axes, so that an epsilon is no weight, unless its axes would be axes of the result."""
+    if not (isinstance(value, Known) and value.is_one and value.values.ndim <= rank):
+        return as_tensor(value)
+    return value.number if beside_a_tensor else torch.scalar_tensor(value.number, dtype=value.dtype)
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {

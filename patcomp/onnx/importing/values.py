@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,20 @@ def objects(numbers: Any) -> np.ndarray:
     return made
 
 
-def sizes_of(tensor: Tensor) -> Known:
-    """The sizes of a tensor."""
-    return known(list(tensor.shape))
+_ROUNDED = {torch.float32: np.float32, torch.float16: np.float16}
+
+
+def rounded(numbers: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """What Python computes of floats, in doubles, as their own type has it.
+
+    Raises:
+        NotImplementedError: numpy has no such type.
+    """
+    if not dtype.is_floating_point or dtype == torch.float64:
+        return numbers
+    if dtype not in _ROUNDED or not all(isinstance(number, int | float) for number in numbers.reshape(-1)):
+        raise NotImplementedError
+    return numbers.astype(_ROUNDED[dtype]).astype(float).astype(object)
 
 
 def as_tensor(value: Value) -> Any:
@@ -99,8 +109,3 @@ def as_numbers(value: Any) -> list[Any]:
     if isinstance(value, Tensor):
         raise TypeError("it takes numbers (sizes, axes or a count) that are computed from data, known only in a run")
     return [value]
-
-
-def element_count(shape: Sequence[Any]) -> Any:
-    """The elements of a tensor of a shape."""
-    return prod(shape)

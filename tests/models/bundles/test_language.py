@@ -47,7 +47,7 @@ def test_a_language_model(source: Path, tmp_path: Path, patcomp: Command) -> Non
     assert (told["bundle"], told["metadata"]["kind"], len(told["problems"])) == ("made", "llm", 1)
     assert "main, function prefill" in patcomp("inspect", "made").out
     assert "passed" in patcomp("verify", "made", "--entrypoint", "prefill").out
-    assert "1x4x96xfloat16" in patcomp("run", "made", "--entrypoint", "prefill").out
+    assert "1x4x96xf16" in patcomp("run", "made", "--entrypoint", "prefill").out
     prompt = ("--prompt", "a town")
     assert patcomp("run", "made", *prompt).out == patcomp("generate", "made", *prompt).out != ""
     (tmp_path / "made" / "metadata.json").write_text(json.dumps({**told["metadata"], "kind": "vlm"}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from patcomp.ir.module import IRModule, callee
 from patcomp_models.bundle_folders.revisions import NEW
 from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model
 from patcomp_models.language.checking import calls_of
-from patcomp_models.language.contract import ONE_TOKEN
-from patcomp_models.language.generation import Drafting, Session, speculative
+from patcomp_models.language.contract import ONE_TOKEN, POSITIONS, TOKENS
+from patcomp_models.language.decoder import Decoder
+from patcomp_models.language.generation import AssetCall, Drafting, Session, speculative
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import PROMPT, SECOND, checkpoint, folder, generated, with_stops
 
@@ -259,6 +260,49 @@ def test_windows_on_the_runtime(tmp_path: Path) -> None:
     pair = convert_language_model(model, out=tmp_path / "pair", prefill=7, verify=2, **options)
     assert pair.generate(PROMPT * 2, 11) == tokens
     assert [problem for problem in check_bundle(bundle.path) if "float16" not in problem.message] == []
+
+
+def test_positions_of_new_tokens() -> None:
+    """Where each layer has a window, the positions of the new tokens are enough."""
+    model = checkpoint("mistral")
+    decoder = Decoder(model, context=64)
+    assert decoder.states.has_windows_only
+    tokens = torch.tensor([PROMPT * 2])
+    count = tokens.shape[1]
+    made = []
+    for is_compact in (False, True):
+        states, logits = decoder.states.zeros(0), []
+        for start, end in ((0, 3), (3, 4), (4, count)):
+            positions = torch.arange(start if is_compact else 0, end)[None]
+            with torch.no_grad():
+                logits.append(decoder(tokens[:, start:end], positions, *states))
+        made.append(torch.cat(logits, 1))
+    assert torch.equal(*made)
+    with torch.no_grad():
+        torch.testing.assert_close(made[0], model(tokens).logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_positions_of_new_tokens_on_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine `coreai-sequential` gives no others to states that are all windows."""
+    model = checkpoint("mistral")
+    bundle = convert_language_model(model, out=tmp_path / "bundle", max_context=64, window_caches=True)
+    found = check_bundle(bundle.path, NEW)
+    assert ["coreai-sequential" in (each.advice or "") for each in found] == [True]
+    began, seen = Session.__init__, []
+
+    def begin(session: Session, call: AssetCall, *others: Any) -> None:
+        def compact(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+            places = inputs[POSITIONS][:, -inputs[TOKENS].shape[1] :]
+            seen.append(places.shape[1])
+            return call(name, {**inputs, POSITIONS: places}, states)
+
+        began(session, compact, *others)
+
+    tokens = bundle.generate(PROMPT * 2, 11)
+    monkeypatch.setattr(Session, "__init__", begin)
+    assert bundle.generate(PROMPT * 2, 11) == tokens
+    assert seen == [len(PROMPT * 2)] + [1] * 10
 
 
 def test_models_without_windows_have_no_window_caches(tmp_path: Path) -> None:

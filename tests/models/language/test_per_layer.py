@@ -20,7 +20,14 @@ from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, check_bundle, compress_bundle, convert_language_model
 from patcomp_models.language.contract import OUTSIDE, PER_LAYER, TABLE_FILE
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.per_layer import PerLayerDecoder, PerLayerTable, Rows, outside, write_table
+from patcomp_models.language.per_layer import (
+    PerLayerDecoder,
+    PerLayerTable,
+    Rows,
+    described_table,
+    outside,
+    write_table,
+)
 from tests.models.language.checkpoints import PROMPT, checkpoint, generated
 
 KINDS = ("gemma3n_text", "gemma4_text")
@@ -80,7 +87,8 @@ def test_rows_are_the_tables(kind: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_file(dtype: torch.dtype, tmp_path: Path) -> None:
     weight = torch.randn(7, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
-    described = write_table(tmp_path, weight)
+    write_table(tmp_path / TABLE_FILE, weight)
+    described = described_table(weight)
     assert torch.equal(load_file(tmp_path / TABLE_FILE)[PER_LAYER], weight)
     found = PerLayerTable(tmp_path, described).fed(np.array([[3, 0, 9]]))[PER_LAYER]
     assert found.dtype == (ml_dtypes.bfloat16 if dtype == torch.bfloat16 else str(dtype).removeprefix("torch."))

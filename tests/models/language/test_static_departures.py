@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from patcomp_models.bundle_folders.revisions import NEW, OLD
 from patcomp_models.language.static_check import static_problems
 
 Values = dict[str, tuple[list[int], str]]
@@ -39,7 +40,7 @@ RIGHT: Functions = {
 }  # fmt: skip
 
 
-def _problems(functions: Functions) -> list[str]:
+def _problems(functions: Functions, language: Any = None, table: Any = None, revision: str = OLD) -> list[str]:
     def described(name: str) -> Any:
         made = SimpleNamespace()
         for side, values in functions[name].items():
@@ -49,7 +50,8 @@ def _problems(functions: Functions) -> list[str]:
         return made
 
     asset: Any = SimpleNamespace(function_names=[*functions], described=described)
-    return list(static_problems(asset, {"vocab_size": 96, "max_context_length": 256}))
+    known = {"vocab_size": 96, "max_context_length": 256, **(language or {})}
+    return list(static_problems(asset, known, table, revision))
 
 
 def put(function: str, side: str, name: str, shape: list[int], dtype: str) -> Callable[[Functions], object]:
@@ -102,4 +104,54 @@ def test_departures(name: str) -> None:
     functions = copy.deepcopy(RIGHT)
     change(functions)
     found = _problems(functions)
+    assert any(message in each for each in found), found
+
+
+# ---- the later revision: a ring, and rows of per-layer embeddings ------------------------------------
+
+_WINDOW: Any = {"overrides": {"sliding_window": 8}}
+_ROWS: Any = {"rows": 96, "width": 24, "dtype": "int8"}
+
+
+def _with_ring() -> Functions:
+    functions = copy.deepcopy(RIGHT)
+    ring: Any = ([3, 1, 8, 1, 64], "float16")
+    for name in (EXTEND, "prompt_opt_256_8"):
+        functions[name]["state"] |= {"sliding_key_cache": ring, "sliding_value_cache": ring}
+        functions[name]["input"] |= {
+            "sliding_in_step": ([1], "int32"), "sliding_causal_mask": ([1, 64, 1, 8], "float16"),
+            "ple_embeddings": ([1, 8, 1, 24], "int8"),
+        }  # fmt: skip
+    return functions
+
+
+RINGS: dict[str, tuple[Callable[[Functions], object], Any, Any, str]] = {
+    "no window": (lambda it: None, {}, _ROWS, "language.overrides.sliding_window is missing"),
+    "a long window": (
+        lambda it: None, {"overrides": {"sliding_window": 58}}, _ROWS, "the ring has 64 places, too few for a window"),
+    "no table": (lambda it: None, _WINDOW, None, "there is no table of int8 with 96 rows"),
+    "fewer rows": (lambda it: None, _WINDOW, {**_ROWS, "rows": 95}, "there is no table of int8 with 96 rows"),
+    "rows of floats": (lambda it: None, _WINDOW, {**_ROWS, "dtype": "float16"}, "there is no table of int8"),
+    "wider rows": (lambda it: None, _WINDOW, {**_ROWS, "width": 25}, "ple_embeddings of extend_256_8 is 1 x"),
+    "no step": (drop(EXTEND, "input", "sliding_in_step"), _WINDOW, _ROWS, "the inputs of extend_256_8 are"),
+    "another ring": (
+        put("prompt_opt_256_8", "state", "sliding_key_cache", [3, 1, 8, 1, 128], "float16"), _WINDOW, _ROWS,
+        "sliding_key_cache of prompt_opt_256_8 is 3 x 1 x 8 x 1 x 128"),
+    "no values": (drop(EXTEND, "state", "sliding_value_cache"), _WINDOW, _ROWS, "must be key_cache, value_cache, sl"),
+}  # fmt: skip
+
+
+def test_a_ring_is_right() -> None:
+    assert _problems(_with_ring(), _WINDOW, _ROWS, NEW) == []
+    earlier = "\n".join(_problems(_with_ring(), _WINDOW, _ROWS))
+    assert "the states of extend_256_8 are key_cache, value_cache, sliding_key_cache, sliding_value_cache" in earlier
+    assert _problems(RIGHT, revision=NEW) == []
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_departures_of_rings(name: str) -> None:
+    change, language, table, message = RINGS[name]
+    functions = _with_ring()
+    change(functions)
+    found = _problems(functions, language, table, NEW)
     assert any(message in each for each in found), found

@@ -12,10 +12,19 @@ import pytest
 import torch
 
 from patcomp_models.checkpoints.loading import export_implementations, in_dtype
-from patcomp_models.language import Bundle, LanguageModelError, check_bundle, convert_language_model, static_form
+from patcomp_models.language import (
+    Bundle,
+    LanguageModelError,
+    check_bundle,
+    convert_language_model,
+    static_form,
+    static_states,
+)
 from patcomp_models.language.architectures import ARCHITECTURES
+from patcomp_models.language.static_bundle import rows_of
+from patcomp_models.language.static_contract import ring_size
+from patcomp_models.language.static_embeddings import Embeddings
 from patcomp_models.language.static_form import (
-    Embeddings,
     checked_context,
     constrained,
     context_sizes,
@@ -23,7 +32,8 @@ from patcomp_models.language.static_form import (
     rotary_tables,
     static_program,
 )
-from patcomp_models.language.static_run import function_sizes, generate_static
+from patcomp_models.language.static_run import _in_ring, function_sizes, generate_static
+from patcomp_models.language.static_states import StaticCaches
 from patcomp_models.language.writing import description
 from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated, with_stops
 
@@ -32,7 +42,8 @@ STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]
 
 def model_of(kind: str, *, tied: bool = False) -> Any:
     model: Any = checkpoint(kind)
-    model.config.sliding_window = None
+    if kind == "mistral":
+        model.config.sliding_window = None  # all of its layers have a window, and the form needs one without
     if tied:
         model.config.tie_word_embeddings, model.lm_head.weight = True, model.model.embed_tokens.weight
     return model
@@ -45,6 +56,10 @@ def in_half(model: Any, *, quantized: bool = True) -> Any:
     embeddings = Embeddings.of(weight, quantized=quantized)
     with torch.no_grad():
         weight.copy_(embeddings.values(embeddings.table, torch.float16)[:, 0])
+    if (rows := getattr(half.model, "embed_tokens_per_layer", None)) is not None:
+        table = Embeddings.of(rows.weight, quantized=True)
+        with torch.no_grad():
+            rows.weight.copy_(table.values(table.table, torch.float16)[:, 0])
     return half
 
 
@@ -75,9 +90,10 @@ def test_on_the_runtime(kind: str, context: int, tied: bool, tmp_path: Path) -> 
 def test_on_the_evaluator(kind: str) -> None:
     model = model_of(kind, tied=True)
     half = in_half(model, quantized=False)
-    embeddings = Embeddings.of(half.model.embed_tokens.weight, quantized=False)
+    embeddings, caches = Embeddings.of_module(half.model.embed_tokens, quantized=False), StaticCaches.of(half, 64)
+    rows = rows_of(half)
     with export_implementations(half), rotary_tables(half, 64, torch.float16):
-        program = static_program(half, embeddings, 64, queries=(8, 16))
+        program = static_program(half, embeddings, 64, queries=(8, 16), rows=rows)
     audit = program.audit("neural_engine")
     assert not [finding for finding in audit.findings if "float32" in str(finding) or "rank" in str(finding)]
 
@@ -86,16 +102,17 @@ def test_on_the_evaluator(kind: str) -> None:
 
     sizes = function_sizes(program.calls)
     assert sizes == [(64, 8), (64, 16)]
-    empty = np.zeros((2, 1, 16, 1, 64), np.float16)
+    empty = {name: each.numpy() for name, each in zip(caches.names, caches.zeros(64, torch.float16), strict=True)}
+    fed = None if rows is None else lambda tokens: rows.table[torch.from_numpy(tokens), 0].numpy()
     for prompt in (PROMPT, PROMPT * 3):  # the second one begins with `prompt_opt`
-        made = generate_static(call, sizes, empty, prompt, 4)
+        made = generate_static(call, sizes, empty, prompt, 4, window=caches.window, rows=fed)
         if made != generated(half, prompt, 4):
             assert_best(half, prompt, made)
 
 
 def test_the_weights_are_stored_once() -> None:
     model = in_half(model_of("llama"))
-    embeddings = Embeddings.of(model.model.embed_tokens.weight, quantized=True)
+    embeddings = Embeddings.of_module(model.model.embed_tokens, quantized=True)
     with export_implementations(model), rotary_tables(model, 64, torch.float16):
         program = static_program(model, embeddings, 64, queries=(8, 16))
     used = set(re.findall(r"dense_resource<(.*?)>", program.module.text()))
@@ -137,6 +154,40 @@ def test_bad_input(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_caches_of_windows() -> None:
+    """Layers with a window share a ring; layers that read what another one wrote have no rows."""
+    four: Any = checkpoint("gemma4_text")
+    caches = StaticCaches.of(four, 128)
+    assert caches.layers == ((1, 0), (0, 0), None, None)
+    assert [(pair.rows, pair.width, pair.ring) for pair in caches.pairs] == [(1, 32, None), (1, 16, 128)]
+    assert [tuple(each.shape) for each in caches.zeros(64, torch.float16)] == [(1, 1, 32, 1, 64)] * 2 + [
+        (1, 1, 16, 1, 128)] * 2  # fmt: skip
+    assert (caches.window, caches.ring) == (8, 128)
+    assert StaticCaches.of(four, 8).ring == 128, "its layers have heads of two sizes"
+    assert StaticCaches.of(checkpoint("gemma3n_text"), 8).ring is None, "the window is as long as the cache"
+    assert [ring_size(window) for window in (1, 8, 65, 512)] == [64, 128, 128, 576]
+
+
+def test_a_ring() -> None:
+    """A query sees the last tokens of its window, in their places, and nothing of its own block behind it."""
+    given = _in_ring(64, 4, 120, 123, 8, np.dtype(np.float16))
+    assert given["sliding_in_step"].tolist() == [120 % 64]
+    mask = given["sliding_causal_mask"]
+    seen = [sorted(np.flatnonzero(mask[0, :, 0, query] == 0).tolist()) for query in range(8)]
+    assert seen == [[53, 54, 55, 56], [54, 55, 56, 57], [55, 56, 57, 58], [], [], [], [], []]
+    assert mask.shape == (1, 64, 1, 8)
+
+
+def test_a_table_that_does_more() -> None:
+    class Shifted(torch.nn.Embedding):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = super().forward(tokens)
+            return found + 1
+
+    with pytest.raises(LanguageModelError, match="Shifted does more with its rows than to scale them"):
+        Embeddings.of_module(Shifted(4, 2), quantized=True)
+
+
 def test_a_sliding_window() -> None:
     model: Any = checkpoint("mistral")
     with pytest.raises(LanguageModelError, match=r"attends to the last 8 tokens only.* pass max_context=8 or less"):
@@ -175,7 +226,7 @@ def static_bundle(path: Path) -> Bundle:
     model = in_half(model_of("llama"))
     with export_implementations(model), rotary_tables(model, 64, torch.float16):
         program = static_program(
-            model, Embeddings.of(model.model.embed_tokens.weight, quantized=True), 64, queries=(8,)
+            model, Embeddings.of_module(model.model.embed_tokens, quantized=True), 64, queries=(8,)
         )
     path.mkdir()
     constrained(program, 64).save_asset(path / "small.aimodel")
@@ -205,10 +256,9 @@ def static_bundle(path: Path) -> Bundle:
 def test_departures_of_names(
     name: str, other: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = getattr(static_form, name)
-    inputs = tuple(other if each == before else each for each in static_form.EXTEND_INPUTS)
-    monkeypatch.setattr(static_form, "EXTEND_INPUTS", inputs)
-    monkeypatch.setattr(static_form, name, other)
+    for module in (static_form, static_states):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, other)
     found = check_bundle(static_bundle(tmp_path / "bundle").path)
     assert any(message in problem.message for problem in found), found
 

@@ -45,7 +45,9 @@ def attention(
         if is_causal:
             raise TypeError("is_causal with a past is not supported; export the model with a mask")
     if is_causal and mask is not None:
-        raise TypeError("is_causal with a mask is not supported; export the model with one mask")
+        seen = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+        mask = mask & seen if mask.dtype == torch.bool else torch.where(seen, mask, -torch.inf)
+        is_causal = 0
     grouped = {"enable_gqa": True} if query.shape[1] != key.shape[1] else {}
     result = F.scaled_dot_product_attention(query, key, value, mask, 0.0, bool(is_causal), scale=scale, **grouped)
     result = result.transpose(1, 2).flatten(2) if flat else result

@@ -137,5 +137,3 @@ def scan(
         for each, axis, back in zip(results, out_axes, turned, strict=True)
     )
     return (*states, *stacked)
-
-

@@ -25,16 +25,9 @@ named({
 
 def _two(function: Any) -> Row:
     def row(x: Operand, y: Operand) -> Any:
-        return function(*_one_is_a_tensor(x, y))
+        return function(x, y)
 
     return row
-
-
-def _one_is_a_tensor(x: Operand, y: Operand) -> tuple[Any, Any]:
-    """Numbers of both are tensors: the file may ask for tensors of them."""
-    if isinstance(x, Tensor) or isinstance(y, Tensor):
-        return x, y
-    return torch.as_tensor(x), torch.as_tensor(y)
 
 
 for _name, _function in {
@@ -48,7 +41,6 @@ for _name, _function in {
 
 @onnx_op("Div")
 def div(x: Operand, y: Operand) -> Tensor:
-    x, y = _one_is_a_tensor(x, y)
     tensor = x if isinstance(x, Tensor) else y
     return x / y if tensor.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
 
@@ -62,7 +54,7 @@ def pow_(x: Tensor, y: Operand) -> Tensor:
 
 @onnx_op("Mod")
 def mod(x: Operand, y: Operand, *, fmod: int = 0) -> Tensor:
-    return (torch.fmod if fmod else torch.remainder)(*_one_is_a_tensor(x, y))
+    return torch.fmod(x, y) if fmod else torch.remainder(x, y)
 
 
 @onnx_op("BitShift")
@@ -78,18 +70,10 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
 
 @onnx_op("Where")
 def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
-    if isinstance(x, Tensor) or isinstance(y, Tensor):
-        return torch.where(condition, *_alike(x, y))
-    return torch.where(condition, *_one_is_a_tensor(x, y))
-
-
-def _alike(x: Operand, y: Operand) -> tuple[Any, Any]:
     """A number takes the element type of the tensor; `torch.where` would promote."""
-    if isinstance(x, Tensor) and isinstance(y, Tensor):
-        return x, y
-    if isinstance(x, Tensor):
-        return x, torch.scalar_tensor(y, dtype=x.dtype)
-    return torch.scalar_tensor(x, dtype=y.dtype), y
+    if not isinstance(x, Tensor):
+        x = torch.scalar_tensor(x, dtype=y.dtype)
+    return torch.where(condition, x, y if isinstance(y, Tensor) else torch.scalar_tensor(y, dtype=x.dtype))
 
 
 @onnx_op("Max")
@@ -113,7 +97,7 @@ def mean(*x: Tensor) -> Tensor:
 
 
 @onnx_op("Clip")
-def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:  # noqa: A002
+def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     return x if min is None and max is None else torch.clamp(x, min, max)
 
 

@@ -113,13 +113,12 @@ def skip_rms_norm(
 
 @onnx_op("LpNormalization")
 def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    return x / torch.linalg.vector_norm(x, p, axis, True)
+    norm = torch.linalg.vector_norm(x, p, axis, True)
+    return x / torch.where(norm == 0, 1.0, norm)
 
 
 @onnx_op("LRN")
-def local_response_norm(
-    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
-) -> Tensor:
+def local_response_norm(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     if size % 2 == 0:
         raise TypeError(f"its size {size} is even, and PyTorch's window is another one")
     return F.local_response_norm(x, size, alpha, beta, bias)

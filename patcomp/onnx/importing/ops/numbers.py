@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from math import prod
 from typing import Any
@@ -15,6 +16,18 @@ from patcomp.onnx.importing.values import MOST_KNOWN, Known, known, objects
 
 def _numbers(x: Any) -> list[Any]:
     return objects(x).reshape(-1).tolist()
+
+
+def _whole(x: Any) -> list[int]:
+    """Whole numbers: places and sizes in an array of known numbers.
+
+    Raises:
+        NotImplementedError: one is open, so the op is one of tensors.
+    """
+    numbers = _numbers(x)
+    if not all(isinstance(number, int) for number in numbers):
+        raise NotImplementedError
+    return numbers
 
 
 def _pairs(function: Any, x: Any, y: Any) -> np.ndarray:
@@ -46,12 +59,20 @@ for _name, _function in {
 }.items():  # fmt: skip
     on_numbers(_name)(lambda x, y, function=_function: known(_pairs(function, x, y), torch.bool))
 
-for _name, _function in {
-    "Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x, "Floor": torch.sym_int, "Identity": lambda x: x,
-    "Sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else None,
-}.items():  # fmt: skip
-    if _name in ("Neg", "Abs", "Not", "Identity"):
-        on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+for _name, _function in {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}.items():
+    on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+
+
+@on_numbers("Sqrt")
+def sqrt(x: Any) -> Any:
+    if not all(isinstance(number, float) and number >= 0 for number in _numbers(x)):
+        raise NotImplementedError
+    return _pairs(lambda n, _: math.sqrt(n), x, x)
+
+
+@on_numbers("Reciprocal")
+def reciprocal(x: Any) -> Any:
+    return _pairs(lambda n, _: 1.0 / n, x, x)
 
 
 @on_numbers("Max")
@@ -66,7 +87,7 @@ def min_(*x: Any) -> Any:
 
 @on_numbers("Gather")
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
-    return np.take(x, indices.astype(int), axis)
+    return np.take(x, np.array(_whole(indices), dtype=int).reshape(indices.shape), axis)
 
 
 @on_numbers("Concat")
@@ -76,27 +97,28 @@ def concat(*x: Any, axis: int) -> Any:
 
 @on_numbers("Slice")
 def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    count = len(_numbers(starts))
-    axes, steps = (given if given is not None else other for given, other in ((axes, range(count)), (steps, [1] * count)))
+    first, last = _whole(starts), _whole(ends)
+    places = list(range(len(first))) if axes is None else _whole(axes)
+    strides = [1] * len(first) if steps is None else _whole(steps)
     where = [slice(None)] * x.ndim
-    for start, end, axis, step in zip(*(_numbers(list(each) if isinstance(each, range) else each) for each in (starts, ends, axes, steps)), strict=True):
+    for start, end, axis, step in zip(first, last, places, strides, strict=True):
         where[axis] = slice(start, None if step < 0 and end < -x.shape[axis] else end, step)
     return x[tuple(where)]
 
 
 @on_numbers("Unsqueeze")
 def unsqueeze(x: Any, axes: Any) -> Any:
-    return np.expand_dims(x, tuple(_numbers(axes)))
+    return np.expand_dims(x, tuple(_whole(axes)))
 
 
 @on_numbers("Squeeze")
 def squeeze(x: Any, axes: Any = None) -> Any:
-    return np.squeeze(x, None if axes is None else tuple(_numbers(axes)))
+    return np.squeeze(x, None if axes is None else tuple(_whole(axes)))
 
 
 @on_numbers("Reshape")
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_numbers(shape))])
+    return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_whole(shape))])
 
 
 @on_numbers("Transpose")
@@ -146,8 +168,10 @@ def product(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes
 
 
 @on_numbers("Split")
-def split(x: Any, split: Any, *, axis: int = 0) -> Any:
-    return tuple(np.split(x, np.cumsum(_numbers(split))[:-1].astype(int), axis))
+def split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+    if split is None:
+        raise NotImplementedError
+    return tuple(np.split(x, np.cumsum(_whole(split))[:-1].astype(int), axis))
 
 
 def _small(shape: list[Any]) -> tuple[int, ...]:
@@ -156,6 +180,6 @@ def _small(shape: list[Any]) -> tuple[int, ...]:
     Raises:
         NotImplementedError: it is open or large, so the op is one of tensors.
     """
-    if not all(isinstance(size, int) for size in shape) or prod(shape) > MOST_KNOWN:
+    if prod(_whole(shape)) > MOST_KNOWN:
         raise NotImplementedError
     return tuple(shape)

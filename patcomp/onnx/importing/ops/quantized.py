@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from patcomp.evaluate.eager import overload_of
 from patcomp.onnx.importing.ops.products import conv, gemm
 from patcomp.onnx.importing.ops.types import element_type
-from patcomp.onnx.importing.rows import Call, Ints, onnx_op
+from patcomp.onnx.importing.rows import MICROSOFT, OWN, Call, Ints, onnx_op
 from patcomp.onnx.importing.values import Known
 
 _LIMITS = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767), torch.uint16: (0, 65535)}
@@ -167,13 +168,11 @@ def qlinear_conv(
     value, kernel = dequantize(x, x_scale, x_zero), dequantize(weight, weight_scale, weight_zero, axis=0)
     if bias is not None:
         bias = bias.to(value.dtype) * (_tensor(x_scale) * _tensor(weight_scale)).reshape(-1)
-    result = conv(
-        value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad
-    )
+    result = conv(value, kernel, bias, strides=strides, pads=pads, dilations=dilations, group=group, auto_pad=auto_pad)
     return quantize(result, scale, zero)
 
 
-@onnx_op("MatMulNBits", domain="com.microsoft")
+@onnx_op("MatMulNBits", domain=MICROSOFT)
 def matmul_of_few_bits(
     a: Tensor,
     b: Any,
@@ -207,13 +206,31 @@ def matmul_of_few_bits(
     return product if bias is None else product + bias
 
 
+@onnx_op("MatMulOfBlocks", domain=OWN)
+def matmul_of_blocks(
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    group_index: Any = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """`MatMulNBits` of 4 bits, whose weight has a byte for each element; Core AI stores 4 bits again."""
+    if group_index is not None:
+        raise TypeError("an index of groups is not supported")
+    scales = scales.reshape(b.shape[0], -1)
+    points = torch.full_like(scales, 8, dtype=torch.uint8) if zero_points is None else zero_points
+    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=torch.uint4)
+    return F.linear(a, weight, bias)
+
+
 def _unpacked(packed: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return packed
     return torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
 
 
-@onnx_op("QGemm", domain="com.microsoft")
+@onnx_op("QGemm", domain=MICROSOFT)
 def qgemm(
     a: Tensor,
     a_scale: Any,

@@ -16,7 +16,9 @@ def _check(activations: Any, usual: list[str], unsupported: dict[str, Any], dire
     Raises:
         TypeError: the node has it.
     """
-    if activations is not None and [each.lower() for each in activations] != [each.lower() for each in usual * directions]:
+    if activations is not None and [each.lower() for each in activations] != [
+        each.lower() for each in usual * directions
+    ]:
         raise TypeError(f"the activations {activations} are not supported")
     if given := [name for name, value in unsupported.items() if value]:
         raise TypeError(f"{', '.join(given)} are not supported")
@@ -28,9 +30,7 @@ def _gates(x: Tensor, order: list[int]) -> Tensor:
     return torch.cat([parts[index] for index in order])
 
 
-def _parameters(
-    w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int
-) -> tuple[list[Tensor], bool]:
+def _parameters(w: Tensor, r: Tensor, b: Tensor | None, order: list[int], directions: int) -> tuple[list[Tensor], bool]:
     flat = []
     for each in range(directions):
         flat += [_gates(w[each], order), _gates(r[each], order)]
@@ -40,9 +40,12 @@ def _parameters(
 
 
 def _directions(direction: str) -> int:
-    if direction not in ("forward", "bidirectional"):
-        raise TypeError(f"the direction {direction} is not supported")
     return 2 if direction == "bidirectional" else 1
+
+
+def _in_time(x: Tensor, direction: str) -> Tensor:
+    """The steps in the order in which the network takes them, and back."""
+    return x.flip(0) if direction == "reverse" else x
 
 
 def _state(given: Tensor | None, x: Tensor, directions: int, width: int) -> Tensor:
@@ -76,11 +79,16 @@ def lstm(
 ) -> Any:
     directions = _directions(direction)
     unsupported = {"lengths": lengths is not None, "peepholes": peepholes is not None, "clip": clip}
-    _check(activations, ["Sigmoid", "Tanh", "Tanh"], unsupported | {"input_forget": input_forget, "layout": layout}, directions)
+    _check(
+        activations,
+        ["Sigmoid", "Tanh", "Tanh"],
+        unsupported | {"input_forget": input_forget, "layout": layout},
+        directions,
+    )
     flat, biased = _parameters(w, r, b, [0, 2, 3, 1], directions)  # input, output, forget, cell
     states = tuple(_state(each, x, directions, hidden_size) for each in (hidden, cell))
-    y, h, c = torch.lstm(x, states, flat, biased, 1, 0.0, False, directions == 2, False)
-    return _in_directions(y, directions), h, c
+    y, h, c = torch.lstm(_in_time(x, direction), states, flat, biased, 1, 0.0, False, directions == 2, False)
+    return _in_time(_in_directions(y, directions), direction), h, c
 
 
 @onnx_op("GRU")
@@ -107,8 +115,18 @@ def gru(
     if not linear_before_reset:
         raise TypeError("linear_before_reset=0 is not PyTorch's GRU, and not supported")
     flat, biased = _parameters(w, r, b, [1, 0, 2], directions)  # update, reset, hidden
-    y, h = torch.gru(x, _state(hidden, x, directions, hidden_size), flat, biased, 1, 0.0, False, directions == 2, False)
-    return _in_directions(y, directions), h
+    y, h = torch.gru(
+        _in_time(x, direction),
+        _state(hidden, x, directions, hidden_size),
+        flat,
+        biased,
+        1,
+        0.0,
+        False,
+        directions == 2,
+        False,
+    )
+    return _in_time(_in_directions(y, directions), direction), h
 
 
 @onnx_op("RNN")
@@ -134,7 +152,15 @@ def rnn(
     _check(activations, ["Relu" if relu else "Tanh"], unsupported, directions)
     flat, biased = _parameters(w, r, b, [0], directions)
     run = torch.rnn_relu if relu else torch.rnn_tanh
-    y, h = run(x, _state(hidden, x, directions, hidden_size), flat, biased, 1, 0.0, False, directions == 2, False)
-    return _in_directions(y, directions), h
-
-
+    y, h = run(
+        _in_time(x, direction),
+        _state(hidden, x, directions, hidden_size),
+        flat,
+        biased,
+        1,
+        0.0,
+        False,
+        directions == 2,
+        False,
+    )
+    return _in_time(_in_directions(y, directions), direction), h

@@ -60,6 +60,8 @@ onnx_op("ArgMin")(_arg(torch.argmin))
 
 def _softmax(function: Any) -> Row:
     def row(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
+        if axis is not None and not -x.dim() <= axis < x.dim():  # PyTorch's shape function does not say so
+            raise IndexError(f"there is no axis {axis} of {x.dim()}")
         if node.opset >= 13:
             return function(x, -1 if axis is None else axis)
         axis = (1 if axis is None else axis) % x.dim()
@@ -86,5 +88,7 @@ def hardmax(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
 
 
 @onnx_op("TopK")
-def top_k(x: Tensor, k: Number, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:  # noqa: A002
-    return tuple(torch.topk(x, k, axis, bool(largest), bool(sorted)))
+def top_k(x: Tensor, k: Number, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+    """The first of equal numbers comes first, which `torch.topk` leaves open."""
+    values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
+    return values.narrow(axis, 0, k), places.narrow(axis, 0, k)

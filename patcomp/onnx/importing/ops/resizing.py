@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -11,16 +12,7 @@ from torch import Tensor
 from patcomp.onnx.importing.rows import Ints, onnx_op
 from patcomp.onnx.importing.values import Known, known
 
-_LIKE_PYTORCH = {
-    ("nearest", "asymmetric", "floor"),
-    ("linear", "half_pixel"),
-    ("linear", "pytorch_half_pixel"),
-    ("linear", "align_corners"),
-    ("cubic", "half_pixel"),
-    ("cubic", "pytorch_half_pixel"),
-    ("cubic", "align_corners"),
-}
-"""The ways of resizing that PyTorch has, as it exports them."""
+_HALF_PIXEL = ("half_pixel", "pytorch_half_pixel")
 
 
 @onnx_op("Resize")
@@ -45,29 +37,35 @@ def resize(
     Raises:
         TypeError: PyTorch has no such way of resizing.
     """
-    rank = x.dim() - 2
-    scales, sizes = _given(scales, axes, x, 1), _given(sizes, axes, x, None)
+    rank, places = x.dim() - 2, coordinate_transformation_mode
+    scales, sizes = _given(scales, axes, x, 1.0), _given(sizes, axes, x, None)
+    exact = sizes is not None or all(_is_exact(size, scale) for size, scale in zip(x.shape, scales, strict=True))
     if sizes is None:
-        sizes = [_floor(size * scale) for size, scale in zip(x.shape, scales, strict=True)]
-    if list(sizes[:2]) != list(x.shape[:2]) and not _same(sizes[:2], x.shape[:2]):
+        sizes = [_floor(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
+    new = list(sizes[2:])
+    if not _same(sizes[:2], x.shape[:2]):
         raise TypeError("it resizes the axes of batch or channels")
-    whole = _whole_factors(x.shape[2:], sizes[2:])
-    way = (mode, coordinate_transformation_mode, nearest_mode) if mode == "nearest" else (mode, coordinate_transformation_mode)  # noqa: E501
-    if mode == "nearest" and whole and nearest_mode in ("floor", "round_prefer_floor", "round_prefer_ceil"):
-        way = ("nearest", "asymmetric", "floor")  # by a whole factor, each pixel is repeated in each of these ways
-    if way not in _LIKE_PYTORCH or exclude_outside or keep_aspect_ratio_policy != "stretch":
-        raise TypeError(f"resizing by {', '.join(way)} is not what PyTorch has; export with align_corners, or as nearest")
-    if mode == "cubic" and abs(cubic_coeff_a + 0.75) > 1e-6:
-        raise TypeError(f"cubic_coeff_a must be -0.75, got {cubic_coeff_a}")
     if mode == "nearest":
-        return F.interpolate(x, list(sizes[2:]), mode="nearest")
-    kind = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
-    if (mode, rank) not in kind:
+        repeats = places in _HALF_PIXEL and nearest_mode.startswith("round_prefer") and _whole_factors(x.shape[2:], new)
+        fits = (places, nearest_mode) == ("asymmetric", "floor") or repeats
+    else:
+        fits = places == "half_pixel" or (places == "pytorch_half_pixel" and all(_is_above_one(size) for size in new))
+        fits = fits or (places == "align_corners" and exact)
+        fits = fits and (mode != "cubic" or abs(cubic_coeff_a + 0.75) < 1e-6)
+    if not fits or antialias or exclude_outside or keep_aspect_ratio_policy != "stretch":
+        raise TypeError(
+            f"PyTorch does not resize so: mode {mode}, coordinates {places}, nearest {nearest_mode}, "
+            f"antialias {antialias}, cubic_coeff_a {cubic_coeff_a:g}, exclude_outside {exclude_outside}, "
+            f"from {list(x.shape)} to {list(sizes)}"
+        )
+    kinds = {("linear", 1): "linear", ("linear", 2): "bilinear", ("linear", 3): "trilinear", ("cubic", 2): "bicubic"}
+    kind = "nearest" if mode == "nearest" else kinds.get((mode, rank))
+    if kind is None:
         raise TypeError(f"PyTorch does not resize {rank} axes by {mode}")
-    corners = coordinate_transformation_mode == "align_corners"
-    return F.interpolate(
-        x, list(sizes[2:]), mode=kind[mode, rank], align_corners=corners, antialias=bool(antialias)
-    )
+    corners = None if mode == "nearest" else places == "align_corners"
+    if exact:
+        return F.interpolate(x, new, mode=kind, align_corners=corners)
+    return F.interpolate(x, scale_factor=scales[2:], mode=kind, align_corners=corners)
 
 
 def _given(value: Any, axes: Ints | None, x: Tensor, other: Any) -> Any:
@@ -85,8 +83,19 @@ def _given(value: Any, axes: Ints | None, x: Tensor, other: Any) -> Any:
     return whole
 
 
-def _floor(size: Any) -> Any:
-    return int(size) if isinstance(size, float | int) else torch.sym_int(size)
+def _floor(size: Any, scale: Any) -> Any:
+    """A new size, which ONNX Runtime computes in float32."""
+    return int(np.float32(size) * np.float32(scale)) if isinstance(size, int) else torch.sym_int(size * scale)
+
+
+def _is_exact(size: Any, scale: Any) -> bool:
+    """Whether a size times its scale is a whole number; then the scale is that of both sizes."""
+    whole = float(scale).is_integer() if not isinstance(size, int) else abs(size * scale - round(size * scale)) < 1e-4
+    return bool(whole)
+
+
+def _is_above_one(size: Any) -> bool:
+    return isinstance(size, int) and size > 1
 
 
 def _same(sizes: Any, others: Any) -> bool:

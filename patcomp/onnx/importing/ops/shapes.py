@@ -94,8 +94,11 @@ def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
     """Rows by their numbers; known numbers are a selection of one or more rows."""
     if isinstance(indices, Known) and indices.values.ndim == 0:
         return x.select(axis, indices.number)
-    indices = indices.tensor() if isinstance(indices, Known) else indices
-    indices = _from_the_front(indices, x.shape[axis])
+    if isinstance(indices, Known):
+        negative = any(index < 0 for index in indices.values.reshape(-1))
+        indices = _from_the_front(indices.tensor(), x.shape[axis]) if negative else indices.tensor()
+    else:
+        indices = _from_the_front(indices, x.shape[axis])
     axis = axis % x.dim()
     if axis == 0 and x.dim() == 2 and x.is_floating_point():
         return F.embedding(indices, x)
@@ -192,6 +195,7 @@ def constant_of_shape(shape: Ints, *, value: Any = None) -> Tensor:
 
 @onnx_op("OneHot")
 def one_hot(indices: Tensor, depth: Number, values: Tensor, *, axis: int = -1) -> Tensor:
+    depth = int(depth) if isinstance(depth, float) else depth
     places = _from_the_front(indices.long(), depth)
     axis = axis % (indices.dim() + 1)
     shape = [1] * (indices.dim() + 1)

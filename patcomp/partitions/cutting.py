@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from graphlib import TopologicalSorter
+from typing import Literal
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -16,14 +17,17 @@ from patcomp.errors import Problem, StageError, UnsupportedError, VerifyError
 from patcomp.frontend_torch.converter import TorchConverter
 from patcomp.frontend_torch.functional.programs import functional
 from patcomp.frontend_torch.way_in import ProgramTypeError
-from patcomp.partitions.extraction import Part, extracted, with_nested_graphs
-from patcomp.partitions.graphs import cuttable, elements, multiply_adds
+from patcomp.partitions.extraction import ModelPart, extracted, with_nested_graphs
+from patcomp.partitions.graphs import cuttable, products_of, recorded_elements
 from patcomp.partitions.left import Kept, Left
 from patcomp.partitions.partitioned import Partitioned
 from patcomp.partitions.report import report_of
 from patcomp.program.program import AIProgram
 from patcomp.pytorch import default_settings
 from patcomp.targets import Target
+
+TargetChoice = Literal["cpu", "gpu", "neural_engine"] | Target | None
+"""A device, as for `TorchConverter.to_coreai`."""
 
 _REFUSED = (UnsupportedError, StageError, VerifyError)
 
@@ -34,7 +38,7 @@ def partition(
     do_not_convert: Iterable[Kept] = (),
     least_intensity: float = 2.0,
     converter: TorchConverter | None = None,
-    target: str | Target | None = None,
+    target: TargetChoice = None,
 ) -> Partitioned:
     """Cut a program into the largest parts that convert, and the rest, which stays in PyTorch.
 
@@ -50,7 +54,8 @@ def partition(
     A part costs more than it gives if it computes little for what crosses. It becomes a part only if its intensity is
     at least `least_intensity`: what it computes (multiply-adds of products, and elements of the results of other ops)
     divided by the elements that cross into and out of it. All parts that can be one part are one, also those that have
-    nothing to do with each other.
+    nothing to do with each other. What a call itself takes, 0.7 ms on the Linux runtime, does not count, so that a
+    small model is cut as a large one is.
 
     Args:
         exported: the program, decomposed or not; neither it nor its weights are changed or copied.
@@ -64,8 +69,7 @@ def partition(
     Raises:
         ProgramTypeError: the argument is not an `ExportedProgram`.
         UnknownNameError: no op of the program has a name in `do_not_convert`.
-        UnsupportedError: writes in place cannot be turned into values, or the target takes fixed sizes only and
-            dimensions are dynamic.
+        UnsupportedError: writes in place cannot be turned into values.
 
     Warns:
         ConversionWarning: as `TorchConverter.to_coreai`, about the parts.
@@ -87,7 +91,7 @@ def partition_functional(
     do_not_convert: Iterable[Kept],
     least_intensity: float,
     converter: TorchConverter | None,
-    target: str | Target | None,
+    target: TargetChoice,
 ) -> Partitioned:
     """`partition`, of a program without writes in place.
 
@@ -102,7 +106,7 @@ def partition_functional(
         left = Left(program)
         left.keep_out([do_not_convert] if isinstance(do_not_convert, str) else do_not_convert)
         left.ask_tables(converter)
-        costs = {node: multiply_adds(node) for node in left.ops}
+        costs = {node: products_of(node) for node in left.ops}
         while True:
             parts, small = _cut(program, left, costs, least_intensity)
             made, issued = _converted(parts, converter, target, left)
@@ -115,7 +119,7 @@ def partition_functional(
 
 def _cut(
     program: ExportedProgram, left: Left, costs: Mapping[Node, int], least_intensity: float
-) -> tuple[list[Part], dict[Node, Problem]]:
+) -> tuple[list[ModelPart], dict[Node, Problem]]:
     """The parts of a program, and why the nodes of parts that compute too little stay in PyTorch.
 
     Args:
@@ -127,11 +131,11 @@ def _cut(
     support = create_op_support(lambda _, node: left.may_convert(node))
     cutter = CapabilityBasedPartitioner(program.graph_module, support, allows_single_node_partition=True)
     proposed = _in_order(program.graph, [list(each.nodes) for each in cutter.propose_partitions()])
-    parts, small = list[Part](), dict[Node, Problem]()
+    parts, small = list[ModelPart](), dict[Node, Problem]()
     for nodes in proposed:
         part = extracted(program, with_nested_graphs(nodes), f"part_{len(parts)}")
-        crossing = sum(elements(node.meta["val"]) for node in (*part.inputs, *part.outputs))
-        computed = sum(costs[node] or elements(node.meta.get("val")) for node in nodes if node in costs)
+        crossing = sum(recorded_elements(node.meta["val"]) for node in (*part.inputs, *part.outputs))
+        computed = sum(costs[node] or recorded_elements(node.meta.get("val")) for node in nodes if node in costs)
         if part.outputs and (computed >= least_intensity * crossing or not (left.reasons or len(proposed) > 1)):
             parts.append(part)
             continue
@@ -158,7 +162,7 @@ def _in_order(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[list[Node]
 
 
 def _converted(
-    parts: Sequence[Part], converter: TorchConverter, target: str | Target | None, left: Left
+    parts: Sequence[ModelPart], converter: TorchConverter, target: TargetChoice, left: Left
 ) -> tuple[AIProgram | None, list[warnings.WarningMessage]]:
     """The parts as a program with an entry point each, and what its conversion warns of; no program if there are no
     parts, or if ops are refused, which `left` has from then on."""
@@ -183,7 +187,7 @@ def _converted(
 
 
 def _refuse_each(
-    parts: Sequence[Part], staged: TorchConverter, target: str | Target | None, left: Left, error: Exception
+    parts: Sequence[ModelPart], staged: TorchConverter, target: TargetChoice, left: Left, error: Exception
 ) -> None:
     """Leave the parts that the converter refuses without a word about their nodes.
 

@@ -1,0 +1,1 @@
+"""Tests of the ONNX emitter and of onnxruntime as an engine."""
