@@ -257,8 +257,8 @@ def test_only_one_file_imports_private_modules_of_pytorch() -> None:
         assert not found, f"{name} uses {sorted(found)}; take it from patcomp.pytorch"
 
 
-PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe"}
-"""Of named tuples, `torch` and `sys`: their documentation has them."""
+PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe", "_exit"}
+"""Of named tuples, `torch`, `sys` and `os`: their documentation has them."""
 PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping", "_from_config"}
 PRIVATE_OF_TRACKERS = {"_attn_implementation", "_single_frame_forward", "_use_multimask", "_use_mask_as_output"}
 PRIVATE_OF_DIFFUSERS = {"_keep_in_fp32_modules"}

@@ -76,7 +76,7 @@ def batch(
     stopped = 0
     with _stoppable():
         try:
-            with executor_of(executor, jobs) as chosen:
+            with executor_of(executor, jobs) as chosen, _stoppable():  # again, because Ray has handlers of its own
                 try:
                     convert_batch(listed, chosen, records=str(records), done=done)
                 except BaseException:

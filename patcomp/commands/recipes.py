@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -128,11 +128,13 @@ def hashes_of_files(files: Mapping[str, Path]) -> dict[str, str]:
     Raises:
         OSError: a file cannot be read.
     """
-    found = {}
-    for name, path in files.items():
-        with path.open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+    return {name: _hash(path.absolute(), _state(path)) for name, path in files.items()}
+
+
+@functools.cache  # of the process: a batch converts a model of gigabytes in several ways
+def _hash(path: Path, state: tuple[int, int]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def path_in(argument: str) -> str:
@@ -154,7 +156,7 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _state(path: Path) -> Iterable[int]:
+def _state(path: Path) -> tuple[int, int]:
     """What changes if a file is written."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns

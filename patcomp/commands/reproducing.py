@@ -83,7 +83,8 @@ def _command_of(asset: str, recipe: Any, source: str | None, commands: Any) -> t
             "make it again as it was made, and compare both with `patcomp diff`"
         )
     command, arguments, files = recipe.get("command"), recipe.get("arguments"), recipe.get("files")
-    whole = isinstance(arguments, list) and all(isinstance(each, str) for each in arguments) and arguments
+    arguments = arguments if isinstance(arguments, list) else []
+    whole = arguments and all(isinstance(each, str) for each in arguments)
     if command not in _COMMANDS or not whole or not isinstance(files, dict):
         raise UsageError(f"the recipe of {asset} is none that patcomp writes; make the asset again as it was made")
     model, *options = arguments
@@ -187,8 +188,8 @@ def compared(old: Path, new: Path) -> Reproduction:
         if mine[name].name == _METADATA:
             changes |= dict(_changes(_said(read_metadata(before)), _said(read_metadata(now))))
         elif mine[name].name == _PROGRAM:
-            hashes = [hashes_of(written_module(each)) for each in (before, now)]
-            weights += [each for each, _ in _changes(*hashes)]
+            old_weights, new_weights = (hashes_of(written_module(each)) for each in (before, now))
+            weights += [each for each, _ in _changes(old_weights, new_weights)]
     return Reproduction(files, changes, weights)
 
 

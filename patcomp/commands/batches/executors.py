@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from patcomp.commands.batches.jobs import BatchJob, BatchResult, not_finished, run_job
+from patcomp.commands.batches.jobs import BatchJob, BatchResult, run_job
 from patcomp.commands.common import UsageError
 from patcomp.errors import PatcompError
 
@@ -44,27 +44,31 @@ def convert_batch(
     if executor is None:
         with ThreadPoolExecutor(workers) as pool:
             return convert_batch(listed, pool, records=records, done=done)
-    results = {job.name: not_finished(job) for job in listed}
-    for result in _results(listed, executor, records):
-        results[result.name] = result
-        done(result)
+    results: dict[str, BatchResult] = {}
+
+    def take(future: Future[BatchResult]) -> None:
+        job = futures[future]
+        if job.name not in results:
+            results[job.name] = _result_of(future, job)
+            done(results[job.name])
+
+    futures = {executor.submit(partial(run_job, records=records), job): job for job in listed}
+    try:
+        for future in as_completed(futures):
+            take(future)
+    except BaseException:  # a signal, for instance: what is there now counts
+        for future in futures:
+            if not future.cancel() and future.done():
+                take(future)
+        raise
     return [results[job.name] for job in listed]
 
 
-def _results(jobs: Sequence[BatchJob], executor: Executor, records: str | None) -> Iterator[BatchResult]:
-    """The results of jobs as they come."""
-    futures = {executor.submit(partial(run_job, records=records), job): job for job in jobs}
-    try:
-        for future in as_completed(futures):
-            job, error = futures[future], future.exception()  # of the executor: a worker that is lost, for instance
-            if error is None:
-                yield future.result()
-            else:
-                reason = f"error: {type(error).__name__}: {error}"
-                yield BatchResult(job.name, 1, 0.0, None, reason, job.model, job.choices)
-    finally:
-        for future in futures:
-            future.cancel()
+def _result_of(future: Future[BatchResult], job: BatchJob) -> BatchResult:
+    """The result of a job that has ended; that of an executor which lost a worker, for instance, is a failure."""
+    if (error := future.exception()) is None:
+        return future.result()
+    return BatchResult(job.name, 1, 0.0, None, f"error: {type(error).__name__}: {error}", job.model, job.choices)
 
 
 @contextmanager

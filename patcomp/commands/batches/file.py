@@ -40,8 +40,8 @@ def read_jobs(path: Path, known: _Options) -> list[BatchJob]:
     except ValueError as error:  # wrong syntax, bytes that are not text, or an integer of thousands of digits
         raise UsageError(f"{path} is not TOML: {error}") from error
     models, defaults, matrix = data.get("models"), data.get("defaults", {}), data.get("matrix", {})
-    tables = isinstance(models, list) and models and [*models, defaults, matrix]
-    if not tables or not all(isinstance(each, dict) for each in tables):
+    models = models if isinstance(models, list) else []
+    if not models or not all(isinstance(each, dict) for each in [*models, defaults, matrix]):
         raise UsageError(
             f"{path} must have a table [[models]] for each model, and may have the tables [defaults] and [matrix]"
         )
@@ -70,7 +70,7 @@ def _job(path: Path, table: Mapping[str, Any], chosen: Mapping[str, Any], known:
         table: what the file says of the model.
         chosen: what the matrix chooses; it comes after the table, and names the conversion.
     """
-    options = {key.replace("_", "-"): value for key, value in table.items()} | chosen
+    options = {**{key.replace("_", "-"): value for key, value in table.items()}, **chosen}
     options = {key: value for key, value in options.items() if value is not False or key not in chosen}
     model = options.pop("model", None)
     if not isinstance(model, str):

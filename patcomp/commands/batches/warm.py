@@ -128,10 +128,9 @@ def serve() -> None:
 def _warm_up() -> None:
     """Import what conversions import, and convert a model, because much is imported and built when it is first needed.
     The tensors are so small that PyTorch starts no threads, which would be missing in the forks."""
-    from patcomp.cli import whole_command
     from patcomp.commands.common import import_torch
 
-    whole_command()
+    import_module("patcomp.cli").whole_command()  # which stands above this module
     import_torch()
     import torch
 
