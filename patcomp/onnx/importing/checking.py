@@ -9,7 +9,7 @@ from patcomp.errors import Problem, UnsupportedError
 from patcomp.onnx.importing.graphs import File, OnnxGraph, OnnxNode
 from patcomp.onnx.importing.module import load_rows
 from patcomp.onnx.importing.reading import OnnxError, definition_of
-from patcomp.onnx.importing.rows import ONNX_ROWS, why_not_bound
+from patcomp.onnx.importing.rows import IMPORTED_OPS, why_not_bound
 
 _ADVICE = {
     "": "export the model again with another opset, or register a row with patcomp.onnx.importing.rows.onnx_op",
@@ -43,7 +43,7 @@ def with_definitions(file: File) -> File:
                     done.add(op)
                 continue
             reason = _wrong(node)
-            if reason and op not in ONNX_ROWS and (body := definition_of(node.op, node.domain, opset)) is not None:
+            if reason and op not in IMPORTED_OPS and (body := definition_of(node.op, node.domain, opset)) is not None:
                 functions[op] = body
                 visit(body, body.opsets, (*inside, op))
                 done.add(op)
@@ -68,7 +68,7 @@ def _nodes(graph: OnnxGraph) -> Iterator[OnnxNode]:
 
 
 def _wrong(node: OnnxNode) -> str:
-    row = ONNX_ROWS.get((node.domain, node.op))
+    row = IMPORTED_OPS.get((node.domain, node.op))
     if row is None:
         return "there is no row for the op"
     return why_not_bound(row, len(node.inputs), node.attributes)

@@ -15,7 +15,7 @@ from patcomp.errors import PatcompError, reason_of, shortened
 from patcomp.onnx.importing import ops
 from patcomp.onnx.importing.graphs import File, FileWeight, OnnxGraph, OnnxNode, OuterAttribute
 from patcomp.onnx.importing.reading import OnnxError
-from patcomp.onnx.importing.rows import ON_NUMBERS, ONNX_ROWS, NodeCall, call_row
+from patcomp.onnx.importing.rows import IMPORTED_OPS, ON_NUMBERS, NodeCall, call_row
 from patcomp.onnx.importing.values import KnownArray, OnnxValue, as_tensor, known_array, rounded
 from patcomp.torchvision import declare_operators
 
@@ -116,7 +116,7 @@ class OnnxModule(nn.Module):
             call = NodeCall(opset, len(node.outputs), values, run)
             result = _on_numbers(node, inputs, attributes)
             if result is None:
-                result = call_row(ONNX_ROWS[node.domain, node.op], inputs, attributes, call)
+                result = call_row(IMPORTED_OPS[node.domain, node.op], inputs, attributes, call)
         except PatcompError:
             raise
         except Exception as error:  # what PyTorch raises about the arguments of a row

@@ -25,7 +25,7 @@ from patcomp.onnx.importing.graphs import File, FileWeight, OnnxGraph, OnnxInput
 from patcomp.onnx.importing.ops.types import TORCH_TYPES
 from patcomp.onnx.importing.values import MOST_KNOWN, KnownArray, known_array
 
-OPSETS = (9, 28)
+READ_OPSETS = (9, 28)
 """The first and the last version of ONNX's own ops that the rows are written for."""
 _FEW_FLOATS = 8
 """The elements of the largest tensor of floats that is known numbers, too: factors of a resize. Others are weights."""
@@ -116,10 +116,10 @@ class _Reader:
 
     def _opsets(self, imports: Iterable[Any]) -> dict[str, int]:
         found = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in imports}
-        version = found.get("", OPSETS[0])
-        if not OPSETS[0] <= version <= OPSETS[1]:
+        version = found.get("", READ_OPSETS[0])
+        if not READ_OPSETS[0] <= version <= READ_OPSETS[1]:
             raise OnnxError(
-                f"{self.path} has opset {version}, and patcomp knows {OPSETS[0]} to {OPSETS[1]}; "
+                f"{self.path} has opset {version}, and patcomp knows {READ_OPSETS[0]} to {READ_OPSETS[1]}; "
                 "onnx.version_converter.convert_version makes another one of it"
             )
         return found

@@ -21,7 +21,7 @@ OWN_FORMS = "patcomp"
 
 OnnxRow = Callable[..., Any]
 
-ONNX_ROWS: dict[tuple[str, str], OnnxRow] = {}
+IMPORTED_OPS: dict[tuple[str, str], OnnxRow] = {}
 """The functions on tensors, by domain and op."""
 ON_NUMBERS: dict[str, OnnxRow] = {}
 """The functions on known numbers, of ops that files compute sizes with: numpy's, on arrays of objects."""
@@ -57,8 +57,8 @@ def onnx_op(*names: str, domain: str = "") -> Callable[[OnnxRow], OnnxRow]:
 
     def declare(row: OnnxRow) -> OnnxRow:
         for name in names:
-            assert (domain, name) not in ONNX_ROWS, name
-            ONNX_ROWS[domain, name] = row
+            assert (domain, name) not in IMPORTED_OPS, name
+            IMPORTED_OPS[domain, name] = row
         return row
 
     return declare
