@@ -217,9 +217,9 @@ def test_what_a_newcomer_holds_is_small() -> None:
 
 
 def test_functions_of_the_compiler_are_short() -> None:
-    """At most 80 lines with their docstrings, and 12 arguments."""
+    """At most 80 lines with their docstrings, and 12 arguments; the rows of ONNX have those of the ops."""
     for path in sorted((ROOT / "patcomp").rglob("*.py")):
-        if (name := str(path.relative_to(ROOT))).startswith("patcomp/commands/"):
+        if (name := str(path.relative_to(ROOT))).startswith(("patcomp/commands/", "patcomp/onnx/importing/ops/")):
             continue
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):
