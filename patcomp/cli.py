@@ -67,15 +67,15 @@ def options(
 
 
 app.command(rich_help_panel=CONVERT)(recorded(convert.convert))
-app.command(rich_help_panel=CONVERT)(recorded(compress.compress))
 app.command(rich_help_panel=CONVERT)(batch.batch)
+app.command(rich_help_panel=CONVERT)(recorded(compress.compress))
 app.command(rich_help_panel=CONVERT)(reproducing.reproduce)
+app.command(rich_help_panel=CONVERT)(questions.demo)
 app.command(
     "exec",
     rich_help_panel=CONVERT,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )(execution.execute)
-app.command(rich_help_panel=CONVERT)(questions.demo)
 app.command(rich_help_panel=CHECK)(verification.verify)
 app.command(rich_help_panel=CHECK)(running.run)
 app.command(rich_help_panel=CHECK)(bench.bench)

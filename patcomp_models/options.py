@@ -162,8 +162,8 @@ class LanguageOptions(BundleOptions):
         Option(
             "outside: per-layer embeddings (Gemma 3n, 4) are a file of the bundle and an input.",
             "The file is `per_layer_embeddings.safetensors`, and the input of each function `per_layer_embeddings`. "
-            "The table stays in floats, and Apple's engines do not give such an input. The Neural Engine's form always has "
-            "such a table, of int8, in its own names.",
+            "The table stays in floats, and Apple's engines do not give such an input. The Neural Engine's form always "
+            "has such a table, of int8, in its own names.",
         ),
     ] = "inside"
     float32: Annotated[

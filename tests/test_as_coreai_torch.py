@@ -94,6 +94,15 @@ def test_coreai_torch_itself_is_not_replaced(monkeypatch: pytest.MonkeyPatch) ->
     assert not any("coreai" in type(each).__module__ for each in sys.meta_path)
 
 
+@pytest.mark.parametrize("system", ["v26", "27", 27])
+def test_the_only_system(system: object, tmp_path: Path) -> None:
+    exported = torch.export.export(torch.nn.ReLU(), (torch.randn(2),))
+    program = patcomp.TorchConverter().add_exported_program(exported).to_coreai()
+    with pytest.raises(ValueError, match="minimum_os must be 'v27'"):
+        program.save_asset(tmp_path / "net.aimodel", None, system)
+    program.save_asset(tmp_path / "net.aimodel", None, types.SimpleNamespace(value="v27"))
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

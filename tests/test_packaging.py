@@ -121,12 +121,13 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
     foreign = {name.replace("_", "-") for name in imported - sys.stdlib_module_names}
-    # of the extras `coreai`, `models`, `onnx`, `yaml`, `benchmarks` and `parquet`; timm is looked for where a folder
-    # holds one of its models
+    # of the extras `benchmarks`, `coreai`, `executorch`, `models`, `onnx`, `parquet` and `yaml`; timm is looked for
+    # where a folder holds one of its models
     optional = {
         "PIL",
         "coreai",
         "diffusers",
+        "executorch",
         "huggingface-hub",
         "matplotlib",
         "pyarrow",

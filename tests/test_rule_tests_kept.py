@@ -34,9 +34,9 @@ def examined(monkeypatch: pytest.MonkeyPatch, patcomp: Command, tmp_path: Path) 
     found: list[str] = []
     examine = examination.examine
 
-    def recorded(rule: Any, *arguments: Any) -> Any:
+    def recorded(rule: Any, *arguments: Any, **options: Any) -> Any:
         found.append(rule.name)
-        return examine(rule, *arguments, programs=1)
+        return examine(rule, *arguments, programs=1, **options)
 
     monkeypatch.setattr(examination, "examine", recorded)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

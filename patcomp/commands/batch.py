@@ -45,6 +45,8 @@ def batch(
     """Convert many models, each in a process of its own; run it again to go on after a failure or an interruption.
 
     What is converted already is kept, if its options, files and versions are the same.
+
+    $ patcomp batch models.toml --jobs 2
     """
     if jobs < 1:
         raise UsageError("--jobs must be 1 or more")

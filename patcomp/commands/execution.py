@@ -27,7 +27,7 @@ def execute(
 ) -> None:
     """Run a Python program that imports coreai_torch, with patcomp in its place.
 
-        patcomp exec -- yolo export model=yolo26n.pt format=coreai
+    $ patcomp exec -- yolo export model=yolo26n.pt format=coreai
 
     The program runs in this process; `patcomp.install_as_coreai_torch` does the same for Python code.
 

@@ -20,6 +20,9 @@ def explain_error(
     """Explain an error: its cause, and what to do. Or show the help of a command.
 
     Without a name, it shows the help of patcomp and the kinds of errors.
+
+    $ patcomp help UnsupportedError
+    $ patcomp help convert
     """
     whole: Any = context.find_root()
     command = whole.command.get_command(whole, what)

@@ -34,6 +34,6 @@ def bundle_of(model: str, save: str | Path, *, verify: bool | None, target: Any,
     return reader_of(Subject.BUNDLE).bundle_of(model, Path(save), verify=checked, target=target, compress=compress)
 
 
-def sources_of(model: str) -> list[ModelSource]:
+def sources_of_name(model: str) -> list[ModelSource]:
     """The functions of a model, as `load_sources`, with the default options of the command."""
     return load_sources(model, "convert", ModelOptions())

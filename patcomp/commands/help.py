@@ -30,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Numbers and weights": ("compress", "half", "bfloat16", "keep-float32", "int64", "float64", "random"),
     "Names and rules": ("input-names", "output-names", "recover", "assume", "catalog"),
     "How a model is loaded and exported": ("dynamic", "strict", "train", "assume-branch", "import", "trusted"),
-    "Models of folders": ("task", "weights", "image", "allow-missing", "allow-unexpected"),
+    "Models of folders and files": ("task", "onnx-size", "weights", "image", "allow-missing", "allow-unexpected"),
     "Bundles": ("kind", "set", "dtype", "no-check"),
     "What is shown": ("report", "json", "quiet", "verbose", "log-level", "help"),
 })  # fmt: skip
@@ -40,7 +40,8 @@ MANY = 12
 """More options of one command are shown in groups."""
 
 WORDS: Mapping[str, str] = MappingProxyType({
-    "target": "DEVICE", "fix": "NAME=SIZE", "sizes": "NAME=SIZE,SIZE", "size": "NAME=SIZE", "set": "NAME=VALUE",
+    "target": "DEVICE", "fix": "NAME=SIZE", "sizes": "NAME=SIZE,SIZE", "size": "NAME=SIZE", "onnx-size": "NAME=SIZE",
+    "set": "NAME=VALUE",
     "dynamic": "INPUT:AXIS=NAME:MIN..MAX", "input-names": "NAME,NAME", "output-names": "NAME,NAME",
     "input": "NAME=FILE", "recover": "NAME,NAME", "image": "HEIGHTxWIDTH", "dump-stages": "FOLDER", "import": "MODULE",
     "catalog": "FILE.py or MODULE", "allow-missing": "NAME", "allow-unexpected": "NAME", "without": "RULE",
@@ -131,8 +132,6 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             path = ctx.command_path
-            if args[0] == "help":
-                raise UsageError(f"there is no command help; use `{path} --help`, or `{path} COMMAND --help`")
             near = did_you_mean(args[0], self.list_commands(ctx)) or f"; `{path} --help` lists the commands"
             raise UsageError(f"there is no command {args[0]!r} of {path}{near}")
         return super().resolve_command(ctx, args)
@@ -167,7 +166,7 @@ def _in_one_sentence(context: Any) -> Iterator[None]:
         raise UsageError(f"{said[:1].lower()}{said[1:]}{advice}") from None
 
 
-_TYPER_SAYS: Mapping[str, str] = MappingProxyType({
+_TYPER_SAYS: Mapping[str, str | Callable[[re.Match[str]], str]] = MappingProxyType({
     r"^Invalid value for '(.*?)'(?: / '.*?')?: ": r"\1: ",
     r"Value error, ": "",
     r"Input should be a valid integer.*": "a whole number is wanted",
@@ -207,7 +206,7 @@ def _with_shared(own: list[Any], context: Any) -> list[Any]:
 
 def _write_text(command: Any, formatter: Any) -> None:
     """A docstring, then its examples."""
-    text, examples = told(command)
+    text, examples = text_and_examples(command)
     formatter.write_paragraph()
     with formatter.indentation():
         formatter.write_text(text)
@@ -217,11 +216,12 @@ def _write_text(command: Any, formatter: Any) -> None:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
-def told(command: Any) -> tuple[str, list[str]]:
+def text_and_examples(command: Any) -> tuple[str, list[str]]:
     """What the docstring of a command says, and its examples."""
     lines = inspect.cleandoc(command.help or "").splitlines()
     examples = [line.removeprefix(_EXAMPLE) for line in lines if line.startswith(_EXAMPLE)]
-    return "\n".join(line for line in lines if not line.startswith(_EXAMPLE)).strip(), examples
+    text = "\n".join(line for line in lines if not line.startswith(_EXAMPLE))
+    return text.partition("\nRaises:\n")[0].strip(), examples
 
 
 def _write_options(parameters: Iterable[Any], context: Any, formatter: Any) -> None:

@@ -48,5 +48,11 @@ def source_of_onnx(path: Path, sizes: Mapping[str, int]) -> ModelSource:
     reference = "its ops in eager PyTorch, without ONNX Runtime"
     with suppress(ImportError):  # the comparison says what it is with
         model, reference = OnnxRuntimeModel(path), "ONNX Runtime"
-    names = {"input_names": program.input_names, "output_names": program.output_names}
-    return ModelSource(str(path), program.exported, model, reference=reference, **names)
+    return ModelSource(
+        str(path),
+        program.exported,
+        model,
+        input_names=program.input_names,
+        output_names=program.output_names,
+        reference=reference,
+    )

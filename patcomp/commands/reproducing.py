@@ -44,6 +44,8 @@ def reproduce(
     """Run the command again that made an asset or a bundle, and compare each byte; say what changed if one differs.
 
     Paths are those of the folder where the asset was made, so run the command there.
+
+    $ patcomp reproduce net.aimodel
     """
     place = Path(asset)
     is_bundle = subject_of(asset, "reproduce", (Subject.ASSET, Subject.BUNDLE)) is Subject.BUNDLE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +111,8 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     rows = list(rows)
     numbers = [all(re.fullmatch(r"[\d,.]+%?|", cell) for cell in column) for column in zip(*rows, strict=True)]
     table = Table()
-    for heading, is_number in zip_longest(headings, numbers, fillvalue=False):
-        table.add_column(heading, justify="right" if is_number else "left")
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if numbers and numbers[index] else "left")
     for row in rows:
         table.add_row(*row)
     show(table)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Device: TypeAlias = "Literal['cpu', 'gpu', 'neural_engine'] | str | Target | None"
 
-FILES = "patcomp.commands.from_python"
+READER_OF_FILES = "patcomp.commands.from_python"
 """The module that reads files and folders, as the command does. It stands above this one, which knows it by name."""
 
 
@@ -108,11 +108,11 @@ def convert(
         raise TypeError(f"save takes a path, got {save!r}")
     exported: Callable[[], Sequence[ModelSource]]
     if isinstance(model, str | Path):
-        files = import_module(FILES)
+        files = import_module(READER_OF_FILES)
         if files.is_for_bundle(str(model), save):
             bundle: Path = files.bundle_of(str(model), save, verify=verify, target=target, compress=compress)
             return bundle
-        exported = partial(files.sources_of, str(model))
+        exported = partial(files.sources_of_name, str(model))
     else:
         exported = partial(_sources, model, inputs, **of_modules)
     chosen = target_named(target)

@@ -13,7 +13,7 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.fx import GraphModule, Node
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.exported_programs.making_nodes import NodeMaker, NoWayBackError, is_tensor
+from patcomp.exported_programs.making_nodes import NodeMaker, NoWayBackError, holds_tensor
 from patcomp.ir.constants import is_constant
 from patcomp.ir.locations import problem_at
 from patcomp.ir.module import IRModule
@@ -79,17 +79,17 @@ class _Back(NodeMaker):
         """The outputs, each for the one before. An output that was a copy is one again, if its memory is an argument's:
         the program may write to the argument after it."""
         specs = self.program.graph_signature.output_specs
-        arguments = {memory_of(n.meta["val"]) for n in self.graph.find_nodes(op="placeholder") if is_tensor(n)}
+        arguments = {memory_of(n.meta["val"]) for n in self.graph.find_nodes(op="placeholder") if holds_tensor(n)}
         for spec, before in zip(specs, self.program.graph.output_node().args[0], strict=True):  # type: ignore[arg-type]
             if not isinstance(before, Node):
                 self.results.append(before)
                 continue
             value = next(results)
-            if not is_tensor(before):
+            if not holds_tensor(before):
                 made = self.size(value)
             else:
                 made = self.tensor(value) if value in self.held else self.lift(value)
-            if before.op != "placeholder" and is_tensor(made) and memory_of(made.meta["val"]) in arguments:
+            if before.op != "placeholder" and holds_tensor(made) and memory_of(made.meta["val"]) in arguments:
                 made = self.call(torch.ops.aten.clone.default, (made,), {}, before)
             self.results.append(made)
             if not isinstance(made, Node):

@@ -171,7 +171,7 @@ class NodeMaker:
     def tensor(self, value: SSAValue) -> Any:
         """A value where PyTorch takes a tensor: a size becomes one."""
         node = self.held[value]
-        if is_tensor(node):
+        if holds_tensor(node):
             return node
         assert isinstance(value.type, TensorType)
         keywords = {"dtype": TORCH_DTYPES[element_name(value.type.element_type)]}
@@ -184,7 +184,7 @@ class NodeMaker:
             assert number is not None
             return number.item()
         node = self.held[value]
-        if is_tensor(node):
+        if holds_tensor(node):
             raise NoWayBackError("it takes a size that is computed from data")
         return node
 
@@ -194,7 +194,7 @@ class NodeMaker:
         if given.get("rounding_mode", "floor") != "floor" or given.get("alpha", 1) != 1:
             return False
         held = [self.held[value] for value in op.operands if not is_constant(value)]
-        return bool(held) and not any(map(is_tensor, held))
+        return bool(held) and not any(map(holds_tensor, held))
 
     def _of_memory(self, op: AtenOp, target: OpOverload) -> dict[str, Any]:
         """The arguments about memory of the node that an op was; of a new op that makes a tensor, the device alone."""
@@ -258,7 +258,7 @@ def _is_default(argument: Any, value: Any) -> bool:
     return argument.has_default_value() and argument.default_value == value  # type: ignore[no-any-return]
 
 
-def is_tensor(held: Any) -> bool:
+def holds_tensor(held: Any) -> bool:
     """Whether a node has a tensor, and is no size or number."""
     return isinstance(held, Node) and isinstance(held.meta.get("val"), torch.Tensor)
 

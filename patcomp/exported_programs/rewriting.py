@@ -61,8 +61,8 @@ def rewrite(exported: ExportedProgram, rules: Rule | Iterable[Rule]) -> Exported
 
     Raises:
         RuleError: a rule builds ops of Core AI, or an invalid result.
-        UnsupportedError: something has no way back to PyTorch (branches, loops, sizes that depend on data, checks of
-            values); the message lists all.
+        UnsupportedError: something has no way back to PyTorch (branches, loops, sizes that are read from tensors,
+            checks of values); the message lists all.
     """
     wanted = rules_to_run(rules)
     with default_settings(), preparing(exported):

@@ -9,6 +9,7 @@ import typer
 
 from patcomp.commands.assets import Entrypoint
 from patcomp.commands.common import Fix, UsageError, fixed_sizes, say
+from patcomp.commands.help import CONVERT
 from patcomp.commands.models import ModelArgument, ModelOptions, converted_model, load_sources
 from patcomp.commands.options import takes_options
 from patcomp.commands.packages import Commands
@@ -29,6 +30,8 @@ def save_onnx(
     """Convert a model and write it as an ONNX file, whose functions are the composites.
 
     Weights of more than 2 GiB are in a second file, FILE.onnx.data.
+
+    $ patcomp save-onnx nets.py:net -o net.onnx
     """
     if output.suffix != ".onnx":
         raise UsageError(f"--output must end in .onnx, got {output}")
@@ -49,7 +52,7 @@ class OnnxCommands(Commands):
     """`patcomp save-onnx`."""
 
     def add_to(self, app: typer.Typer) -> None:
-        app.command("save-onnx")(save_onnx)
+        app.command("save-onnx", rich_help_panel=CONVERT)(save_onnx)
 
 
 COMMANDS = OnnxCommands()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from patcomp.evaluate.verification import Departure
     from patcomp.program.data import ProgramData
 
-ENGINES = "patcomp.engines"
+ENGINE_GROUP = "patcomp.engines"
 EXTRA = "'patcomp[onnx]'"
 """What brings the libraries of patcomp's own engine."""
 
@@ -49,7 +49,7 @@ class FurtherEngine(ABC):
 
 def engine_names() -> tuple[str, ...]:
     """The names of the installed engines."""
-    return tuple(point.name for point in entry_points_of(ENGINES))
+    return tuple(point.name for point in entry_points_of(ENGINE_GROUP))
 
 
 def engine_of(name: str) -> FurtherEngine | None:
@@ -58,7 +58,7 @@ def engine_of(name: str) -> FurtherEngine | None:
     Raises:
         PatcompError: what the engine needs is not installed.
     """
-    for point in entry_points_of(ENGINES):
+    for point in entry_points_of(ENGINE_GROUP):
         if point.name == name:
             try:
                 return point.load()  # type: ignore[no-any-return]

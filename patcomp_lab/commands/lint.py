@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,7 +64,7 @@ def lint_catalog(
                 fired = fired.union(*(_fired_by_programs(rule, modules_of) for rule in everything))
     where = "the corpus" if corpus else "the examples of all rules"
     explained = {} if corpus else _explained(rules)
-    findings = {}
+    findings: dict[Any, None] = {}
     with working("looking for suspicious rules", counts=True) as advance:
         for done, rule in enumerate(rules):
             advance(done, len(rules))

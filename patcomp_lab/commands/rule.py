@@ -79,6 +79,10 @@ def check_rules(
     runtime: Annotated[
         bool | None, typer.Option(help="Also run on the Core AI runtime; by default where coreai-core is installed.")
     ] = None,
+    for_rewrite: Annotated[
+        bool,
+        typer.Option("--for-rewrite", help="The rules are for patcomp.rewrite: nothing is compiled to Core AI."),
+    ] = False,
     anew: Annotated[
         bool, typer.Option("--anew", help="Test also the rules that passed before and did not change since.")
     ] = False,
@@ -90,6 +94,7 @@ def check_rules(
 
     $ patcomp rule test my_rules.py
     $ patcomp rule test my_rules.py --no-runtime
+    $ patcomp rule test my_rules.py --for-rewrite
     """
     from patcomp.patterns.user_catalogs import rules_of
 
@@ -109,22 +114,21 @@ def check_rules(
     chosen = [item for item in rules if not rule or item.name in rule]
     failed = unproved = 0
     with _runtime(runtime) as runner:
-        kept = KeptTests.of(module, runner is not None)
+        kept = KeptTests.of(module, runner is not None, for_rewrite)
         for number, item in enumerate(chosen):
-            known = None if anew else kept.get(item.name)
-            if known is None:
+            wrong: list[CheckOutcome] = []
+            before = None if anew else kept.get(item.name)
+            checks = before or []
+            if before is None:
                 with working(f"testing rule {item.name}", counts=True) as advance:
                     advance(number, len(chosen))
-                    checks = _checks(item, catalog, module, runner)
-                failures = [check for check in checks if check.failure is not None]
-                shown = [_shown(check) for check in checks]
-                if not failures:
-                    _keep(kept, item.name, shown)
-            else:
-                shown, failures = known, []
-            _show(item.name, shown, failures, before=known is not None)
-            failed += bool(failures)
-            unproved += not failures and any(check.is_unproved for check in shown)
+                    outcomes = _outcomes(item, catalog, module, runner, for_rewrite)
+                wrong, checks = [each for each in outcomes if each.failure is not None], list(map(_shown, outcomes))
+                if not wrong:
+                    _keep(kept, item.name, checks)
+            _show(item.name, checks, wrong, before=before is not None)
+            failed += bool(wrong)
+            unproved += not wrong and any(check.is_unproved for check in checks)
     text = f"{counted(len(rule or list(rules)), 'rule')}, {failed or 'none'} of them wrong"
     print(f"{text}, {unproved} not proved" if unproved else text)
     if failed:
@@ -133,13 +137,15 @@ def check_rules(
         sys.exit(NOT_PROVED)
 
 
-def _checks(item: Rule, catalog: RuleSet, module: ModuleType, runner: AssetRunner | None) -> list[CheckOutcome]:
+def _outcomes(
+    item: Rule, catalog: RuleSet, module: ModuleType, runner: AssetRunner | None, for_rewrite: bool
+) -> list[CheckOutcome]:
     """The tests of a rule, and what its examples become in a conversion."""
     from patcomp_lab.proof.converted import converted_checks
     from patcomp_lab.proof.examination import examine
 
-    checks = examine(item, catalog, runner)
-    if all(check.failure is None for check in checks):  # a conversion would show the same
+    checks = examine(item, catalog, runner, compiles=not for_rewrite)
+    if not for_rewrite and all(check.failure is None for check in checks):  # a conversion would show the same
         checks += converted_checks(item, [module], runner)
     return checks
 

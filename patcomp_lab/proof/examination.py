@@ -52,7 +52,12 @@ class CheckOutcome:
 
 
 def examine(
-    rule: Rule, catalog: RuleSet, runtime: AssetRunner | None = None, programs: int = PROGRAMS
+    rule: Rule,
+    catalog: RuleSet,
+    runtime: AssetRunner | None = None,
+    programs: int = PROGRAMS,
+    *,
+    compiles: bool = True,
 ) -> list[CheckOutcome]:
     """Test a rule in every way that its declaration and its examples imply.
 
@@ -61,6 +66,7 @@ def examine(
         catalog: the rules that compile the test programs with it.
         runtime: runs compiled programs on the Core AI runtime too.
         programs: the largest number of programs of each kind that the proof compares.
+        compiles: whether what the rule builds becomes Core AI; rules for `patcomp.rewrite` may build any op of PyTorch.
     """
     try:
         check_reach(rule)
@@ -68,7 +74,7 @@ def examine(
         return [CheckOutcome("can fire", failure=error)]
     checks: dict[str, CheckOutcome] = {}
     try:
-        for name, test in _tests(rule, catalog, runtime):
+        for name, test in _tests(rule, catalog, runtime, compiles):
             check = checks.setdefault(name, CheckOutcome(name))
             if check.failure is None:
                 try:
@@ -83,11 +89,15 @@ def examine(
     return [*checks.values(), *left_open]
 
 
-def _tests(rule: Rule, catalog: RuleSet, runtime: AssetRunner | None) -> Iterator[tuple[str, Callable[[], int]]]:
+def _tests(
+    rule: Rule, catalog: RuleSet, runtime: AssetRunner | None, compiles: bool
+) -> Iterator[tuple[str, Callable[[], int]]]:
     """The name of each test's kind, and the function that runs the test and returns how many programs passed."""
     if rule.is_drawn:
         for test in self_tests(rule):
             yield test.kind, lambda test=test: (test.run(), 1)[1]  # type: ignore[misc]
+    if not compiles:
+        return
     listed = Programs(rule, catalog, _COMPILED)
     for drawing in listed.examples():
         yield "the examples, compiled", lambda drawing=drawing: _compiled(listed, drawing, runtime)  # type: ignore[misc]

@@ -91,8 +91,10 @@ class Engine:
 ENGINES: Mapping[str, Engine] = {
     OLD: Engine({}, headless=False, state_kinds=False),
     NEW: Engine(  # InputLayout.swift and StateHandlerFactory.swift, 34ab73d; CoreAISequentialEngine.swift, 12eb94b
-        {TOKENS: (TOKENS, "in_new_token_ids"), POSITIONS: (POSITIONS, "pos_ids")}, headless=True, state_kinds=True,
-        fixed="run the bundle with EngineOptions(variant: \"coreai-sequential\"), or with Bundle.generate",
+        {TOKENS: (TOKENS, "in_new_token_ids"), POSITIONS: (POSITIONS, "pos_ids")},
+        headless=True,
+        state_kinds=True,
+        fixed='run the bundle with EngineOptions(variant: "coreai-sequential"), or with Bundle.generate',
     ),
 }
 """The engines for functions of open sizes, by the revision of Apple's package."""

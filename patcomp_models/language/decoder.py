@@ -4,8 +4,8 @@
 
 `input_ids` are the q new tokens, `position_ids` the positions of all n tokens, those of earlier calls too, so that the
 offset n - q is a difference of sizes. A model whose layers all keep a window reads the offset in the positions instead,
-so that a caller may give those of the new tokens alone. The states are those of `states_of`; the call writes to them. The keys and values
-of all layers are one tensor each, of the shape (layers, 1, key/value heads, capacity, head size).
+so that a caller may give those of the new tokens alone. The states are those of `states_of`; the call writes to them.
+The keys and values of all layers are one tensor each, of the shape (layers, 1, key/value heads, capacity, head size).
 """
 
 from __future__ import annotations

@@ -188,9 +188,7 @@ def _kind_problems(kinds: Any, grows: Mapping[str, bool]) -> list[Problem]:
     ]
 
 
-def dynamic_state_problems(
-    described: Any, kind: str = LANGUAGE, kinds: Any = None, advice: str = ""
-) -> list[Problem]:
+def dynamic_state_problems(described: Any, kind: str = LANGUAGE, kinds: Any = None, advice: str = "") -> list[Problem]:
     """The problems of the states of `main`: two growing caches, and perhaps two more states.
 
     Args:

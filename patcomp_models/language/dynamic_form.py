@@ -16,7 +16,7 @@ from patcomp_models.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.entry_points import EntryPoints
 
-NEW, TOTAL = 16, 24
+NEW_TOKENS, TOTAL = 16, 24
 """The new tokens, and all tokens, of the example that is exported; both sizes are open."""
 
 
@@ -105,7 +105,7 @@ def exported_function(function: BundleFunction, context: int) -> ExportedProgram
     """A function with dynamic numbers of all tokens, and of new tokens unless it takes a fixed number of them, and with
     dynamic capacities of growing states."""
     decoder, new = function.decoder, function.new
-    total = TOTAL if new is None else min(new + TOTAL - NEW, context)
+    total = TOTAL if new is None else min(new + TOTAL - NEW_TOKENS, context)
     capacity = max(min(2048, context), total + 8)
     dims = Dim("new", min=1, max=context), Dim("total", min=new or 1, max=context)
     least = new + 1 if new and new > 1 else 1  # a write that fills the whole cache is another program for torch.export
@@ -115,6 +115,6 @@ def exported_function(function: BundleFunction, context: int) -> ExportedProgram
     )
     each_new: dict[int, Any] = {1: dims[0]} if new is None else {}
     shapes = (each_new, {1: dims[1]}, (*[each_new] * len(decoder.further), *open_states))
-    arguments = decoder_arguments(decoder, new or NEW, total, capacity)
+    arguments = decoder_arguments(decoder, new or NEW_TOKENS, total, capacity)
     sums = decoder.states.has_windows and new is None
     return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

@@ -127,7 +127,8 @@ class Ring:
     @classmethod
     def of(cls, size: int, offset: Any, count: Any) -> Ring:
         places = torch.arange(size, dtype=torch.int32)
-        before, after = (end - 1 - (end - 1 - places) % size for end in (offset, offset + count))  # the last position of a place
+        ends = (offset, offset + count)
+        before, after = (end - 1 - (end - 1 - places) % size for end in ends)  # the last position of a place
         new = torch.arange(count, dtype=torch.int32) + offset
         positions = torch.cat([torch.where(before < 0, _NEVER, before), new])
         return cls(size, offset, positions, torch.where(after < offset, places, size + after - offset))

@@ -112,10 +112,10 @@ def _blocks(
     largest = asset.described(f"{EXTEND}_{size}_{queries}")
     has_ring = takes_rings and SLIDING_CACHES[0] in largest.state_names
     has_rows = takes_rings and LAYER_ROWS in largest.input_names
-    ring = largest.state_descriptor(SLIDING_CACHES[0]).shape[-1] if has_ring else 0
+    ring = int(largest.state_descriptor(SLIDING_CACHES[0]).shape[-1]) if has_ring else 0
     if has_ring and not window:
         yield f"the functions have a ring, and language.{OVERRIDES}.{SLIDING_WINDOW} is missing"
-    elif has_ring and ring < window + max(block for _, block in sizes) - 1:
+    elif has_ring and ring < int(window or 0) + max(block for _, block in sizes) - 1:
         yield f"the ring has {ring} places, too few for a window of {window} and the largest block"
     if has_rows and (layers is None or layers.get("dtype") != "int8" or layers.get("rows", 0) < vocabulary):
         yield f"the functions take {LAYER_ROWS}, and there is no table of int8 with {vocabulary} rows"

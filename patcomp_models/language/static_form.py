@@ -106,10 +106,11 @@ class Extend(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, embeddings: Embeddings, caches: StaticCaches, rows: Embeddings | None, *, logits: bool
+        self, model: Any, embeddings: Embeddings, caches: StaticCaches, rows: Embeddings | None, *, logits: bool
     ):  # fmt: skip
         super().__init__()
-        self.model, self.embeddings, self.caches, self.rows, self.logits = model, embeddings, caches, rows, logits
+        self.model: Any = model
+        self.embeddings, self.caches, self.rows, self.logits = embeddings, caches, rows, logits
         self.inputs = inputs_of(caches, rows)
 
     def forward(self, *given: Tensor) -> Tensor:
@@ -244,7 +245,7 @@ def extend_arguments(
         return torch.where(seen, 0.0, FORBIDDEN)[None, :, None].to(dtype)
 
     step = torch.zeros(1, dtype=torch.int32)
-    named = {
+    named: dict[str, Any] = {
         INPUT: embeddings.scaled(embeddings.table[ids], dtype)[None].reshape(1, queries, 1, hidden),
         STATIC_POSITIONS: positions[None].to(torch.uint16), IN_STEP: step, CAUSAL_MASK: mask(size, size),
         SLIDING_STEP: step.clone(), SLIDING_MASK: mask(caches.ring or size, caches.window or size),
@@ -303,12 +304,18 @@ def static_program(
     return converter.to_coreai(target="neural_engine")
 
 
+def _length(state: Any) -> int:
+    """How many places a cache has."""
+    found: int = state.shape[4]
+    return found
+
+
 def constrained(program: AIProgram, context: int) -> AIProgram:
     """The program with the memory layouts of the caller's tensors on a device. `load_embeddings` returns the table, and
     all other functions take it; functions with a smaller cache see a part of the caches."""
     table, module = _surface([8, 1, 1], [1, 1, 1, 1]), program.module.clone()
     for name in program.calls:
-        kept = {each.name: each.shape[4] for each in program.signature(name).states}
+        kept = {each.name: _length(each) for each in program.signature(name).states}
         sizes = {state: context if state in CACHES else size for state, size in kept.items()}
         states = {state: _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * size, 1]) for state, size in sizes.items()}
         constrain(module.graph(name), {TABLE: table, **states})

@@ -174,7 +174,7 @@ TASKS = (
 )
 """The tasks; the first one whose class fits is taken."""
 
-REFUSED = {
+WITHOUT_TASK = {
     "ForKeypointMatching": "it keeps as many keypoints as an image has, so no size of its results is known",
     "ForTableQuestionAnswering": "it sums over the cells of a table, whose number only a run knows",
     "ForMaskedImageModeling": "it is for training: it fills hidden parts of an image",
@@ -200,7 +200,7 @@ CHOSEN = ("embedding", "rerank", "boxes")
 
 def refusal(architecture: str) -> str | None:
     """Why no task takes a model class; None if a task may."""
-    return next((why for end, why in REFUSED.items() if architecture.endswith(end)), None)
+    return next((why for end, why in WITHOUT_TASK.items() if architecture.endswith(end)), None)
 
 
 def task_of(architecture: str, chosen: str | None = None) -> Task | None:

@@ -160,13 +160,15 @@ def of_halves(a: AtenSource, c: Composites, x: Capture, cos: Capture, sin: Captu
 def _holds_numbers_twice(match: Match, *names: str) -> bool:
     """Whether both halves of the constants are equal."""
     halves = [np.split(match[name].constant, 2, axis=-1) for name in names]
-    return all(np.array_equal(*both) for both in halves)
+    return all(np.array_equal(first, second) for first, second in halves)
 
 
 def _turned_by_tables(x: Value, cos: Value, sin: Value, way: str) -> Value:
     """The composite, with the first halves of both constants."""
-    halves = (np.split(table.constant, 2, axis=-1)[0] for table in (cos, sin) if table.constant is not None)
-    return _turned(x, *(coreai.constant(half, cos.element_type) for half in halves), way)
+    assert cos.constant is not None
+    assert sin.constant is not None
+    first, second = (np.split(numbers, 2, axis=-1)[0] for numbers in (cos.constant, sin.constant))
+    return _turned(x, coreai.constant(first, cos.element_type), coreai.constant(second, sin.element_type), way)
 
 
 _ANGLES = [[0.1, 0.2, 0.3, 0.4] * 2, [0.5, 0.6, 0.7, 0.8] * 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from patcomp.ir import aten, coreai
 from patcomp.ir.namespaces import aten_namespace
 from patcomp.ir.value import Value
 from patcomp.patterns import Capture, Rewrite, build, rule
+from tests.helpers.command import Command
 from tests.networks import zoo
 
 
@@ -138,13 +140,24 @@ def test_a_constant_of_a_rule_becomes_a_constant_of_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "t5_encoder", "unet"))]
+    "name", [pytest.param(name, marks=() if name == "espcn" else pytest.mark.slow) for name in zoo.MODELS]
 )
 def test_networks(name: str) -> None:
     example = zoo.build(name)
     program = rewrite(export(example.model, *example.args, strict=False), silu)
     expected = example.model(*example.args)
     assert torch.allclose(program.module()(*example.args), expected, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_as_many_elements_as_the_data_say() -> None:
+    class Chosen(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            chosen = x[x > 0]
+            return chosen * torch.sigmoid(chosen) + torch.zeros(chosen.shape[0])
+
+    made = rewrite(export(Chosen(), torch.tensor([1.0, -1.0, 2.0])), silu)
+    for x in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([-1.0, 2.0, -3.0])):
+        assert torch.allclose(made.module()(x), Chosen()(x))
 
 
 def test_why_not(exported: ExportedProgram) -> None:
@@ -156,9 +169,12 @@ class Branch(nn.Module):
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
 
-class DataSize(nn.Module):
+class Item(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(torch.nonzero(x).shape[0] + 1)
+        length = x.sum().int().item()
+        torch._check(length >= 1)
+        torch._check(length <= 4)
+        return x.narrow(0, 0, length)  # type: ignore[arg-type]
 
 
 class Checked(nn.Module):
@@ -182,6 +198,7 @@ class WithoutGradients(nn.Module):
     ("model", "message"),
     [
         (Branch(), "coreai.if is no op of PyTorch's"),
+        (Item(), "takes a size that is computed from data"),
         (Checked(), "a check of values would be lost"),
         (WithoutGradients(), "gradients of parameters would pass"),
     ],
@@ -220,3 +237,26 @@ def test_an_op_of_another_library_stays_one() -> None:
     made = rewrite(export(nn.SiLU(), x), delegated)
     assert targets(made) == ["patcomp_test.silu.default"]
     assert torch.allclose(made.module()(x), nn.functional.silu(x))
+
+
+RULE = """
+from patcomp.authoring import AtenSource, AtenTarget
+from patcomp.ir.namespaces import aten_namespace
+from patcomp.patterns import Capture, Rewrite, rule
+from patcomp.patterns.conditions import is_floating
+
+
+@rule(stage="normalize", into=aten_namespace, example={"x": "2x3xf32"})
+def silu(a: AtenSource, c: AtenTarget, x: Capture) -> Rewrite:
+    "x * sigmoid(x) -> silu(x)"
+    return Rewrite(x * a.sigmoid(x), to=c.silu(x)WHERE)
+"""
+
+
+def test_rules_for_programs_of_pytorch_are_tested_without_core_ai(patcomp: Command, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RULE.replace("WHERE", ", where=is_floating(x).says('silu takes floats')"))
+    done = patcomp("rule", "test", "right.py", "--for-rewrite")
+    assert (done.code, "proof: silu: equal over the reals" in done.out) == (0, True), done.out
+    (tmp_path / "wrong.py").write_text(RULE.replace("WHERE", ""))
+    done = patcomp("rule", "test", "wrong.py", "--for-rewrite")
+    assert (done.code, "(tensor<1x1xi1>) -> tensor<1x1xf32>" in done.out) == (3, True), done.out

@@ -285,10 +285,10 @@ def test_what_is_registered_already() -> None:
     for name in ("aten::sym_size.int", "aten::_assert_scalar"):
         with pytest.raises(ValueError, match="computes no tensor"):
             converter.register_torch_lowering(name, allow_override=True)
-    for free in ("aten::notthere.default", "coreai::foo", "aten::poisson"):
+    for free in ("my_lib::notthere.default", "aten::poisson"):
         assert converter.register_torch_lowering(free)(lower_scaled_add) is lower_scaled_add
     converter.register_torch_lowering("my_lib::scaled_add.default", allow_override=True)(lower_moments)
-    assert "custom_lowerings: ['my_lib::scaled_add', 'aten::notthere.default'" in repr(converter)
+    assert "custom_lowerings: ['my_lib::scaled_add', 'my_lib::notthere.default'" in repr(converter)
     assert "custom_lowerings" not in repr(TorchConverter())
 
 

@@ -26,7 +26,7 @@ from tests.helpers.command import Command
 from tests.networks.zoo import MODELS, build
 
 ENGINES = ["evaluator", "onnxruntime"]
-SAMPLE = ("vit", "unet")
+SAMPLE = ("espcn", "unet")
 
 
 def convert(model: nn.Module, *args: Any, **options: Any) -> AIProgram:
@@ -137,7 +137,7 @@ NOT_COMPUTED = {"graph", "output", "yield", "condition", "target_spec"}
 
 def test_each_op_has_a_row_or_is_refused() -> None:
     emitter.Emitter({})
-    known = {*nodes.ONNX_ROWS, *emitter._SPECIAL}
+    known = {*nodes.EMISSION_ROWS, *emitter._SPECIAL}
     dialect = {name for name in OPS if name.startswith("coreai.")}
     assert known <= dialect
     assert {name.removeprefix("coreai.") for name in dialect - known} == REFUSED | NOT_COMPUTED
@@ -206,13 +206,13 @@ def test_an_engine_that_disagrees_is_reported_with_the_op(monkeypatch: pytest.Mo
     program = convert(model, x)
     emitter.Emitter({})
     wrong = nodes.simple("Sin")
-    right, calls = nodes.ONNX_ROWS["coreai.tanh"], []
+    right, calls = nodes.EMISSION_ROWS["coreai.tanh"], []
 
-    def second_is_wrong(call: nodes.OpCall) -> str | list[str]:
+    def second_is_wrong(call: nodes.EmittedOp) -> str | list[str]:
         calls.append(call)
         return (wrong if call.op.origins[0].module_path else right)(call)
 
-    monkeypatch.setitem(nodes.ONNX_ROWS, "coreai.tanh", second_is_wrong)
+    monkeypatch.setitem(nodes.EMISSION_ROWS, "coreai.tanh", second_is_wrong)
     result = program.verify_against(model, (x,), backends=ENGINES)
     assert not result
     assert result.departure is not None

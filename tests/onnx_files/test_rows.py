@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from patcomp.errors import PatcompError
+from patcomp.onnx.importing.exporting import onnx_module
 
 onnx = pytest.importorskip("onnx")
 
@@ -40,7 +41,6 @@ def _with_constants(model: Any, inputs: list[np.ndarray]) -> Any:
 
 
 def _outcome(case: Any, place: Path) -> str:
-    from patcomp.onnx.importing.exporting import prepared
 
     if not all(
         isinstance(value, np.ndarray | np.generic | onnx.TensorProto) for each in case.data_sets[0] for value in each
@@ -50,7 +50,7 @@ def _outcome(case: Any, place: Path) -> str:
     path = place / "case.onnx"
     onnx.save(_with_constants(case.model, inputs), path)
     try:
-        module = prepared(path)
+        module = onnx_module(path)
         by_name = dict(zip((each.name for each in case.model.graph.input), inputs, strict=False))
         with torch.no_grad():
             results = module(*(torch.from_numpy(by_name[each.name]) for each in module.file.arguments))

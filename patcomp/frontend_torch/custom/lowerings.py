@@ -18,6 +18,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from patcomp.errors import did_you_mean
@@ -68,9 +69,10 @@ class Lowerings(dict[str, Lowering]):
             raise ValueError(
                 f"{name!r}: the namespace {namespace} is Core AI's own, and no operator of PyTorch is in it"
             )
-        if namespace == "aten" and not any(_covers(name, each.replace(".", "::", 1)) for each in aten.known_names()):
+        op = name.removeprefix("aten::").partition(".")[0]
+        if namespace == "aten" and not hasattr(torch.ops.aten, op):
             ops = {each.split(".")[1] for each in aten.known_names()}
-            raise ValueError(f"PyTorch has no operator {name}{did_you_mean(name.removeprefix('aten::'), ops)}")
+            raise ValueError(f"PyTorch has no operator {name}{did_you_mean(op, ops)}")
         if name.startswith("higher_order::"):
             raise ValueError(f"{name!r} takes graphs, and a lowering cannot; register lowerings of the ops in them")
         checks = (known.replace(".", "::", 1) for known in ops_where("checks"))

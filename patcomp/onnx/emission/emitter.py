@@ -12,11 +12,11 @@ from onnx import helper
 from patcomp.errors import Problem
 from patcomp.families import modules_in
 from patcomp.ir import Port, ProgramBody, ProgramGraph, ProgramOp, Value
-from patcomp.onnx.emission.nodes import ONNX_ROWS, ONNX_TYPES, FreshNames, NodeScope, NotInOnnxError, OpCall
+from patcomp.onnx.emission.nodes import EMISSION_ROWS, ONNX_TYPES, EmittedOp, FreshNames, NodeScope, NotInOnnxError
 
 DOMAIN = "patcomp"
 """The domain of the functions of a model: its composites, and other graphs that are called."""
-OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
+WRITTEN_OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
 
 
 @dataclass(eq=False)
@@ -70,12 +70,12 @@ class Emitter:
         special = _SPECIAL.get(op.name)
         if special is not None:
             return special(self, op, scope)
-        row = ONNX_ROWS.get(op.name)
+        row = EMISSION_ROWS.get(op.name)
         if row is None:
             raise NotInOnnxError(f"there is no row for {op.name}")
         if odd := {value.dtype for value in (*op.operands, *op.results)} - ONNX_TYPES.keys():
             raise NotInOnnxError(f"elements of type {', '.join(sorted(odd))}")
-        made = row(OpCall(op, [self._name(value) for value in op.operands], scope, self.constants))
+        made = row(EmittedOp(op, [self._name(value) for value in op.operands], scope, self.constants))
         return [made] if isinstance(made, str) else made
 
     def _name(self, value: Value) -> str:
@@ -120,7 +120,7 @@ class Emitter:
         results = self.body(graph, inputs, scope)
         self.names, self.watch = outer, watch
         outputs = [scope.node("Identity", str(result), wish="output") for result in results]
-        function = helper.make_function(DOMAIN, graph.name, inputs, outputs, scope.nodes, OPSETS)
+        function = helper.make_function(DOMAIN, graph.name, inputs, outputs, scope.nodes, WRITTEN_OPSETS)
         if (composite := graph.composite) is not None:
             function.doc_string = f"composite {composite.name}"
             for key, value in composite.attributes.items():

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from patcomp.errors import UnsupportedError
 from patcomp.ir import ProgramOp, walk
-from patcomp.onnx.emission.emitter import OPSETS, Emitter, Held, HeldState
+from patcomp.onnx.emission.emitter import WRITTEN_OPSETS, Emitter, Held, HeldState
 from patcomp.onnx.emission.nodes import FreshNames, NodeScope
 
 if TYPE_CHECKING:
@@ -146,7 +146,11 @@ def emit(
     used = {name for node in scope.nodes for name in _reads(node)}
     made = helper.make_graph(scope.nodes, entrypoint, inputs, outputs)
     model = helper.make_model(
-        made, opset_imports=OPSETS, ir_version=10, functions=list(emitter.functions.values()), producer_name="patcomp"
+        made,
+        opset_imports=WRITTEN_OPSETS,
+        ir_version=10,
+        functions=list(emitter.functions.values()),
+        producer_name="patcomp",
     )
     states = [port.name for port in graph.inputs if port.is_state]
     helper.set_model_props(model, {"states": json.dumps(states)})

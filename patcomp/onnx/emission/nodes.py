@@ -89,14 +89,14 @@ class NodeScope:
 
 def onnx_array(array: np.ndarray, element: str) -> np.ndarray:
     """An array in the dtype in which ONNX stores an element type."""
-    known = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
-    floats = known | ML_DTYPES | {"i1": np.dtype(np.bool_)}
-    dtype = floats.get(element) or np.dtype(f"{'int' if element[0] == 's' else 'uint'}{BIT_WIDTHS[element]}")
-    return array.astype(dtype, copy=False)
+    if element in ML_DTYPES:
+        return array.astype(ML_DTYPES[element], copy=False)
+    kind = {"f": "float", "s": "int", "u": "uint"}.get(element[0])
+    return array.astype(np.dtype(f"{kind}{BIT_WIDTHS[element]}" if kind else "bool"), copy=False)
 
 
 @dataclass(frozen=True)
-class OpCall:
+class EmittedOp:
     """An op of the program, and the names that its operands have in the model."""
 
     op: ProgramOp
@@ -171,10 +171,10 @@ class OpCall:
         return name if source == self.element else self.scope.cast(name, self.element)
 
 
-RowFunction = Callable[[OpCall], str | list[str]]
+RowFunction = Callable[[EmittedOp], str | list[str]]
 """What writes the nodes of an op, and returns the names of its results."""
 
-ONNX_ROWS: dict[str, RowFunction] = {}
+EMISSION_ROWS: dict[str, RowFunction] = {}
 """The row of each op by name, `coreai.softmax`."""
 
 
@@ -183,7 +183,7 @@ def emits(*names: str) -> Callable[[RowFunction], RowFunction]:
 
     def declare(row: RowFunction) -> RowFunction:
         for name in names:
-            ONNX_ROWS[f"coreai.{name}"] = row
+            EMISSION_ROWS[f"coreai.{name}"] = row
         return row
 
     return declare
@@ -194,6 +194,6 @@ def both(*names: str) -> list[str]:
     return [prefix + name for name in names for prefix in ("", "decomposable.broadcasting_")]
 
 
-def simple(kind: str, **attributes: Any) -> Callable[[OpCall], str]:
+def simple(kind: str, **attributes: Any) -> Callable[[EmittedOp], str]:
     """The row of an op that one node says."""
     return lambda call: call.result(call.node(kind, *call.computed(), **attributes))

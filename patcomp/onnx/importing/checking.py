@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from patcomp.errors import Problem, UnsupportedError
-from patcomp.onnx.importing.graphs import File, Graph, Node
+from patcomp.onnx.importing.graphs import File, OnnxGraph, OnnxNode
 from patcomp.onnx.importing.module import load_rows
-from patcomp.onnx.importing.reading import OnnxError, functions_of
-from patcomp.onnx.importing.rows import ROWS, misfit
+from patcomp.onnx.importing.reading import OnnxError, definition_of
+from patcomp.onnx.importing.rows import ONNX_ROWS, why_not_bound
 
 _ADVICE = {
     "": "export the model again with another opset, or register a row with patcomp.onnx.importing.rows.onnx_op",
@@ -19,7 +19,7 @@ _ADVICE = {
 _OF_OTHERS = "register a row with patcomp.onnx.importing.rows.onnx_op(..., domain={!r})"
 
 
-def checked(file: File) -> File:
+def with_definitions(file: File) -> File:
     """The file with the functions that define its ops without a row: ONNX itself defines some ops by others.
 
     Raises:
@@ -32,7 +32,7 @@ def checked(file: File) -> File:
     counts: dict[tuple[str, str, str], int] = {}
     done: set[tuple[str, str]] = set()
 
-    def visit(graph: Graph, opsets: Mapping[str, int], inside: tuple[tuple[str, str], ...]) -> None:
+    def visit(graph: OnnxGraph, opsets: Mapping[str, int], inside: tuple[tuple[str, str], ...]) -> None:
         for node in _nodes(graph):
             op, opset = (node.domain, node.op), opsets.get(node.domain, 1)
             if op in functions:
@@ -43,7 +43,7 @@ def checked(file: File) -> File:
                     done.add(op)
                 continue
             reason = _wrong(node)
-            if reason and op not in ROWS and (body := functions_of(node.op, node.domain, opset)) is not None:
+            if reason and op not in ONNX_ROWS and (body := definition_of(node.op, node.domain, opset)) is not None:
                 functions[op] = body
                 visit(body, body.opsets, (*inside, op))
                 done.add(op)
@@ -59,22 +59,22 @@ def checked(file: File) -> File:
     return replace(file, functions=functions)
 
 
-def _nodes(graph: Graph) -> Iterator[Node]:
+def _nodes(graph: OnnxGraph) -> Iterator[OnnxNode]:
     for node in graph.nodes:
         yield node
         for each in node.attributes.values():
-            if isinstance(each, Graph):
+            if isinstance(each, OnnxGraph):
                 yield from _nodes(each)
 
 
-def _wrong(node: Node) -> str:
-    row = ROWS.get((node.domain, node.op))
+def _wrong(node: OnnxNode) -> str:
+    row = ONNX_ROWS.get((node.domain, node.op))
     if row is None:
         return "there is no row for the op"
-    return misfit(row, len(node.inputs), node.attributes)
+    return why_not_bound(row, len(node.inputs), node.attributes)
 
 
-def _problem(node: Node, opset: int, reason: str) -> Problem:
+def _problem(node: OnnxNode, opset: int, reason: str) -> Problem:
     domain = node.domain or "ai.onnx"
     advice = _ADVICE.get(node.domain, _OF_OTHERS.format(node.domain))
     return Problem(reason, op=f"{domain}::{node.op} of opset {opset}", node=node.name or "", advice=advice)

@@ -16,9 +16,9 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp.errors import ExportError, PatcompError, near_names
 from patcomp.frontend_torch.exporting import export
-from patcomp.onnx.importing.checking import checked
-from patcomp.onnx.importing.folding import folded, with_few_bits
-from patcomp.onnx.importing.graphs import Argument, File
+from patcomp.onnx.importing.checking import with_definitions
+from patcomp.onnx.importing.folding import with_constants, with_few_bits
+from patcomp.onnx.importing.graphs import File, OnnxInput
 from patcomp.onnx.importing.module import OnnxModule
 from patcomp.onnx.importing.reading import OnnxError, read
 
@@ -58,7 +58,7 @@ def from_onnx(
         UnsupportedError: ops have no row; all of them are named.
         ExportError: PyTorch cannot export what the nodes compute, for example where a size must not be open.
     """
-    module = prepared(Path(path), sizes)
+    module = onnx_module(Path(path), sizes)
     file = module.file
     inputs, example = _example(file)
     try:
@@ -70,9 +70,9 @@ def from_onnx(
     return OnnxProgram(Path(path), exported, module, names, file.graph.outputs)
 
 
-def prepared(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> OnnxModule:
+def onnx_module(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> OnnxModule:
     """The module of a file, ready to be exported; raises as `from_onnx`."""
-    return OnnxModule(folded(with_few_bits(checked(_with_sizes(read(path), sizes))))).eval()
+    return OnnxModule(with_constants(with_few_bits(with_definitions(_with_sizes(read(path), sizes))))).eval()
 
 
 def _open_shapes(file: File, module: OnnxModule, inputs: tuple[Tensor, ...]) -> Any:
@@ -143,7 +143,7 @@ def _identifier(name: str, taken: set[str]) -> str:
     return next(each for each in (plain, *(f"{plain}_{n}" for n in range(1, len(taken) + 2))) if each not in taken)
 
 
-def _values(argument: Argument, shape: list[Any], generator: torch.Generator) -> Tensor:
+def _values(argument: OnnxInput, shape: list[Any], generator: torch.Generator) -> Tensor:
     if argument.dtype.is_floating_point or argument.dtype.is_complex:
         return torch.randn(shape, generator=generator).to(argument.dtype)
     return torch.randint(0, 2, shape, generator=generator).to(argument.dtype)

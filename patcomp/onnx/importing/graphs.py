@@ -9,25 +9,25 @@ from typing import Any
 
 from torch import Tensor
 
-from patcomp.onnx.importing.values import Known
+from patcomp.onnx.importing.values import KnownArray
 
 
 @dataclass(frozen=True)
-class Weight:
+class FileWeight:
     """A tensor of the file; the module has it by this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Reference:
+class OuterAttribute:
     """An attribute in a function of the file: the caller's attribute of this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """An op."""
 
     op: str
@@ -37,7 +37,7 @@ class Node:
     """Names of values; empty where an input is left out."""
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    """Numbers, texts, lists of them, `Known`, `Weight`, `Graph`, `Reference`."""
+    """Numbers, texts, lists of them, `KnownArray`, `FileWeight`, `OnnxGraph`, `OuterAttribute`."""
 
     def place(self, opset: int) -> str:
         """The node, for messages."""
@@ -47,13 +47,13 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """Nodes in order, between inputs and outputs: the program, a branch, the body of a loop or of a function."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    constants: Mapping[str, Known | Weight] = field(default_factory=dict)
+    nodes: tuple[OnnxNode, ...]
+    constants: Mapping[str, KnownArray | FileWeight] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
     """The version of the ops of each domain."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -64,14 +64,14 @@ class Graph:
         """The names that the graph takes from around it."""
         own, found = {*self.inputs, *self.constants, ""}, set()
         for node in self.nodes:
-            inner = [name for each in node.attributes.values() if isinstance(each, Graph) for name in each.free]
+            inner = [name for each in node.attributes.values() if isinstance(each, OnnxGraph) for name in each.free]
             found |= {*node.inputs, *inner} - own
             own |= {*node.outputs}
         return frozenset(found | ({*self.outputs} - own))
 
 
 @dataclass(frozen=True)
-class Argument:
+class OnnxInput:
     """An input of the program."""
 
     name: str
@@ -86,9 +86,9 @@ class File:
     """A whole file."""
 
     path: str
-    graph: Graph
-    functions: Mapping[tuple[str, str], Graph]
+    graph: OnnxGraph
+    functions: Mapping[tuple[str, str], OnnxGraph]
     """The functions that the file defines, by domain and name."""
-    arguments: tuple[Argument, ...]
+    arguments: tuple[OnnxInput, ...]
     weights: Mapping[str, Tensor]
     """The tensors of the file by the names that the module has for them; they share the memory of the file."""

@@ -6,21 +6,20 @@ import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from patcomp.errors import PatcompError, reason_of, shortened
 from patcomp.onnx.importing import ops
-from patcomp.onnx.importing.graphs import File, Graph, Node, Reference, Weight
+from patcomp.onnx.importing.graphs import File, FileWeight, OnnxGraph, OnnxNode, OuterAttribute
 from patcomp.onnx.importing.reading import OnnxError
-from patcomp.onnx.importing.rows import ON_NUMBERS, ROWS, Call, called
-from patcomp.onnx.importing.values import Known, Value, as_tensor, known, rounded
+from patcomp.onnx.importing.rows import ON_NUMBERS, ONNX_ROWS, NodeCall, call_row
+from patcomp.onnx.importing.values import KnownArray, OnnxValue, as_tensor, known_array, rounded
 from patcomp.torchvision import declare_operators
 
 
-@cache
 def load_rows() -> None:
     """Import the files of rows."""
     declare_operators()  # of torchvision
@@ -56,12 +55,12 @@ class OnnxModule(nn.Module):
 
     def _run(
         self,
-        graph: Graph,
-        inputs: Sequence[Value],
-        outer: Mapping[str, Value],
+        graph: OnnxGraph,
+        inputs: Sequence[OnnxValue],
+        outer: Mapping[str, OnnxValue],
         opsets: Mapping[str, int],
         attributes: Mapping[str, Any],
-    ) -> list[Value]:
+    ) -> list[OnnxValue]:
         """The outputs of a graph.
 
         Args:
@@ -69,7 +68,7 @@ class OnnxModule(nn.Module):
             opsets: the versions of the ops.
             attributes: of the call, where the graph is a function's.
         """
-        values: dict[str, Value] = dict(outer)
+        values: dict[str, OnnxValue] = dict(outer)
         values.update((name, self.constant(constant)) for name, constant in graph.constants.items())
         values.update(zip(graph.inputs, inputs, strict=False))
         values[""] = None
@@ -80,15 +79,15 @@ class OnnxModule(nn.Module):
 
     def constant(self, constant: Any) -> Any:
         """A constant of a graph as a value."""
-        if isinstance(constant, Weight):
+        if isinstance(constant, FileWeight):
             return getattr(self, constant.name)
-        if isinstance(constant, Known) and isinstance(constant.stored, Weight):
+        if isinstance(constant, KnownArray) and isinstance(constant.stored, FileWeight):
             return replace(constant, stored=partial(getattr, self, constant.stored.name))
         return constant
 
     def results(
-        self, node: Node, values: Mapping[str, Value], opsets: Mapping[str, int], outside: Mapping[str, Any]
-    ) -> Sequence[Value]:
+        self, node: OnnxNode, values: Mapping[str, OnnxValue], opsets: Mapping[str, int], outside: Mapping[str, Any]
+    ) -> Sequence[OnnxValue]:
         """The outputs of a node.
 
         Raises:
@@ -96,7 +95,7 @@ class OnnxModule(nn.Module):
         """
         attributes = {}
         for name, value in node.attributes.items():
-            if isinstance(value, Reference):
+            if isinstance(value, OuterAttribute):
                 if value.name not in outside:
                     continue
                 value = outside[value.name]
@@ -109,13 +108,15 @@ class OnnxModule(nn.Module):
                 outside = {**function.defaults, **attributes}
                 return self._run(function, _padded(inputs, function), {}, function.opsets, outside)
 
-            def run(graph: Graph, given: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
+            def run(
+                graph: OnnxGraph, given: Sequence[OnnxValue], outer: Mapping[str, OnnxValue] | None = None
+            ) -> list[OnnxValue]:
                 return self._run(graph, given, {**values, **(outer or {})}, opsets, outside)
 
-            call = Call(opset, len(node.outputs), values, run)
+            call = NodeCall(opset, len(node.outputs), values, run)
             result = _on_numbers(node, inputs, attributes)
             if result is None:
-                result = called(ROWS[node.domain, node.op], inputs, attributes, call)
+                result = call_row(ONNX_ROWS[node.domain, node.op], inputs, attributes, call)
         except PatcompError:
             raise
         except Exception as error:  # what PyTorch raises about the arguments of a row
@@ -132,20 +133,22 @@ def _is_of_the_trace(error: Exception) -> bool:
     return type(error).__module__.startswith(("torch.fx", "torch._dynamo", "torch._subclasses"))
 
 
-def _padded(inputs: list[Value], function: Graph) -> list[Value]:
+def _padded(inputs: list[OnnxValue], function: OnnxGraph) -> list[OnnxValue]:
     return inputs + [None] * (len(function.inputs) - len(inputs))
 
 
-def _on_numbers(node: Node, inputs: Sequence[Value], attributes: Mapping[str, Any]) -> Any:
+def _on_numbers(node: OnnxNode, inputs: Sequence[OnnxValue], attributes: Mapping[str, Any]) -> Any:
     """What an op gives of known numbers; None if they are not all known, or there are too many."""
     row = None if node.domain else ON_NUMBERS.get(node.op)
-    if row is None or not inputs or not all(each is None or isinstance(each, Known) for each in inputs):
+    if row is None or not inputs or not all(each is None or isinstance(each, KnownArray) for each in inputs):
         return None
-    arrays = [None if each is None else each.values for each in inputs]
+    arrays = [each.values if isinstance(each, KnownArray) else None for each in inputs]
     dtype = inputs[-1 if node.op == "Where" else 0].dtype  # type: ignore[union-attr]
     try:
         made = row(*arrays, **attributes)
         results = made if isinstance(made, tuple) else (made,)
-        return tuple(each if isinstance(each, Known) else known(rounded(each, dtype), dtype) for each in results)
+        return tuple(
+            each if isinstance(each, KnownArray) else known_array(rounded(each, dtype), dtype) for each in results
+        )
     except (NotImplementedError, ArithmeticError):
         return None

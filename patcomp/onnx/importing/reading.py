@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.errors import PatcompError, shortened
-from patcomp.onnx.importing.graphs import Argument, File, Graph, Node, Reference, Weight
-from patcomp.onnx.importing.ops.types import ELEMENT_TYPES
-from patcomp.onnx.importing.values import MOST_KNOWN, Known, known
+from patcomp.onnx.importing.graphs import File, FileWeight, OnnxGraph, OnnxInput, OnnxNode, OuterAttribute
+from patcomp.onnx.importing.ops.types import TORCH_TYPES
+from patcomp.onnx.importing.values import MOST_KNOWN, KnownArray, known_array
 
 OPSETS = (9, 28)
 """The first and the last version of ONNX's own ops that the rows are written for."""
@@ -95,7 +95,7 @@ class _Reader:
             raise OnnxError(f"{self.path} is not a model of ONNX: it has no graph")
         opsets = self._opsets(model.opset_import)
         functions = {
-            (function.domain, function.name): Graph(
+            (function.domain, function.name): OnnxGraph(
                 tuple(function.input),
                 tuple(function.output),
                 self._nodes(function.node, f"function {function.name}"),
@@ -107,7 +107,7 @@ class _Reader:
         graph = self._graph(model.graph, opsets)
         given = {name for name in graph.inputs if name not in graph.constants}
         arguments = tuple(self._argument(each) for each in model.graph.input if each.name in given)
-        graph = Graph(tuple(each.name for each in arguments), graph.outputs, graph.nodes, graph.constants, opsets)
+        graph = OnnxGraph(tuple(each.name for each in arguments), graph.outputs, graph.nodes, graph.constants, opsets)
         if not graph.outputs:
             raise OnnxError(f"{self.path} has no outputs")
         if graph.free:
@@ -124,7 +124,7 @@ class _Reader:
             )
         return found
 
-    def _graph(self, graph: Any, opsets: Mapping[str, int]) -> Graph:
+    def _graph(self, graph: Any, opsets: Mapping[str, int]) -> OnnxGraph:
         constants = {_text(each.name): self._constant(each, each.name) for each in graph.initializer}
         if graph.sparse_initializer:
             raise OnnxError(f"{self.path} has sparse weights, which are not supported; save it with dense ones")
@@ -134,11 +134,11 @@ class _Reader:
             twice = next(name for name in made if made.count(name) > 1)
             raise OnnxError(f"{self.path} is damaged: {twice!r} is made twice")
         inputs, outputs = (tuple(_text(each.name) for each in values) for values in (graph.input, graph.output))
-        return Graph(inputs, outputs, nodes, constants, opsets)
+        return OnnxGraph(inputs, outputs, nodes, constants, opsets)
 
-    def _nodes(self, nodes: Iterable[Any], where: str) -> tuple[Node, ...]:
+    def _nodes(self, nodes: Iterable[Any], where: str) -> tuple[OnnxNode, ...]:
         return tuple(
-            Node(
+            OnnxNode(
                 _text(each.op_type),
                 "" if each.domain == "ai.onnx" else _text(each.domain),
                 _text(each.name),
@@ -153,7 +153,7 @@ class _Reader:
         from onnx import AttributeProto, helper
 
         if attribute.ref_attr_name:
-            return Reference(attribute.ref_attr_name)
+            return OuterAttribute(attribute.ref_attr_name)
         if attribute.type == AttributeProto.GRAPH:
             return self._graph(attribute.g, {})
         if attribute.type == AttributeProto.TENSOR:
@@ -167,12 +167,12 @@ class _Reader:
 
     # ---- inputs -------------------------------------------------------------------------------------
 
-    def _argument(self, value: Any) -> Argument:
+    def _argument(self, value: Any) -> OnnxInput:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
             raise OnnxError(f"{self.path}: the input {value.name!r} is no tensor, and patcomp takes tensors only")
         tensor = value.type.tensor_type
-        if tensor.elem_type not in ELEMENT_TYPES:
+        if tensor.elem_type not in TORCH_TYPES:
             raise OnnxError(f"{self.path}: the input {value.name!r} has elements that PyTorch lacks, such as texts")
         if not tensor.HasField("shape"):
             raise OnnxError(f"{self.path}: the input {value.name!r} has no shape; onnx.shape_inference may write one")
@@ -184,13 +184,13 @@ class _Reader:
             shape.append(size)
         if prod(size for size in shape if isinstance(size, int)) > _MOST_ELEMENTS:
             raise OnnxError(f"{self.path}: the input {value.name!r} has more than {_MOST_ELEMENTS} elements")
-        return Argument(value.name, ELEMENT_TYPES[tensor.elem_type], tuple(shape))
+        return OnnxInput(value.name, TORCH_TYPES[tensor.elem_type], tuple(shape))
 
     # ---- tensors ------------------------------------------------------------------------------------
 
-    def _constant(self, tensor: Any, where: str) -> Known | Weight:
+    def _constant(self, tensor: Any, where: str) -> KnownArray | FileWeight:
         """A tensor of the file: a weight, and its numbers where they are few."""
-        if tensor.data_type not in ELEMENT_TYPES:
+        if tensor.data_type not in TORCH_TYPES:
             raise OnnxError(f"{self.path}: the tensor {where!r} has elements that PyTorch lacks, such as texts")
         if any(size < 0 for size in tensor.dims):
             raise OnnxError(f"{self.path} is damaged: the tensor {where!r} has the shape {list(tensor.dims)}")
@@ -201,7 +201,7 @@ class _Reader:
         """The elements, in the memory of the file where it has them as they are."""
         from onnx import TensorProto, numpy_helper
 
-        dtype, shape = ELEMENT_TYPES[tensor.data_type], list(tensor.dims)
+        dtype, shape = TORCH_TYPES[tensor.data_type], list(tensor.dims)
         packed = tensor.data_type in (TensorProto.UINT4, TensorProto.INT4)
         expected = (prod(shape) + 1) // 2 if packed else prod(shape) * dtype.itemsize
         data = None
@@ -256,16 +256,16 @@ class _Reader:
         return np.memmap(place, np.uint8, "r", offset, (length,))
 
 
-def with_weight(weights: dict[str, Tensor], where: str, value: Tensor) -> Known | Weight:
+def with_weight(weights: dict[str, Tensor], where: str, value: Tensor) -> KnownArray | FileWeight:
     """A tensor as one of the weights, under a name of its own, and its numbers where they are few."""
     if value.numel() <= 1 and value.dtype not in (torch.int8, torch.uint8):
-        return known(_objects(value), value.dtype)
+        return known_array(_objects(value), value.dtype)
     name = re.sub(r"\W", "_", where, flags=re.ASCII).strip("_")[:200] or "constant"
     name = f"weight_{name}" if name[0].isdigit() or name in _TAKEN else name
     found = next(each for n in count() if (each := f"{name}_{n}" if n else name) not in weights)
     weights[found] = value
     few = value.numel() <= (_FEW_FLOATS if value.is_floating_point() else MOST_KNOWN)
-    return Known(_objects(value), value.dtype, Weight(found)) if few else Weight(found)
+    return KnownArray(_objects(value), value.dtype, FileWeight(found)) if few else FileWeight(found)
 
 
 def _text(value: Any) -> str:
@@ -292,7 +292,7 @@ def _objects(value: Tensor) -> np.ndarray:
     return made.reshape(tuple(value.shape))
 
 
-def functions_of(op: str, domain: str, opset: int) -> Graph | None:
+def definition_of(op: str, domain: str, opset: int) -> OnnxGraph | None:
     """How ONNX defines an op by others; None if it does not, or by the types of the inputs."""
     from onnx import defs
 
@@ -300,7 +300,7 @@ def functions_of(op: str, domain: str, opset: int) -> Graph | None:
         schema = defs.get_schema(op, opset, domain)
     except defs.SchemaError:
         return None
-    if not schema.has_function:
+    if not schema.has_function:  # type: ignore[attr-defined]  # the stubs lack it
         return None
     body = schema.function_body
     reader = _Reader(Path(f"ONNX's definition of {op}"), None)
@@ -311,4 +311,4 @@ def functions_of(op: str, domain: str, opset: int) -> Graph | None:
         if each.default_value.name
     }
     nodes = reader._nodes(body.node, op)
-    return Graph(tuple(body.input), tuple(body.output), nodes, {}, opsets, defaults)
+    return OnnxGraph(tuple(body.input), tuple(body.output), nodes, {}, opsets, defaults)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,16 @@ MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownArray:
     """An array of numbers that are known: constants of the file, sizes (symbols where they are open), and what is
     computed of them. Reshapes, axes and loops of PyTorch take numbers where ONNX has tensors."""
 
     values: np.ndarray
     """Objects: numbers of Python, `torch.SymInt`."""
     dtype: torch.dtype
-    stored: Callable[[], Tensor] | None = None
-    """Gives the weight that holds these numbers, if the file has them as a weight."""
+    stored: Any = None
+    """The weight that holds these numbers, if the file has them as a weight: in a file its name (`FileWeight`), in a
+    run a function that gives the tensor."""
 
     @property
     def is_one(self) -> bool:
@@ -44,7 +45,8 @@ class Known:
     def tensor(self) -> Tensor:
         """The numbers as a tensor."""
         if self.stored is not None:
-            return self.stored()
+            weight: Tensor = self.stored()
+            return weight
         numbers = self.values.reshape(-1).tolist()
         if all(isinstance(number, bool | int | float) for number in numbers):
             return torch.tensor(numbers, dtype=self.dtype).reshape(self.values.shape)
@@ -52,13 +54,13 @@ class Known:
         return whole.reshape(self.values.shape)
 
 
-Value = Tensor | Known | list[Any] | None
+OnnxValue = Tensor | KnownArray | list[Any] | None
 """What a name of a file stands for; a list is a sequence of tensors, None an input that is left out."""
 
 
-def known(numbers: Any, dtype: torch.dtype = torch.int64, stored: Callable[[], Tensor] | None = None) -> Known:
+def known_array(numbers: Any, dtype: torch.dtype = torch.int64, stored: Any = None) -> KnownArray:
     """Known numbers from nested lists, or from an array."""
-    return Known(objects(numbers), dtype, stored)
+    return KnownArray(objects(numbers), dtype, stored)
 
 
 def objects(numbers: Any) -> np.ndarray:
@@ -91,9 +93,9 @@ def rounded(numbers: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     return numbers.astype(_ROUNDED[dtype]).astype(float).astype(object)
 
 
-def as_tensor(value: Value) -> Any:
+def as_tensor(value: OnnxValue) -> Any:
     """A tensor; sequences of tensors and values that are left out stay."""
-    return value.tensor() if isinstance(value, Known) else value
+    return value.tensor() if isinstance(value, KnownArray) else value
 
 
 def as_numbers(value: Any) -> list[Any]:
@@ -102,7 +104,7 @@ def as_numbers(value: Any) -> list[Any]:
     Raises:
         TypeError: the numbers are computed from data, and only a run knows them.
     """
-    if isinstance(value, Known):
+    if isinstance(value, KnownArray):
         return list(value.values.reshape(-1).tolist())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return list(value)

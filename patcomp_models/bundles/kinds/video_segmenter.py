@@ -17,7 +17,7 @@ from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.kinds.segmenter import FILE
 from patcomp_models.bundles.segmenter.contract import clip_tokenizer_problems
 from patcomp_models.bundles.segmenter.folders import check_for_texts, json_in
-from patcomp_models.bundles.segmenter.video_contract import FUNCTIONS, video_problems
+from patcomp_models.bundles.segmenter.video_contract import VIDEO_FUNCTIONS, video_problems
 from patcomp_models.checkpoints.tokenizers import write_with_pairs
 from patcomp_models.errors import BundleError
 
@@ -128,4 +128,4 @@ class VideoSegmenter(KindOfComponents):
         model = model_of(self.folder, "transformers", "Sam3VideoModel", self.dtype, config=self._config)
         modules = video_modules(model)
         inputs = video_inputs(model, modules, self.length, self._places, self.pointers)
-        return [Entry(name, modules[name], inputs[name], outputs) for name, (_, outputs) in FUNCTIONS.items()]
+        return [Entry(name, modules[name], inputs[name], outputs) for name, (_, outputs) in VIDEO_FUNCTIONS.items()]

@@ -17,7 +17,7 @@ _LEVELS = ("vision_feat_0", "vision_feat_1", "vision_feat_2")
 _POSITIONS = ("vision_pos_0", "vision_pos_1", "vision_pos_2")
 _MEMORY = ("spatial_memory", "spatial_memory_pos", "spatial_tpos_idx", "spatial_valid", "object_pointers", "ptr_tpos",
            "ptr_valid")  # fmt: skip
-FUNCTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+VIDEO_FUNCTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "image_encode": (("pixel_values",), ("last_hidden_state",)),
     "text_encode": (("input_ids", "attention_mask"), ("text_features",)),
     "detect": (("last_hidden_state", "text_features", "attention_mask"),
@@ -45,9 +45,11 @@ def video_problems(found: Mapping[str, Function], metadata: Mapping[str, Any]) -
         found: the functions of its asset, by name.
         metadata: its `metadata.json`, whose blocks `runtime` and `tracking` are right.
     """
-    if absent := [name for name in FUNCTIONS if name not in found]:
-        return [problem(f"the asset has no function {name}; Swift calls {', '.join(FUNCTIONS)}") for name in absent]
-    given = {name: _read(found[name]) for name in FUNCTIONS}
+    if absent := [name for name in VIDEO_FUNCTIONS if name not in found]:
+        return [
+            problem(f"the asset has no function {name}; Swift calls {', '.join(VIDEO_FUNCTIONS)}") for name in absent
+        ]
+    given = {name: _read(found[name]) for name in VIDEO_FUNCTIONS}
     wanted = _interfaces(given, metadata["runtime"])
     wrong = [each for name, form in wanted.items() for each in form.problems(name, given[name])]
     tracking = {**MEMORIES, **(metadata.get("tracking") or {})}

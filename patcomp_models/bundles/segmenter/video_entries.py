@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.bundles.segmenter import video_modules as made
-from patcomp_models.bundles.segmenter.video_contract import FUNCTIONS
+from patcomp_models.bundles.segmenter.video_contract import VIDEO_FUNCTIONS
 
 
 def video_modules(model: Any) -> dict[str, nn.Module]:
     """The functions of `Sam3VideoModel`, by name."""
-    kinds = (made.ImageEncode, made.TextEncode, made.Detect, made.TrackerEncode, made.TrackerStep, made.MemoryEncode,
-             made.TrackerMaskInit)  # fmt: skip
-    return {name: kind(model).eval() for name, kind in zip(FUNCTIONS, kinds, strict=True)}
+    kinds = (made.FrameEncode, made.WordsEncode, made.DetectInFrame, made.TrackerEncode, made.TrackerStep,
+             made.MemoryEncode, made.TrackerMaskInit)  # fmt: skip
+    return {name: kind(model).eval() for name, kind in zip(VIDEO_FUNCTIONS, kinds, strict=True)}
 
 
 def video_inputs(
@@ -43,18 +43,18 @@ def video_inputs(
     known: dict[str, Tensor] = {
         "pixel_values": noise(1, 3, side, side).to(dtype), "input_ids": ids,
         "attention_mask": (torch.arange(length)[None] < min(5, length)).int(),
-        "spatial_memory": noise(places, *_per_place(tracker)).to(made.HELD),
-        "spatial_memory_pos": noise(places, *_per_place(tracker)).to(made.HELD),
+        "spatial_memory": noise(places, *_per_place(tracker)).to(made.MEMORY_DTYPE),
+        "spatial_memory_pos": noise(places, *_per_place(tracker)).to(made.MEMORY_DTYPE),
         "spatial_tpos_idx": torch.arange(places, dtype=torch.int32) % tracker.num_maskmem,
         "spatial_valid": (torch.arange(places) < max(1, places - 2)).to(dtype),
-        "object_pointers": noise(pointers, 1, tracker.hidden_dim).to(made.HELD),
+        "object_pointers": noise(pointers, 1, tracker.hidden_dim).to(made.MEMORY_DTYPE),
         "ptr_tpos": torch.linspace(0, 1, pointers),
         "ptr_valid": (torch.arange(pointers) < max(1, pointers // 2)).to(dtype),
         "mask_logits": noise(1, 1, mask_side, mask_side).to(dtype), "binarize_mask": torch.zeros((), dtype=dtype),
     }  # fmt: skip
     inputs = {}
     with torch.no_grad():
-        for name, (given, outputs) in FUNCTIONS.items():
+        for name, (given, outputs) in VIDEO_FUNCTIONS.items():
             if "mask_input" in given:
                 known["mask_input"] = (known["pred_masks"] > known["pred_masks"].median()).to(dtype)
             inputs[name] = {each: known[each] for each in given}

@@ -15,7 +15,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.sam3.modeling_sam3 import Sam3VisionEncoderOutput
 from transformers.models.sam3_tracker_video.modeling_sam3_tracker_video import get_1d_sine_pe
 
-HELD = torch.float16
+from patcomp_models.bundles.segmenter.tracker import attend_by, masks_of_frame, pointer_of_mask
+
+MEMORY_DTYPE = torch.float16
 """The type of what Swift keeps between frames: memories of masks, and pointers to objects."""
 _HIDDEN = -40000.0
 """What is added to the scores of memories that are none. It is a number of float16, and no infinity."""
@@ -62,7 +64,7 @@ class _OfVideo(nn.Module):
         return [each.permute(1, 2, 0).unflatten(2, tuple(size)) for each, size in zip(features, sizes, strict=True)]
 
 
-class ImageEncode(_OfVideo):
+class FrameEncode(_OfVideo):
     """Features of the patches of a frame, (1, patches, width), for the detector and the tracker."""
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -70,7 +72,7 @@ class ImageEncode(_OfVideo):
         return found
 
 
-class TextEncode(_OfVideo):
+class WordsEncode(_OfVideo):
     """Features of a text, (1, length, width); the mask (1, length) is 0 for padding."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -80,7 +82,7 @@ class TextEncode(_OfVideo):
         return found
 
 
-class Detect(_OfVideo):
+class DetectInFrame(_OfVideo):
     """Everything that a text names in a frame."""
 
     def forward(self, last_hidden_state: Tensor, text_features: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
@@ -117,7 +119,7 @@ class TrackerStep(_OfVideo):
 
     def __init__(self, model: Any):
         super().__init__(model)
-        model.tracker_model.config._attn_implementation = _ATTENTION
+        attend_by(model.tracker_model, _ATTENTION)
 
     def forward(
         self, vision_feat_0: Tensor, vision_feat_1: Tensor, vision_feat_2: Tensor, vision_pos_2: Tensor,
@@ -155,17 +157,14 @@ class TrackerStep(_OfVideo):
             )  # fmt: skip
         size = tuple(tracker.backbone_feature_sizes[-1])
         features = remembered.squeeze(1).mT.unflatten(2, size)
-        found = tracker._single_frame_forward(
-            image_embeddings=[*self.maps(vision_feat_0, vision_feat_1), features],
-            multimask_output=tracker._use_multimask(False, None),
-        )
-        return found.pred_masks, found.high_res_masks, found.object_pointer.to(HELD), found.object_score_logits
+        found = masks_of_frame(tracker, [*self.maps(vision_feat_0, vision_feat_1), features])
+        return found.pred_masks, found.high_res_masks, found.object_pointer.to(MEMORY_DTYPE), found.object_score_logits
 
 
 class MemoryEncode(_OfVideo):
     """The memory of a mask, (height * width, 1, width of memories), and its positions.
 
-    transformers rounds the memory to bfloat16 to save room; this is the number of `HELD` that is nearest.
+    transformers rounds the memory to bfloat16 to save room; this is the number of `MEMORY_DTYPE` that is nearest.
     """
 
     def forward(
@@ -179,7 +178,7 @@ class MemoryEncode(_OfVideo):
         if (absent := tracker.occlusion_spatial_embedding_parameter) is not None:
             is_absent = (object_score_logits <= 0).to(memory.dtype)
             memory = memory + is_absent[..., None] * absent[..., None, None]
-        return tuple(each.to(HELD).flatten(2).permute(2, 0, 1) for each in (memory, positions))  # type: ignore[return-value]
+        return tuple(each.to(MEMORY_DTYPE).flatten(2).permute(2, 0, 1) for each in (memory, positions))  # type: ignore[return-value]
 
 
 class TrackerMaskInit(_OfVideo):
@@ -188,8 +187,5 @@ class TrackerMaskInit(_OfVideo):
     def forward(
         self, vision_feat_0: Tensor, vision_feat_1: Tensor, vision_feat_2: Tensor, mask_input: Tensor
     ) -> Tensor:
-        features = self.maps(vision_feat_2)[0]
-        found: Tensor = self.model.tracker_model._use_mask_as_output(
-            features, self.maps(vision_feat_0, vision_feat_1), mask_input > 0
-        ).object_pointer
-        return found.to(HELD)
+        maps = [*self.maps(vision_feat_0, vision_feat_1), *self.maps(vision_feat_2)]
+        return pointer_of_mask(self.model.tracker_model, maps, mask_input > 0).to(MEMORY_DTYPE)

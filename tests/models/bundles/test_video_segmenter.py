@@ -17,7 +17,7 @@ from patcomp.emit.reading import opened
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundle_folders.revisions import NEW, OLD
 from patcomp_models.bundles import check_bundle, convert_bundle
-from patcomp_models.bundles.segmenter.video_contract import FUNCTIONS
+from patcomp_models.bundles.segmenter.video_contract import VIDEO_FUNCTIONS
 from patcomp_models.bundles.segmenter.video_entries import video_inputs, video_modules
 from tests.models.bundles import segmenters
 from tests.models.bundles.described import Change, Described, changed, drop, put
@@ -140,7 +140,7 @@ def test_functions(folder: tuple[Any, Path]) -> None:
     def call(name: str, **inputs: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             found = modules[name](**inputs)
-        return dict(zip(FUNCTIONS[name][1], found if isinstance(found, tuple) else (found,), strict=True))
+        return dict(zip(VIDEO_FUNCTIONS[name][1], found if isinstance(found, tuple) else (found,), strict=True))
 
     check_tracking(model, call)
     check_detection(model, call)
@@ -263,7 +263,7 @@ def test_the_form_is_right(described: Described, tmp_path: Path, monkeypatch: py
     for place, each in (("whole", described), ("without", without)):
         assert each.problems(tmp_path / place, monkeypatch, NEW) == []
     assert described.problems(tmp_path / "earlier", monkeypatch, OLD)[0].startswith("kind is 'video_segmenter'")
-    assert Interfaces.of(tmp_path / _ASSET).names == list(FUNCTIONS)
+    assert Interfaces.of(tmp_path / _ASSET).names == list(VIDEO_FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", DEPARTURES)

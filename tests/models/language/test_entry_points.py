@@ -291,13 +291,13 @@ def test_positions_of_new_tokens_on_the_runtime(tmp_path: Path, monkeypatch: pyt
     assert ["coreai-sequential" in (each.advice or "") for each in found] == [True]
     began, seen = Session.__init__, []
 
-    def begin(session: Session, call: AssetCall, *others: Any) -> None:
+    def begin(session: Session, call: AssetCall, *others: Any, **named: Any) -> None:
         def compact(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             places = inputs[POSITIONS][:, -inputs[TOKENS].shape[1] :]
             seen.append(places.shape[1])
             return call(name, {**inputs, POSITIONS: places}, states)
 
-        began(session, compact, *others)
+        began(session, compact, *others, **named)
 
     tokens = bundle.generate(PROMPT * 2, 11)
     monkeypatch.setattr(Session, "__init__", begin)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from patcomp.ir.types import integer_range, is_float, is_integer
-from patcomp.onnx.emission.nodes import COMPUTED, ONNX_TYPES, NotInOnnxError, OpCall, both, emits, simple
+from patcomp.onnx.emission.nodes import COMPUTED, ONNX_TYPES, EmittedOp, NotInOnnxError, both, emits, simple
 
 ONE_NODE = {
     "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh", "cos": "Cos",
@@ -24,7 +24,7 @@ ON_BOOLS = {
 """Ops that are another node where their operands are booleans."""
 
 
-def _of_type(kind: str, of_bools: str) -> Callable[[OpCall], str]:
+def _of_type(kind: str, of_bools: str) -> Callable[[EmittedOp], str]:
     return lambda call: simple(of_bools if call.element == "i1" else kind)(call)
 
 
@@ -41,47 +41,47 @@ emits(*both("not_equal"))(lambda call: call.node("Not", call.scope.node("Equal",
 
 
 @emits(*both("greater"))
-def greater(call: OpCall) -> str:
+def greater(call: EmittedOp) -> str:
     if call.operand_element() != "i1":
         return call.node("Greater", *call.computed())
     return call.node("And", call.inputs[0], call.scope.node("Not", call.inputs[1]))
 
 
 @emits("round")
-def round_(call: OpCall) -> str:
+def round_(call: EmittedOp) -> str:
     return simple("Identity" if is_integer(call.element) else "Round")(call)
 
 
 @emits("relu")
-def relu(call: OpCall) -> str:
+def relu(call: EmittedOp) -> str:
     if is_integer(call.element):
         element = COMPUTED.get(call.element, call.element)
         return call.result(call.node("Max", *call.computed(), call.constant(0, element)))
     return simple("Relu")(call)
 
 
-def _in_singles(call: OpCall) -> str:
+def _in_singles(call: EmittedOp) -> str:
     """The operand of a formula of several nodes: half precision is computed in f32, as the program does."""
     return call.cast(0, "f32") if call.element == "f16" else call.computed(0)[0]
 
 
-def _from_singles(call: OpCall, name: str) -> str:
+def _from_singles(call: EmittedOp, name: str) -> str:
     return call.result(name, "f32" if call.element == "f16" else None)
 
 
 @emits("rsqrt")
-def rsqrt(call: OpCall) -> str:
+def rsqrt(call: EmittedOp) -> str:
     return _from_singles(call, call.node("Reciprocal", call.scope.node("Sqrt", _in_singles(call))))
 
 
 @emits("silu")
-def silu(call: OpCall) -> str:
+def silu(call: EmittedOp) -> str:
     x = _in_singles(call)
     return _from_singles(call, call.node("Mul", x, call.scope.node("Sigmoid", x)))
 
 
 @emits("gelu")
-def gelu(call: OpCall) -> str:
+def gelu(call: EmittedOp) -> str:
     x, form = _in_singles(call), call.op.attributes["approximate"]
     if form == "sigmoid":
         element = "f64" if call.element == "f64" else "f32"
@@ -91,12 +91,12 @@ def gelu(call: OpCall) -> str:
 
 
 @emits(*both("divide"))
-def divide(call: OpCall) -> str:
+def divide(call: EmittedOp) -> str:
     return simple("Div")(call)  # of integers, it truncates
 
 
 @emits(*both("floor_divide"))
-def floor_divide(call: OpCall) -> str:
+def floor_divide(call: EmittedOp) -> str:
     x, y = call.computed()
     element, quotient = COMPUTED.get(call.element, call.element), call.scope.node("Div", x, y)
     zero = call.constant(0, element)
@@ -112,18 +112,18 @@ def floor_divide(call: OpCall) -> str:
     return call.result(call.node("Where", undefined, call.constant(np.nan, element), floor))
 
 
-def _single(call: OpCall, name: str) -> str:
+def _single(call: EmittedOp, name: str) -> str:
     """A float for `IsInf` and `IsNaN`, which onnxruntime has for few types."""
     return call.scope.cast(name, "f32") if call.operand_element() == "f16" else name
 
 
 @emits(*both("modulo"))
-def modulo(call: OpCall) -> str:
+def modulo(call: EmittedOp) -> str:
     return simple("Mod", fmod=1)(call)
 
 
 @emits(*both("pow"))
-def pow_(call: OpCall) -> str:
+def pow_(call: EmittedOp) -> str:
     if not is_integer(call.element):
         return simple("Pow")(call)
     exponent = call.known(1)
@@ -137,7 +137,7 @@ def pow_(call: OpCall) -> str:
 
 
 @emits("cast")
-def cast(call: OpCall) -> str:
+def cast(call: EmittedOp) -> str:
     """Floats are truncated to integers; what does not fit an integer type saturates, and NaN becomes 0."""
     source, target = call.operand_element(), call.element
     if target not in ONNX_TYPES or source not in ONNX_TYPES or (source == "ui64") != (target == "ui64"):

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from patcomp.onnx.emission.nodes import NotInOnnxError, OpCall, emits
+from patcomp.onnx.emission.nodes import EmittedOp, NotInOnnxError, emits
 
 BEYOND = 2**63 - 1
 """Behind the end of any dimension."""
 
 
 @emits("reshape")
-def reshape(call: OpCall) -> str:
+def reshape(call: EmittedOp) -> str:
     return call.node("Reshape", call.inputs[0], call.indices(1), allowzero=1)
 
 
 @emits("transpose")
-def transpose(call: OpCall) -> str:
+def transpose(call: EmittedOp) -> str:
     return call.node("Transpose", call.inputs[0], perm=call.numbers(1, "permutation"))
 
 
 @emits("expand_dims")
-def expand_dims(call: OpCall) -> str:
+def expand_dims(call: EmittedOp) -> str:
     return call.node("Unsqueeze", call.inputs[0], call.indices(1))
 
 
 @emits("shrink_dims")
-def shrink_dims(call: OpCall) -> str:
+def shrink_dims(call: EmittedOp) -> str:
     return call.node("Squeeze", call.inputs[0], call.indices(1))
 
 
 @emits("broadcast_to")
-def broadcast_to(call: OpCall) -> str:
+def broadcast_to(call: EmittedOp) -> str:
     return call.node("Expand", call.inputs[0], call.indices(1))
 
 
 @emits("broadcast_in_dims")
-def broadcast_in_dims(call: OpCall) -> str:
+def broadcast_in_dims(call: EmittedOp) -> str:
     axes = [axis % call.rank() for axis in call.numbers(2, "axes")]
     ones = call.constant(np.ones(call.rank()))
     shape = call.scope.node("ScatterElements", ones, call.constant(axes), call.indices(1), axis=0)
@@ -44,7 +44,7 @@ def broadcast_in_dims(call: OpCall) -> str:
 
 
 @emits("broadcast_shapes")
-def broadcast_shapes(call: OpCall) -> str:
+def broadcast_shapes(call: EmittedOp) -> str:
     """The sizes of the other shape where a size is 1."""
     lengths = [call.shape(index)[0] for index in (0, 1)]
     if None in lengths:
@@ -59,12 +59,12 @@ def broadcast_shapes(call: OpCall) -> str:
 
 
 @emits("get_shape")
-def get_shape(call: OpCall) -> str:
+def get_shape(call: EmittedOp) -> str:
     return call.scope.cast(call.node("Shape", call.inputs[0]), call.element)
 
 
 @emits("tile")
-def tile(call: OpCall) -> str:
+def tile(call: EmittedOp) -> str:
     counts = call.shape(1)[0]
     if counts is None or counts > call.rank():
         raise NotInOnnxError("it has more counts than its operand dimensions")
@@ -73,19 +73,19 @@ def tile(call: OpCall) -> str:
 
 
 @emits("reverse")
-def reverse(call: OpCall) -> str:
+def reverse(call: EmittedOp) -> str:
     axes = [axis % call.rank() for axis in call.numbers(1, "dims")]
     last, before, step = (call.constant(np.full(len(axes), each)) for each in (-1, -BEYOND - 1, -1))
     return call.node("Slice", call.inputs[0], last, before, call.constant(axes), step)
 
 
 @emits("concat")
-def concat(call: OpCall) -> str:
+def concat(call: EmittedOp) -> str:
     return call.node("Concat", *call.inputs[1:], axis=call.axis(0))
 
 
 @emits("split")
-def split(call: OpCall) -> list[str]:
+def split(call: EmittedOp) -> list[str]:
     axis, results = call.axis(2), call.op.results
     if len(results) == 1:
         return [call.node("Identity", call.inputs[0])]
@@ -99,19 +99,19 @@ def split(call: OpCall) -> list[str]:
     return call.scope.several("Split", [call.inputs[0], sections], [each.name for each in results], axis=axis)
 
 
-def _slice(call: OpCall, x: str, rank: int, first: int) -> str:
+def _slice(call: EmittedOp, x: str, rank: int, first: int) -> str:
     """The slice of a value by the bounds of the op, which are its operands from `first` on."""
     starts, ends, strides = (call.indices(first + each) for each in range(3))
     return call.node("Slice", x, starts, ends, call.constant(np.arange(rank)), strides)
 
 
 @emits("slice")
-def slice_(call: OpCall) -> str:
+def slice_(call: EmittedOp) -> str:
     return _slice(call, call.inputs[0], call.rank(), 1) if call.rank() else call.node("Identity", call.inputs[0])
 
 
 @emits("slice_update")
-def slice_update(call: OpCall) -> str:
+def slice_update(call: EmittedOp) -> str:
     """A scatter to the positions that the slice takes among all, counted in one dimension."""
     x, scope = call.inputs[0], call.scope
     if not call.rank():
@@ -128,7 +128,7 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", 
 
 
 @emits("pad")
-def pad(call: OpCall) -> str:
+def pad(call: EmittedOp) -> str:
     mode = call.op.attributes["padding_mode"]
     if mode not in PAD_MODES:
         raise NotInOnnxError(f"the padding mode {mode}")
@@ -143,12 +143,12 @@ def pad(call: OpCall) -> str:
 
 
 @emits("gather_along_axis")
-def gather_along_axis(call: OpCall) -> str:
+def gather_along_axis(call: EmittedOp) -> str:
     return call.node("GatherElements", call.inputs[0], call.cast(1, "si64"), axis=call.axis(2))
 
 
 @emits("gather_nd")
-def gather_nd(call: OpCall) -> str:
+def gather_nd(call: EmittedOp) -> str:
     return call.node("GatherND", call.inputs[0], call.cast(1, "si64"))
 
 
@@ -156,7 +156,7 @@ SCATTERS = {"update": "none", "add": "add", "sub": "add", "mul": "mul", "max": "
 
 
 @emits("scatter_along_axis")
-def scatter_along_axis(call: OpCall) -> str:
+def scatter_along_axis(call: EmittedOp) -> str:
     mode = call.op.attributes["scatter_mode"]
     if mode not in SCATTERS:
         raise NotInOnnxError(f"the scatter mode {mode}")
@@ -167,10 +167,10 @@ def scatter_along_axis(call: OpCall) -> str:
 
 
 @emits("scatter_nd")
-def scatter_nd(call: OpCall) -> str:
+def scatter_nd(call: EmittedOp) -> str:
     return call.node("ScatterND", call.inputs[0], call.cast(1, "si64"), call.inputs[2])
 
 
 @emits("range")
-def range_(call: OpCall) -> str:
+def range_(call: EmittedOp) -> str:
     return call.result(call.node("Range", *call.computed()))

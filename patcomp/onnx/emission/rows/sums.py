@@ -9,21 +9,21 @@ import numpy as np
 from onnx import helper
 
 from patcomp.ir.types import integer_range, is_float, is_integer
-from patcomp.onnx.emission.nodes import COMPUTED, ONNX_TYPES, NotInOnnxError, OpCall, emits, simple
+from patcomp.onnx.emission.nodes import COMPUTED, ONNX_TYPES, EmittedOp, NotInOnnxError, emits, simple
 
 for _name in ("batch_matmul", "decomposable.broadcasting_batch_matmul"):
     emits(_name)(simple("MatMul"))
 
 
 @emits("conv2d", "conv3d")
-def conv(call: OpCall) -> str:
+def conv(call: EmittedOp) -> str:
     stride, dilation, groups = call.numbers(2, "stride"), call.numbers(3, "dilation"), call.numbers(4, "groups")
     made = call.node("Conv", *call.computed(0, 1), strides=stride, dilations=dilation, group=groups[0])
     return call.result(made)
 
 
 @emits("conv_transpose2d", "conv_transpose3d")
-def conv_transpose(call: OpCall) -> str:
+def conv_transpose(call: EmittedOp) -> str:
     stride, padding, dilation, more, groups = (call.numbers(index, "geometry") for index in range(2, 7))
     made = call.node(
         "ConvTranspose", *call.computed(0, 1), strides=stride, pads=padding * 2, dilations=dilation,
@@ -38,11 +38,11 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def _reduction(kind: str) -> Callable[[OpCall], str]:
+def _reduction(kind: str) -> Callable[[EmittedOp], str]:
     return lambda call: call.result(call.node(kind, call.computed(0)[0], call.indices(1), keepdims=1))
 
 
-def _of_bools(kind: str) -> Callable[[OpCall], str]:
+def _of_bools(kind: str) -> Callable[[EmittedOp], str]:
     return lambda call: call.scope.cast(call.node(kind, call.cast(0, "si32"), call.indices(1), keepdims=1), "i1")
 
 
@@ -52,7 +52,7 @@ emits("all")(_of_bools("ReduceMin"))
 emits("any")(_of_bools("ReduceMax"))
 
 
-def _without_nan(call: OpCall, least: float = -np.inf) -> str:
+def _without_nan(call: EmittedOp, least: float = -np.inf) -> str:
     """The operand with the least number for NaN, which never wins; f16 becomes f32."""
     (x,) = call.computed(0)
     if is_integer(call.operand_element()):
@@ -63,16 +63,16 @@ def _without_nan(call: OpCall, least: float = -np.inf) -> str:
 
 
 @emits("argmax")
-def argmax(call: OpCall) -> str:
+def argmax(call: EmittedOp) -> str:
     return call.scope.cast(call.node("ArgMax", _without_nan(call), axis=call.axis(1), keepdims=1), call.element)
 
 
 @emits("softmax")
-def softmax(call: OpCall) -> str:
+def softmax(call: EmittedOp) -> str:
     return call.result(call.node("Softmax", call.computed(0)[0], axis=call.axis(1)))
 
 
-def _sorted(call: OpCall, output: int) -> str:
+def _sorted(call: EmittedOp, output: int) -> str:
     """The values (0) or the positions (1) along an axis in order; ONNX does not say where NaN comes."""
     axis, descending = call.axis(1), bool(call.numbers(2, "order")[0])
     inputs = [call.computed(0)[0], call.size(0, axis)]
@@ -80,12 +80,12 @@ def _sorted(call: OpCall, output: int) -> str:
 
 
 @emits("sort")
-def sort(call: OpCall) -> str:
+def sort(call: EmittedOp) -> str:
     return call.result(_sorted(call, 0))
 
 
 @emits("argsort")
-def argsort(call: OpCall) -> str:
+def argsort(call: EmittedOp) -> str:
     return call.scope.cast(_sorted(call, 1), call.element)
 
 
@@ -94,7 +94,7 @@ SCANS = {"product": ("Mul", ""), "max": ("Max", "ReduceMin"), "min": ("Min", "Re
 
 
 @emits("scan")
-def scan(call: OpCall) -> str:
+def scan(call: EmittedOp) -> str:
     combiner, axis = call.op.attributes["scan_op"], call.axis(1)
     reverse, (x,) = int(bool(call.numbers(2, "direction")[0])), call.computed(0)
     if combiner == "sum":
@@ -119,7 +119,7 @@ def scan(call: OpCall) -> str:
 
 
 @emits("non_zero")
-def non_zero(call: OpCall) -> str:
+def non_zero(call: EmittedOp) -> str:
     columns = call.scope.node("NonZero", call.computed(0)[0])
     return call.scope.cast(call.node("Transpose", columns, perm=[1, 0]), call.element)
 
@@ -128,7 +128,7 @@ def non_zero(call: OpCall) -> str:
 
 
 @emits("max_pool_2d", "max_pool_3d")
-def max_pool(call: OpCall) -> str:
+def max_pool(call: EmittedOp) -> str:
     kernel, stride, dilation = (call.numbers(index, "window") for index in (1, 2, 3))
     ceil = int(bool(call.numbers(4, "rounding")[0]))
     if ceil and any(step > far * (size - 1) + 1 for size, step, far in zip(kernel, stride, dilation, strict=True)):
@@ -142,7 +142,7 @@ def max_pool(call: OpCall) -> str:
 
 
 @emits("sum_pool_2d", "sum_pool_3d")
-def sum_pool(call: OpCall) -> str:
+def sum_pool(call: EmittedOp) -> str:
     if is_integer(call.element):
         raise NotInOnnxError(f"a sum over windows of {call.element}")
     kernel, stride, dilation = (call.numbers(index, "window") for index in (1, 2, 3))
@@ -153,7 +153,7 @@ def sum_pool(call: OpCall) -> str:
 
 
 @emits("interpolate")
-def interpolate(call: OpCall) -> str:
+def interpolate(call: EmittedOp) -> str:
     """Output position p reads position (p + 0.5 - offset) / scale - 0.5 of each dimension, clamped to its ends."""
     if not is_float(call.element):
         raise NotInOnnxError(f"resampling of {call.element}")
@@ -188,7 +188,7 @@ def interpolate(call: OpCall) -> str:
 # ---- quantised data -------------------------------------------------------------------------------
 
 
-def _along(call: OpCall, index: int, axis_index: int) -> str:
+def _along(call: EmittedOp, index: int, axis_index: int) -> str:
     """A scale or an offset in f32, in a shape that broadcasts with the data."""
     values = call.cast(index, "f32")
     if not call.rank(index):
@@ -198,14 +198,14 @@ def _along(call: OpCall, index: int, axis_index: int) -> str:
 
 
 @emits("dequantize")
-def dequantize(call: OpCall) -> str:
+def dequantize(call: EmittedOp) -> str:
     scale, offset1, offset2 = (_along(call, index, 4) for index in (1, 2, 3))
     scaled = call.scope.node("Mul", call.scope.node("Sub", call.cast(0, "f32"), offset1), scale)
     return call.result(call.node("Add", scaled, offset2), "f32")
 
 
 @emits("quantize")
-def quantize(call: OpCall) -> str:
+def quantize(call: EmittedOp) -> str:
     if not is_integer(call.element):
         raise NotInOnnxError(f"quantising to {call.element}")
     scale, offset1, offset2 = (_along(call, index, 4) for index in (1, 2, 3))
@@ -217,7 +217,7 @@ def quantize(call: OpCall) -> str:
 
 
 @emits("blockwise_shift_scale")
-def blockwise_shift_scale(call: OpCall) -> str:
+def blockwise_shift_scale(call: EmittedOp) -> str:
     """(data - offset1) * scale + offset2, each for a block of the data: the data's dimensions are split in blocks."""
     shapes = [call.shape(index) for index in range(4)]
     if any(None in shape for shape in shapes):

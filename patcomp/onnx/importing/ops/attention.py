@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import MICROSOFT, Call, onnx_op
+from patcomp.onnx.importing.rows import MICROSOFT, NodeCall, onnx_op
 
 
 def _in_heads(x: Tensor, heads: int) -> Tensor:
@@ -32,7 +32,7 @@ def attention(
     softcap: float = 0.0,
     qk_matmul_output_mode: int = 0,
     softmax_precision: int | None = None,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     if softcap or node.outputs > 3:
         raise TypeError("softcap, and the product of queries and keys as an output, are not supported")
@@ -41,6 +41,7 @@ def attention(
         query = _in_heads(query, q_num_heads)
         key, value = _in_heads(key, kv_num_heads), _in_heads(value, kv_num_heads)
     if past_key is not None:
+        assert past_value is not None  # both or none, says the op
         key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
         if is_causal:
             raise TypeError("is_causal with a past is not supported; export the model with a mask")
@@ -66,7 +67,7 @@ def multi_head_attention(
     num_heads: int,
     scale: float | None = None,
     mask_filter_value: float = -10000.0,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     if key_padding_mask is not None or query.dim() != 3 or key.dim() != 3 or node.outputs > 1:
         raise TypeError("packed inputs, a padding mask and outputs of keys are not supported")
@@ -74,8 +75,8 @@ def multi_head_attention(
         width, wide = query.shape[-1], value.shape[-1]
         of_query, of_key, of_value = torch.split(bias, [width, width, wide])
         query, key, value = query + of_query, key + of_key, value + of_value
-    heads = (_in_heads(each, num_heads) for each in (query, key, value))
-    result = F.scaled_dot_product_attention(*heads, attention_bias, scale=scale or None)
+    query, key, value = (_in_heads(each, num_heads) for each in (query, key, value))
+    result = F.scaled_dot_product_attention(query, key, value, attention_bias, scale=scale or None)
     return result.transpose(1, 2).flatten(2)
 
 

@@ -8,31 +8,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.onnx.importing.graphs import Graph
-from patcomp.onnx.importing.rows import Call, onnx_op
-from patcomp.onnx.importing.values import Known, Value, as_tensor, known
+from patcomp.onnx.importing.graphs import OnnxGraph
+from patcomp.onnx.importing.rows import NodeCall, onnx_op
+from patcomp.onnx.importing.values import KnownArray, OnnxValue, as_tensor, known_array
 
 _MOST_NODES = 20_000
 """The nodes that the rounds of a loop may have together where it is unrolled."""
 
 
-def _outer(graphs: Sequence[Graph], node: Call) -> tuple[list[str], list[Tensor]]:
+def _outer(graphs: Sequence[OnnxGraph], node: NodeCall) -> tuple[list[str], list[Tensor]]:
     """The tensors that graphs take from around them, by name; numbers that are known stay known."""
-    names = sorted({name for graph in graphs for name in graph.free if isinstance(node.outer[name], Tensor)})
-    return names, [node.outer[name] for name in names]
+    names = {name for graph in graphs for name in graph.free}
+    found = {name: value for name in sorted(names) if isinstance(value := node.outer[name], Tensor)}
+    return [*found], [*found.values()]
 
 
-def _tensors(values: Sequence[Value]) -> list[Tensor]:
+def _tensors(values: Sequence[OnnxValue]) -> list[Tensor]:
     return [as_tensor(value).clone() for value in values]  # results of PyTorch's operators must not be their operands
 
 
 @onnx_op("If")
-def if_(condition: Any, *, then_branch: Graph, else_branch: Graph, node: Call) -> Any:
-    if isinstance(condition, Known):
+def _if_(condition: Any, *, then_branch: OnnxGraph, else_branch: OnnxGraph, node: NodeCall) -> Any:
+    if isinstance(condition, KnownArray):
         return tuple(node.run(then_branch if condition.number else else_branch, []))
     names, operands = _outer((then_branch, else_branch), node)
 
-    def branch(graph: Graph) -> Any:
+    def branch(graph: OnnxGraph) -> Any:
         return lambda *values: _tensors(node.run(graph, [], dict(zip(names, values, strict=True))))
 
     condition = condition.reshape([])
@@ -40,12 +41,12 @@ def if_(condition: Any, *, then_branch: Graph, else_branch: Graph, node: Call) -
 
 
 @onnx_op("Loop")
-def loop(count: Any, condition: Any, *carried: Any, body: Graph, node: Call) -> Any:
+def loop(count: Any, condition: Any, *carried: Any, body: OnnxGraph, node: NodeCall) -> Any:
     """A loop of a known number of rounds is unrolled; others are PyTorch's `while_loop`, which stacks no results."""
-    goes_on = condition is None or (isinstance(condition, Known) and bool(condition.number))
-    if isinstance(condition, Known) and not goes_on:
-        count = known(0)
-    rounds = count.number if isinstance(count, Known) and isinstance(count.number, int) else None
+    goes_on = condition is None or (isinstance(condition, KnownArray) and bool(condition.number))
+    if isinstance(condition, KnownArray) and not goes_on:
+        count = known_array(0)
+    rounds = count.number if isinstance(count, KnownArray) and isinstance(count.number, int) else None
     if rounds is not None and goes_on and _keeps_its_condition(body):
         return _unrolled(rounds, list(carried), body, node)
     if rounds == 0:
@@ -53,7 +54,7 @@ def loop(count: Any, condition: Any, *carried: Any, body: Graph, node: Call) -> 
     return _while(count, condition, carried, body, node)
 
 
-def _keeps_its_condition(body: Graph) -> bool:
+def _keeps_its_condition(body: OnnxGraph) -> bool:
     """Whether the condition that a round gives is true for sure: a constant, or what the round was given."""
     result = body.outputs[0]
     made = {name: each for each in body.nodes for name in each.outputs}
@@ -63,26 +64,26 @@ def _keeps_its_condition(body: Graph) -> bool:
         return True
     if result in made and made[result].op == "Constant":
         value = made[result].attributes.get("value")
-        return isinstance(value, Known) and bool(value.number)
+        return isinstance(value, KnownArray) and bool(value.number)
     constant = body.constants.get(result)
-    return isinstance(constant, Known) and bool(constant.number)
+    return isinstance(constant, KnownArray) and bool(constant.number)
 
 
-def _unrolled(rounds: int, carried: list[Any], body: Graph, node: Call) -> Any:
+def _unrolled(rounds: int, carried: list[Any], body: OnnxGraph, node: NodeCall) -> Any:
     if rounds * len(body.nodes) > _MOST_NODES:
         raise TypeError(f"{rounds} rounds of {len(body.nodes)} nodes are too many to be written out")
     stacked: list[list[Tensor]] = [[] for _ in range(len(body.outputs) - 1 - len(carried))]
     if rounds < 1 and stacked:
         raise TypeError("a loop without rounds that stacks results is not supported")
     for index in range(rounds):
-        _, *values = node.run(body, [known(index), known(True, torch.bool), *carried])
+        _, *values = node.run(body, [known_array(index), known_array(True, torch.bool), *carried])
         carried, results = values[: len(carried)], values[len(carried) :]
         for each, result in zip(stacked, results, strict=True):
             each.append(as_tensor(result))
     return (*carried, *(torch.stack(each) for each in stacked))
 
 
-def _while(count: Any, condition: Any, carried: Sequence[Any], body: Graph, node: Call) -> Any:
+def _while(count: Any, condition: Any, carried: Sequence[Any], body: OnnxGraph, node: NodeCall) -> Any:
     if len(body.outputs) - 1 > len(carried):
         raise TypeError("the number of rounds depends on data, and the loop stacks results; this is not supported")
     limit = torch.tensor(2**31 - 1) if count is None else as_tensor(count).reshape([]).to(torch.int64)
@@ -103,15 +104,15 @@ def _while(count: Any, condition: Any, carried: Sequence[Any], body: Graph, node
 
 
 @onnx_op("Scan")
-def scan(
+def _scan(
     *values: Any,
-    body: Graph,
+    body: OnnxGraph,
     num_scan_inputs: int,
     scan_input_axes: Any = None,
     scan_input_directions: Any = None,
     scan_output_axes: Any = None,
     scan_output_directions: Any = None,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     """Over a fixed number of rows, written out."""
     states, rows = list(values[:-num_scan_inputs]), [as_tensor(each) for each in values[-num_scan_inputs:]]

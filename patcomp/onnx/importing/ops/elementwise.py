@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.ops.types import named
-from patcomp.onnx.importing.rows import MICROSOFT, Call, Number, Operand, Row, onnx_op
+from patcomp.onnx.importing.ops.types import unary_ops
+from patcomp.onnx.importing.rows import MICROSOFT, KnownNumber, NodeCall, OnnxRow, Operand, onnx_op
 
-named({
+unary_ops({
     "Abs": torch.abs, "Neg": torch.neg, "Sign": torch.sign, "Ceil": torch.ceil, "Floor": torch.floor,
     "Round": torch.round, "Exp": torch.exp, "Log": torch.log, "Sqrt": torch.sqrt, "Reciprocal": torch.reciprocal,
     "Sin": torch.sin, "Cos": torch.cos, "Tan": torch.tan, "Asin": torch.asin, "Acos": torch.acos, "Atan": torch.atan,
@@ -23,7 +23,7 @@ named({
 })  # fmt: skip
 
 
-def _two(function: Any) -> Row:
+def _two(function: Any) -> OnnxRow:
     def row(x: Operand, y: Operand) -> Any:
         return function(x, y)
 
@@ -69,7 +69,7 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
 
 
 @onnx_op("Where")
-def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
+def _where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """A number takes the element type of the tensor; `torch.where` would promote."""
     if not isinstance(x, Tensor):
         x = torch.scalar_tensor(x, dtype=y.dtype)
@@ -77,12 +77,12 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 
 @onnx_op("Max")
-def max_(*x: Tensor) -> Tensor:
+def _max_(*x: Tensor) -> Tensor:
     return reduce(torch.maximum, x)
 
 
 @onnx_op("Min")
-def min_(*x: Tensor) -> Tensor:
+def _min_(*x: Tensor) -> Tensor:
     return reduce(torch.minimum, x)
 
 
@@ -102,7 +102,7 @@ def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> T
 
 
 @onnx_op("Dropout")
-def dropout(x: Tensor, ratio: Any = 0.5, training: Any = None, *, seed: int = 0, node: Call) -> Any:
+def dropout(x: Tensor, ratio: Any = 0.5, training: Any = None, *, seed: int = 0, node: NodeCall) -> Any:
     """The tensor itself: files are for inference.
 
     Raises:
@@ -182,7 +182,7 @@ def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @onnx_op("CumSum")
-def cum_sum(x: Tensor, axis: Number, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+def cum_sum(x: Tensor, axis: KnownNumber, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
     x = x.flip(axis) if reverse else x
     total = torch.cumsum(x, axis, dtype=x.dtype)
     total = total - x if exclusive else total

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import MICROSOFT, Call, onnx_op
+from patcomp.onnx.importing.rows import MICROSOFT, NodeCall, onnx_op
 
 
 @onnx_op("BatchNormalization")
@@ -43,7 +43,7 @@ def group_norm(
     num_groups: int,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-    node: Call,
+    node: NodeCall,
 ) -> Tensor:
     if node.opset < 21:  # a scale for each group, not for each channel
         each = x.shape[1] // num_groups
@@ -64,7 +64,7 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     axis = axis % x.dim()
     if not (_is_over(scale, x, axis) and _is_over(bias, x, axis)):
@@ -96,7 +96,7 @@ def skip_layer_norm(
     bias: Tensor | None = None,
     *,
     epsilon: float = 1e-5,
-    node: Call,
+    node: NodeCall,
 ) -> Any:
     whole = x + skip if bias is None else x + skip + bias
     normal = F.layer_norm(whole, whole.shape[-1:], gamma, beta, epsilon)
@@ -105,7 +105,7 @@ def skip_layer_norm(
 
 @onnx_op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_rms_norm(
-    x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5, node: Call
+    x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5, node: NodeCall
 ) -> Any:
     whole = x + skip if bias is None else x + skip + bias
     return (F.rms_norm(whole, whole.shape[-1:], gamma, epsilon), None, None, whole)[: node.outputs]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from patcomp.onnx.importing.rows import on_numbers
-from patcomp.onnx.importing.values import MOST_KNOWN, Known, known, objects
+from patcomp.onnx.importing.values import MOST_KNOWN, KnownArray, known_array, objects
 
 
 def _numbers(x: Any) -> list[Any]:
@@ -57,10 +57,11 @@ for _name, _function in {
     "GreaterOrEqual": lambda x, y: bool(x >= y), "LessOrEqual": lambda x, y: bool(x <= y),
     "And": lambda x, y: bool(x and y), "Or": lambda x, y: bool(x or y),
 }.items():  # fmt: skip
-    on_numbers(_name)(lambda x, y, function=_function: known(_pairs(function, x, y), torch.bool))
+    on_numbers(_name)(lambda x, y, function=_function: known_array(_pairs(function, x, y), torch.bool))
 
-for _name, _function in {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}.items():
-    on_numbers(_name)(lambda x, function=_function: _pairs(lambda n, _, f=function: f(n), x, x))
+_OF_ONE: dict[str, Any] = {"Neg": lambda x: -x, "Abs": abs, "Not": lambda x: not x}
+for _name, _of_one in _OF_ONE.items():
+    on_numbers(_name)(lambda x, function=_of_one: _pairs(lambda n, _: function(n), x, x))
 
 
 @on_numbers("Sqrt")
@@ -76,27 +77,27 @@ def reciprocal(x: Any) -> Any:
 
 
 @on_numbers("Max")
-def max_(*x: Any) -> Any:
+def _max_(*x: Any) -> Any:
     return reduce(lambda a, b: _pairs(torch.sym_max, a, b), x)
 
 
 @on_numbers("Min")
-def min_(*x: Any) -> Any:
+def _min_(*x: Any) -> Any:
     return reduce(lambda a, b: _pairs(torch.sym_min, a, b), x)
 
 
 @on_numbers("Gather")
-def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
+def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return np.take(x, np.array(_whole(indices), dtype=int).reshape(indices.shape), axis)
 
 
 @on_numbers("Concat")
-def concat(*x: Any, axis: int) -> Any:
+def _concat(*x: Any, axis: int) -> Any:
     return np.concatenate(x, axis)
 
 
 @on_numbers("Slice")
-def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     first, last = _whole(starts), _whole(ends)
     places = list(range(len(first))) if axes is None else _whole(axes)
     strides = [1] * len(first) if steps is None else _whole(steps)
@@ -107,45 +108,45 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
 
 
 @on_numbers("Unsqueeze")
-def unsqueeze(x: Any, axes: Any) -> Any:
+def _unsqueeze(x: Any, axes: Any) -> Any:
     return np.expand_dims(x, tuple(_whole(axes)))
 
 
 @on_numbers("Squeeze")
-def squeeze(x: Any, axes: Any = None) -> Any:
+def _squeeze(x: Any, axes: Any = None) -> Any:
     return np.squeeze(x, None if axes is None else tuple(_whole(axes)))
 
 
 @on_numbers("Reshape")
-def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
+def _reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_whole(shape))])
 
 
 @on_numbers("Transpose")
-def transpose(x: Any, *, perm: Any = None) -> Any:
+def _transpose(x: Any, *, perm: Any = None) -> Any:
     return np.transpose(x, perm)
 
 
 @on_numbers("Expand")
-def expand(x: Any, shape: Any) -> Any:
+def _expand(x: Any, shape: Any) -> Any:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, _small(_numbers(shape))))
 
 
 @on_numbers("Tile")
-def tile(x: Any, repeats: Any) -> Any:
+def _tile(x: Any, repeats: Any) -> Any:
     _small([*x.shape, *_numbers(repeats)])
     return np.tile(x, _numbers(repeats))
 
 
 @on_numbers("ConstantOfShape")
-def constant_of_shape(shape: Any, *, value: Known | None = None) -> Known:
+def _constant_of_shape(shape: Any, *, value: KnownArray | None = None) -> KnownArray:
     made = np.empty(_small(_numbers(shape)), dtype=object)
     made[...] = 0.0 if value is None else value.number
-    return known(made, torch.float32 if value is None else value.dtype)
+    return known_array(made, torch.float32 if value is None else value.dtype)
 
 
 @on_numbers("Range")
-def range_(start: Any, limit: Any, delta: Any, **attributes: Any) -> Any:
+def _range_(start: Any, limit: Any, delta: Any, **attributes: Any) -> Any:
     first, last, step = (_numbers(each)[0] for each in (start, limit, delta))
     if not all(isinstance(each, int) for each in (first, last, step)):
         raise NotImplementedError
@@ -155,7 +156,7 @@ def range_(start: Any, limit: Any, delta: Any, **attributes: Any) -> Any:
 
 
 @on_numbers("Where")
-def where(condition: Any, x: Any, y: Any) -> Any:
+def _where(condition: Any, x: Any, y: Any) -> Any:
     condition, x, y = np.broadcast_arrays(condition, x, y)
     return np.where(condition.astype(bool), x, y)
 
@@ -168,7 +169,7 @@ def product(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes
 
 
 @on_numbers("Split")
-def split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
     if split is None:
         raise NotImplementedError
     return tuple(np.split(x, np.cumsum(_whole(split))[:-1].astype(int), axis))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import MICROSOFT, Call, Ints, onnx_op
+from patcomp.onnx.importing.rows import MICROSOFT, Ints, NodeCall, onnx_op
 
 _CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -139,7 +139,7 @@ def max_pool(
     ceil_mode: int = 0,
     storage_order: int = 0,
     auto_pad: str = "NOTSET",
-    node: Call,
+    node: NodeCall,
 ) -> Tensor:
     if node.outputs > 1:
         raise TypeError("its second output, the indices, is not supported")

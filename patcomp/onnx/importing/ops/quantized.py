@@ -10,10 +10,11 @@ from torch import Tensor
 
 from patcomp.evaluate.eager import overload_of
 from patcomp.onnx.importing.ops.products import conv, gemm
-from patcomp.onnx.importing.ops.types import element_type
-from patcomp.onnx.importing.rows import MICROSOFT, OWN, Call, Ints, onnx_op
-from patcomp.onnx.importing.values import Known
+from patcomp.onnx.importing.ops.types import torch_type
+from patcomp.onnx.importing.rows import MICROSOFT, OWN_FORMS, Ints, NodeCall, onnx_op
+from patcomp.onnx.importing.values import KnownArray
 
+_FOUR_BITS = torch.uint4  # type: ignore[attr-defined]  # PyTorch's stubs lack it
 _LIMITS = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767), torch.uint16: (0, 65535)}
 """The range of each element type that floats are rounded to."""
 
@@ -23,10 +24,10 @@ def dequantize(
     x: Any, scale: Any, zero_point: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Tensor:
     """(x - zero point) * scale: for the whole tensor, for the slices of an axis, or for blocks of an axis."""
-    tensor = x.tensor() if isinstance(x, Known) else x
+    tensor = x.tensor() if isinstance(x, KnownArray) else x
     if block_size:
         return _of_blocks(tensor, _tensor(scale), _tensor(zero_point), axis, block_size)
-    dtype = element_type(output_dtype) if output_dtype else _type_of(scale)
+    dtype = torch_type(output_dtype) if output_dtype else _type_of(scale)
     limits = _LIMITS.get(tensor.dtype)
     if limits is None or dtype != torch.float32:
         return _by_arithmetic(tensor, scale, zero_point, axis).to(dtype)
@@ -51,7 +52,7 @@ def quantize(
     precision: int = 0,
 ) -> Tensor:
     """round(x / scale) + zero point, between the limits of the element type."""
-    dtype = element_type(output_dtype) if output_dtype else torch.uint8 if zero_point is None else _type_of(zero_point)
+    dtype = torch_type(output_dtype) if output_dtype else torch.uint8 if zero_point is None else _type_of(zero_point)
     if dtype not in _LIMITS or block_size:
         raise TypeError("only whole tensors and slices are quantized, to 8 or 16 bits")
     if _is_one(scale):
@@ -70,7 +71,7 @@ def _is_one(scale: Any) -> bool:
     """
     if isinstance(scale, Tensor) and scale.dim() == 0:
         raise TypeError("its scale is computed from data")
-    return isinstance(scale, Known) and scale.is_one
+    return isinstance(scale, KnownArray) and scale.is_one
 
 
 def _number(value: Any) -> Any:
@@ -78,7 +79,7 @@ def _number(value: Any) -> Any:
 
 
 def _tensor(value: Any) -> Any:
-    return value.tensor() if isinstance(value, Known) else value
+    return value.tensor() if isinstance(value, KnownArray) else value
 
 
 def _type_of(value: Any) -> torch.dtype:
@@ -186,7 +187,7 @@ def matmul_of_few_bits(
     bits: int = 4,
     block_size: int,
     accuracy_level: int = 0,
-    node: Call,
+    node: NodeCall,
 ) -> Tensor:
     """The product with a transposed weight of 4 or 8 bits, packed from the lowest bits, with a scale for each block."""
     if bits not in (4, 8) or group_index is not None:
@@ -206,7 +207,7 @@ def matmul_of_few_bits(
     return product if bias is None else product + bias
 
 
-@onnx_op("MatMulOfBlocks", domain=OWN)
+@onnx_op("MatMulOfBlocks", domain=OWN_FORMS)
 def matmul_of_blocks(
     a: Tensor,
     b: Tensor,
@@ -220,7 +221,7 @@ def matmul_of_blocks(
         raise TypeError("an index of groups is not supported")
     scales = scales.reshape(b.shape[0], -1)
     points = torch.full_like(scales, 8, dtype=torch.uint8) if zero_points is None else zero_points
-    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=torch.uint4)
+    weight = overload_of("torch_patcomp.blockwise_shift_scale")(b, scales, zero_point=points, input_dtype=_FOUR_BITS)
     return F.linear(a, weight, bias)
 
 

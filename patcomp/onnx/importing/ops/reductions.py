@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import Call, Ints, Number, Row, onnx_op
+from patcomp.onnx.importing.rows import Ints, KnownNumber, NodeCall, OnnxRow, onnx_op
 
 
-def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Row:
+def _reduction(function: Any) -> OnnxRow:
     def row(x: Tensor, axes: Ints | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
         if not axes and noop_with_empty_axes:
             return x
@@ -44,7 +43,7 @@ for _name, _function in {
     onnx_op(_name)(_reduction(_function))
 
 
-def _arg(function: Any) -> Row:
+def _arg(function: Any) -> OnnxRow:
     def row(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
         if select_last_index:
             last = function(x.flip(axis), axis, bool(keepdims))
@@ -58,8 +57,8 @@ onnx_op("ArgMax")(_arg(torch.argmax))
 onnx_op("ArgMin")(_arg(torch.argmin))
 
 
-def _softmax(function: Any) -> Row:
-    def row(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
+def _softmax(function: Any) -> OnnxRow:
+    def row(x: Tensor, *, axis: int | None = None, node: NodeCall) -> Tensor:
         if axis is not None and not -x.dim() <= axis < x.dim():  # PyTorch's shape function does not say so
             raise IndexError(f"there is no axis {axis} of {x.dim()}")
         if node.opset >= 13:
@@ -77,7 +76,7 @@ onnx_op("LogSoftmax")(_softmax(torch.log_softmax))
 
 
 @onnx_op("Hardmax")
-def hardmax(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
+def hardmax(x: Tensor, *, axis: int | None = None, node: NodeCall) -> Tensor:
     if node.opset < 13:
         raise TypeError("Hardmax of opsets before 13 is not supported")
     axis = -1 if axis is None else axis
@@ -88,7 +87,7 @@ def hardmax(x: Tensor, *, axis: int | None = None, node: Call) -> Tensor:
 
 
 @onnx_op("TopK")
-def top_k(x: Tensor, k: Number, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+def top_k(x: Tensor, k: KnownNumber, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
     """The first of equal numbers comes first, which `torch.topk` leaves open."""
     values, places = torch.sort(x, dim=axis, descending=bool(largest), stable=True)
     return values.narrow(axis, 0, k), places.narrow(axis, 0, k)

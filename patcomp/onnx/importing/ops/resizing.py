@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from patcomp.onnx.importing.rows import Ints, onnx_op
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.values import KnownArray, known_array
 
 _HALF_PIXEL = ("half_pixel", "pytorch_half_pixel")
 
@@ -70,9 +70,9 @@ def resize(
 
 def _given(value: Any, axes: Ints | None, x: Tensor, other: Any) -> Any:
     """The numbers for all axes; None if there are none."""
-    if value is None or (isinstance(value, Known) and not value.values.size):
+    if value is None or (isinstance(value, KnownArray) and not value.values.size):
         return None
-    if not isinstance(value, Known):
+    if not isinstance(value, KnownArray):
         raise TypeError("its sizes are computed from data")
     numbers = value.values.reshape(-1).tolist()
     if axes is None:
@@ -110,7 +110,7 @@ def _whole_factors(old: Any, new: Any) -> bool:
 def upsample(x: Tensor, scales: Any = None, *, mode: str = "nearest") -> Tensor:
     """`Resize` of old files."""
     if isinstance(scales, list):
-        scales = known(scales, torch.float32)
+        scales = known_array(scales, torch.float32)
     return resize(x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 

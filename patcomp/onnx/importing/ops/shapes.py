@@ -8,22 +8,22 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import Call, Ints, Number, Operand, onnx_op
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.rows import Ints, KnownNumber, NodeCall, Operand, onnx_op
+from patcomp.onnx.importing.values import KnownArray, known_array
 
 
 @onnx_op("Shape")
-def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Known:
-    return known(list(x.shape)[start:end])
+def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> KnownArray:
+    return known_array(list(x.shape)[start:end])
 
 
 @onnx_op("Size")
-def size(x: Tensor) -> Known:
-    return known(x.numel())
+def size(x: Tensor) -> KnownArray:
+    return known_array(x.numel())
 
 
 @onnx_op("Reshape")
-def reshape(x: Tensor, shape: Ints, *, allowzero: int = 0) -> Tensor:
+def _reshape(x: Tensor, shape: Ints, *, allowzero: int = 0) -> Tensor:
     return x.reshape([x.shape[i] if n == 0 and not allowzero else n for i, n in enumerate(_plain(shape))])
 
 
@@ -42,17 +42,17 @@ def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
 
 
 @onnx_op("Transpose")
-def transpose(x: Tensor, *, perm: Ints | None = None) -> Tensor:
+def _transpose(x: Tensor, *, perm: Ints | None = None) -> Tensor:
     return x.permute(perm if perm is not None else list(range(x.dim()))[::-1])
 
 
 @onnx_op("Squeeze")
-def squeeze(x: Tensor, axes: Ints | None = None) -> Tensor:
+def _squeeze(x: Tensor, axes: Ints | None = None) -> Tensor:
     return x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
 
 @onnx_op("Unsqueeze")
-def unsqueeze(x: Tensor, axes: Ints) -> Tensor:
+def _unsqueeze(x: Tensor, axes: Ints) -> Tensor:
     rank = x.dim() + len(axes)
     for axis in sorted(axis % rank for axis in axes):
         x = x.unsqueeze(axis)
@@ -60,12 +60,12 @@ def unsqueeze(x: Tensor, axes: Ints) -> Tensor:
 
 
 @onnx_op("Concat")
-def concat(*x: Tensor, axis: int) -> Tensor:
+def _concat(*x: Tensor, axis: int) -> Tensor:
     return torch.cat(x, axis)
 
 
 @onnx_op("Split")
-def split(x: Tensor, split: Ints | None = None, *, axis: int = 0, num_outputs: int = 0, node: Call) -> Any:
+def _split(x: Tensor, split: Ints | None = None, *, axis: int = 0, num_outputs: int = 0, node: NodeCall) -> Any:
     """Parts of given sizes, or of equal ones, of which the last may be smaller."""
     if split is None:
         count = num_outputs or node.outputs
@@ -75,7 +75,7 @@ def split(x: Tensor, split: Ints | None = None, *, axis: int = 0, num_outputs: i
 
 
 @onnx_op("Slice")
-def slice_(x: Tensor, starts: Ints, ends: Ints, axes: Ints | None = None, steps: Ints | None = None) -> Tensor:
+def _slice_(x: Tensor, starts: Ints, ends: Ints, axes: Ints | None = None, steps: Ints | None = None) -> Tensor:
     axes = axes if axes is not None else list(range(len(starts)))
     for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
         if step > 0:
@@ -90,11 +90,11 @@ def slice_(x: Tensor, starts: Ints, ends: Ints, axes: Ints | None = None, steps:
 
 
 @onnx_op("Gather")
-def gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
+def _gather(x: Tensor, indices: Any, *, axis: int = 0) -> Tensor:
     """Rows by their numbers; known numbers are a selection of one or more rows."""
-    if isinstance(indices, Known) and indices.values.ndim == 0:
+    if isinstance(indices, KnownArray) and indices.values.ndim == 0:
         return x.select(axis, indices.number)
-    if isinstance(indices, Known):
+    if isinstance(indices, KnownArray):
         negative = any(index < 0 for index in indices.values.reshape(-1))
         indices = _from_the_front(indices.tensor(), x.shape[axis]) if negative else indices.tensor()
     else:
@@ -144,7 +144,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 
 @onnx_op("Expand")
-def expand(x: Tensor, shape: Ints) -> Tensor:
+def _expand(x: Tensor, shape: Ints) -> Tensor:
     """Broadcasts both ways: a size 1 asked for keeps the tensor's."""
     kept = [1] * (len(shape) - x.dim()) + list(x.shape)
     kept = kept[-len(shape) :] if len(shape) >= x.dim() else kept
@@ -157,7 +157,7 @@ def _is_one(size: Any) -> bool:
 
 
 @onnx_op("Tile")
-def tile(x: Tensor, repeats: Ints) -> Tensor:
+def _tile(x: Tensor, repeats: Ints) -> Tensor:
     return x.repeat(repeats)
 
 
@@ -187,14 +187,14 @@ def _number_in(value: Any) -> Any:
 
 
 @onnx_op("ConstantOfShape")
-def constant_of_shape(shape: Ints, *, value: Any = None) -> Tensor:
+def _constant_of_shape(shape: Ints, *, value: Any = None) -> Tensor:
     if value is None:
         return torch.zeros(shape, dtype=torch.float32)
     return torch.full(shape, value.number, dtype=value.dtype)
 
 
 @onnx_op("OneHot")
-def one_hot(indices: Tensor, depth: Number, values: Tensor, *, axis: int = -1) -> Tensor:
+def one_hot(indices: Tensor, depth: KnownNumber, values: Tensor, *, axis: int = -1) -> Tensor:
     depth = int(depth) if isinstance(depth, float) else depth
     places = _from_the_front(indices.long(), depth)
     axis = axis % (indices.dim() + 1)
@@ -209,7 +209,7 @@ def non_zero(x: Tensor) -> Tensor:
 
 
 @onnx_op("Trilu")
-def trilu(x: Tensor, k: Number = 0, *, upper: int = 1) -> Tensor:
+def trilu(x: Tensor, k: KnownNumber = 0, *, upper: int = 1) -> Tensor:
     return torch.triu(x, k) if upper else torch.tril(x, k)
 
 
@@ -242,20 +242,20 @@ def no_sequence(*, dtype: int = 1) -> list[Tensor]:
 
 
 @onnx_op("SequenceInsert")
-def inserted(x: Any, item: Tensor, position: Number | None = None) -> list[Tensor]:
+def inserted(x: Any, item: Tensor, position: KnownNumber | None = None) -> list[Tensor]:
     made = list(x)
     made.insert(len(made) if position is None else position, item)
     return made
 
 
 @onnx_op("SequenceAt")
-def sequence_at(x: Any, position: Number) -> Tensor:
+def sequence_at(x: Any, position: KnownNumber) -> Tensor:
     return x[position]
 
 
 @onnx_op("SequenceLength")
-def sequence_length(x: Any) -> Known:
-    return known(len(x))
+def sequence_length(x: Any) -> KnownArray:
+    return known_array(len(x))
 
 
 @onnx_op("SplitToSequence")

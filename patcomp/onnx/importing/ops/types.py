@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from patcomp.onnx.importing.rows import Number, Row, on_numbers, onnx_op
-from patcomp.onnx.importing.values import Known, known
+from patcomp.onnx.importing.rows import KnownNumber, OnnxRow, on_numbers, onnx_op
+from patcomp.onnx.importing.values import KnownArray, known_array
 
-ELEMENT_TYPES = {
+TORCH_TYPES = {
     1: torch.float32, 2: torch.uint8, 3: torch.int8, 4: torch.uint16, 5: torch.int16, 6: torch.int32, 7: torch.int64,
     9: torch.bool, 10: torch.float16, 11: torch.float64, 12: torch.uint32, 13: torch.uint64, 14: torch.complex64,
     15: torch.complex128, 16: torch.bfloat16, 17: torch.float8_e4m3fn, 18: torch.float8_e4m3fnuz,
@@ -19,20 +19,20 @@ ELEMENT_TYPES = {
 """The element types of PyTorch by those of `TensorProto`; integers of 4 bits are in bytes. Texts have none."""
 
 
-def element_type(number: int) -> torch.dtype:
+def torch_type(number: int) -> torch.dtype:
     """The element type of PyTorch.
 
     Raises:
         TypeError: PyTorch has none, such as for texts.
     """
-    if number not in ELEMENT_TYPES:
+    if number not in TORCH_TYPES:
         raise TypeError(f"PyTorch has no tensors of the element type {number} of ONNX")
-    return ELEMENT_TYPES[number]
+    return TORCH_TYPES[number]
 
 
 @onnx_op("Cast")
-def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return x.to(element_type(to))
+def _cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return x.to(torch_type(to))
 
 
 @onnx_op("CastLike")
@@ -41,10 +41,10 @@ def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "
 
 
 @on_numbers("Cast")
-def cast_numbers(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Known:
-    dtype = element_type(to)
+def cast_numbers(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> KnownArray:
+    dtype = torch_type(to)
     to_type = float if dtype.is_floating_point else bool if dtype == torch.bool else int
-    return known(_each(x, lambda number: _converted(number, to_type)), dtype)
+    return known_array(_each(x, lambda number: _converted(number, to_type)), dtype)
 
 
 def _converted(number: Any, to_type: type) -> Any:
@@ -63,7 +63,7 @@ def _each(x: Any, function: Any) -> Any:
 
 
 @onnx_op("Constant")
-def constant(
+def _constant(
     *,
     value: Any = None,
     value_float: Any = None,
@@ -76,8 +76,8 @@ def constant(
         return value
     for given, dtype in ((value_float, torch.float32), (value_floats, torch.float32), (value_int, torch.int64)):
         if given is not None:
-            return known(list(given) if isinstance(given, list) else given, dtype)
-    return known(list(value_ints), torch.int64)
+            return known_array(list(given) if isinstance(given, list) else given, dtype)
+    return known_array(list(value_ints), torch.int64)
 
 
 @onnx_op("Identity", "Optional", "OptionalGetElement")
@@ -90,21 +90,21 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     rows, columns = x.shape
     whole = torch.ones(rows, columns, dtype=torch.int32, device=x.device)
     band = torch.triu(whole, k) - torch.triu(whole, k + 1)
-    return band.to(x.dtype if dtype is None else element_type(dtype))
+    return band.to(x.dtype if dtype is None else torch_type(dtype))
 
 
 @onnx_op("Range")
-def range_(start: Number, limit: Number, delta: Number, *, stash_type: int = 1) -> Tensor:
+def _range_(start: KnownNumber, limit: KnownNumber, delta: KnownNumber, *, stash_type: int = 1) -> Tensor:
     return torch.arange(start, limit, delta)
 
 
-def named(functions: dict[str, Any]) -> None:
+def unary_ops(functions: dict[str, Any]) -> None:
     """Declare ops of one tensor, without attributes."""
     for name, function in functions.items():
         onnx_op(name)(_of_one(function))
 
 
-def _of_one(function: Any) -> Row:
+def _of_one(function: Any) -> OnnxRow:
     def row(x: Tensor) -> Any:
         return function(x)
 
