@@ -30,7 +30,7 @@ from patcomp.commands import (
 from patcomp.commands.common import UsageError, say
 from patcomp.commands.help import CHECK, CONVERT, LOOK, App, set_log_level
 from patcomp.commands.packages import packages
-from patcomp.commands.recipes import recorded
+from patcomp.commands.recipes import with_recipe
 from patcomp.emit.toolchain.runtime_lines import own_standard_error
 from patcomp.errors import ConversionWarning, PatcompError, UnsupportedError, help_for
 
@@ -66,9 +66,9 @@ def options(
     """
 
 
-app.command(rich_help_panel=CONVERT)(recorded(convert.convert))
+app.command(rich_help_panel=CONVERT)(with_recipe(convert.convert))
 app.command(rich_help_panel=CONVERT)(batch.batch)
-app.command(rich_help_panel=CONVERT)(recorded(compress.compress))
+app.command(rich_help_panel=CONVERT)(with_recipe(compress.compress))
 app.command(rich_help_panel=CONVERT)(reproducing.reproduce)
 app.command(rich_help_panel=CONVERT)(questions.demo)
 app.command(

@@ -21,7 +21,7 @@ from patcomp.commands.batches import jobs
 from patcomp.commands.batches.executors import convert_batch, executor_of
 from patcomp.commands.batches.jobs import BatchJob, BatchResult, run_job
 from patcomp.commands.batches.page import page
-from patcomp.commands.batches.results import junit, pareto, row_of, write_results
+from patcomp.commands.batches.results import junit, pareto, result_row, write_results
 from patcomp.commands.batches.warm import StoppedError, WarmPool
 from patcomp.commands.common import UsageError
 from tests.helpers import warm
@@ -299,7 +299,7 @@ def test_the_best_conversions_are_known_and_shown(tmp_path: Path) -> None:
         "ops": "", "loss": "0.0", "problems": "0", "best": "True", "written": "net-plain", "reason": "",
     }  # fmt: skip
     text = (tmp_path / "index.html").read_text()
-    assert text == page(results, [row_of(each, each.name in best) for each in results])  # the same in every run
+    assert text == page(results, [result_row(each, each.name in best) for each in results])  # the same in every run
     assert text.count("★") == 5
     assert "<script" not in text
     assert "log <b>" not in text

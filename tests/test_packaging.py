@@ -128,6 +128,7 @@ def test_declared_dependencies_are_those_that_are_imported() -> None:
         "coreai",
         "diffusers",
         "executorch",
+        "google",
         "huggingface-hub",
         "matplotlib",
         "pyarrow",

@@ -16,8 +16,8 @@ import typer
 from patcomp.commands.batches.executors import LOCAL, convert_batch, executor_of
 from patcomp.commands.batches.file import options_of, read_jobs
 from patcomp.commands.batches.jobs import BatchJob, BatchResult, not_finished
-from patcomp.commands.batches.page import LEFT_OUT, shown
-from patcomp.commands.batches.results import pareto, row_of, write_results
+from patcomp.commands.batches.page import OUT_OF_TABLES, cell_text
+from patcomp.commands.batches.results import pareto, result_row, write_results
 from patcomp.commands.batches.warm import POOL
 from patcomp.commands.common import ANSWER_IS_NO, AsJson, UsageError, print_json, say
 from patcomp.commands.convert import convert
@@ -109,11 +109,11 @@ def jobs_in(file: str | Path) -> list[BatchJob]:
 
 def _print(results: Sequence[BatchResult], folder: Path, *, quiet: bool) -> None:
     best = pareto(results)
-    rows = [row_of(result, result.name in best) for result in results]
+    rows = [result_row(result, result.name in best) for result in results]
     if not quiet:
         filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
-        headings = [name for name in rows[0] if name in filled - LEFT_OUT]
-        print_table(headings, [[shown(name, row[name]) for name in headings] for row in rows])
+        headings = [name for name in rows[0] if name in filled - OUT_OF_TABLES]
+        print_table(headings, [[cell_text(name, row[name]) for name in headings] for row in rows])
         say(f"results: {folder / 'index.html'}")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from patcomp.emit.files.manifest import installed_versions, made_by
+from patcomp.emit.files.manifest import in_manifests, installed_versions
 
 _OUTPUTS = ("--output", "--text", "--html", "--dump-stages")
 NOT_RECORDED = frozenset((*_OUTPUTS, "--report", "--json", "--quiet", "--verbose", "--force", "--verify"))
@@ -27,7 +27,7 @@ PACKAGES = ("transformers", "diffusers", "timm", "torchvision")
 _CONTEXT = "context_of_recipe"
 
 
-def recorded(command: Callable[..., None]) -> Callable[..., None]:
+def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
     """A command that writes a recipe of itself into its assets and bundles: its name, its arguments, the hashes of the
     files that these name, and the versions of packages that models come from."""
 
@@ -37,7 +37,7 @@ def recorded(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def called(**values: Any) -> None:
         context = values[given] if given is not None else values.pop(_CONTEXT)
-        arguments = given_arguments(context)
+        arguments = typed_arguments(context)
         model = _renamed.get() or (_shown(arguments[0]) if arguments else "")
         files = named_files(arguments, model=model)
         before = {name: _state(path) for name, path in files.items()}
@@ -54,7 +54,7 @@ def recorded(command: Callable[..., None]) -> Callable[..., None]:
                 "packages": installed_versions(*PACKAGES),
             }
 
-        with made_by(recipe):
+        with in_manifests(recipe):
             command(**values)
 
     if given is None:
@@ -77,7 +77,7 @@ def named_as(model: str) -> Iterator[None]:
 _renamed: ContextVar[str | None] = ContextVar("renamed", default=None)
 
 
-def given_arguments(context: typer.Context) -> list[str]:
+def typed_arguments(context: typer.Context) -> list[str]:
     """What the user gave to a command, in the order of its help: first arguments, and then options, by their long
     names. Options about outputs are left out."""
     given = [

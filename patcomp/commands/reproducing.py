@@ -59,7 +59,7 @@ def reproduce(
         shown = ["--quiet"] if command == "convert" else []
         run = [command, source or model, *options, *shown, "--output", str(made)]
         root.main(run, "patcomp", standalone_mode=False)
-        found = compared(place, made)
+        found = reproduction_of(place, made)
     if json:
         print_json(found.to_dict())
     else:
@@ -168,7 +168,7 @@ _CAUSES = ("version", "torch", "xdsl", "coreai-core", "catalogs", "recipe")
 """How the names of changes begin that can be the cause of others."""
 
 
-def compared(old: Path, new: Path) -> Reproduction:
+def reproduction_of(old: Path, new: Path) -> Reproduction:
     """Compare two assets, or two bundles.
 
     Raises:

@@ -14,7 +14,7 @@ import typer
 from patcomp.commands.common import require_transformers
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.packages import Reader
-from patcomp.commands.recipes import recorded
+from patcomp.commands.recipes import with_recipe
 from patcomp.commands.subjects import Subject
 from patcomp.conversion.source import ModelSource
 
@@ -29,8 +29,8 @@ class ModelCommands(Reader):
     def add_to(self, app: typer.Typer) -> None:
         from patcomp_models.commands import images, language, speech
 
-        app.command("convert-lm", rich_help_panel=_MODELS)(recorded(language.convert_lm))
-        app.command("convert-vlm", rich_help_panel=_MODELS)(recorded(language.convert_vlm))
+        app.command("convert-lm", rich_help_panel=_MODELS)(with_recipe(language.convert_lm))
+        app.command("convert-vlm", rich_help_panel=_MODELS)(with_recipe(language.convert_vlm))
         app.command(rich_help_panel=_MODELS)(language.generate)
         app.command(rich_help_panel=_MODELS)(speech.transcribe)
         app.command("generate-image", rich_help_panel=_MODELS)(images.generate_image)

@@ -51,17 +51,17 @@ def page(results: Sequence[BatchResult], rows: Sequence[Mapping[str, Any]]) -> s
 
 
 _COLOURS = {"converted": "good", "kept": "good", "not finished": "open"}
-LEFT_OUT = frozenset(("model", "best", "written"))
+OUT_OF_TABLES = frozenset(("model", "best", "written"))
 """Columns that only files have."""
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    headings = [name for name in rows[0] if name not in LEFT_OUT]
+    headings = [name for name in rows[0] if name not in OUT_OF_TABLES]
     lines = ["<div class='wide'><table><tr>", *(f"<th>{_text(name)}</th>" for name in headings), "</tr>"]
     for row in rows:
         lines.append("<tr class='best'>" if row["best"] else "<tr>")
         for name in headings:
-            text, kind = _text(shown(name, row[name])), ""
+            text, kind = _text(cell_text(name, row[name])), ""
             if name == "name":
                 text = f"<a href='#{text}'>{text}</a>" + " ★" * row["best"]
             elif name == "result":
@@ -74,7 +74,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, "</table></div>", note if any(row["best"] for row in rows) else ""]
 
 
-def shown(name: str, value: Any) -> str:
+def cell_text(name: str, value: Any) -> str:
     """A value of a row for people."""
     if value is None:
         return ""

@@ -28,7 +28,7 @@ def write_results(folder: Path, results: Sequence[BatchResult]) -> None:
         OSError: a file cannot be written.
     """
     best = pareto(results)
-    rows = [row_of(result, result.name in best) for result in results]
+    rows = [result_row(result, result.name in best) for result in results]
     with _replacing(folder / "results.json") as draft:
         draft.write_text(json.dumps([result.to_dict() for result in results], indent=2) + "\n")
     with _replacing(folder / "junit.xml") as draft:
@@ -44,7 +44,7 @@ def write_results(folder: Path, results: Sequence[BatchResult]) -> None:
         draft.write_text(page(results, rows))
 
 
-def row_of(result: BatchResult, is_best: bool) -> dict[str, Any]:
+def result_row(result: BatchResult, is_best: bool) -> dict[str, Any]:
     """A result as a row of plain values; a column for each choice of the matrix."""
     data = result.data or {}
     return {

@@ -44,7 +44,7 @@ _command: ContextVar[tuple[Recipe, str] | None] = ContextVar("command", default=
 
 
 @contextmanager
-def made_by(recipe: Recipe) -> Iterator[None]:
+def in_manifests(recipe: Recipe) -> Iterator[None]:
     """Around a command: the assets and bundles that it writes name it, and have the date at which it began.
 
     Args:
