@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -53,15 +53,22 @@ def convert_batch(
             done(results[job.name])
 
     futures = {executor.submit(partial(run_job, records=records), job): job for job in listed}
+    waiting = set(futures)
     try:
-        for future in as_completed(futures):
-            take(future)
+        while waiting:
+            ended, waiting = wait(waiting, _SECONDS_BETWEEN_SIGNALS, FIRST_COMPLETED)
+            for future in (each for each in futures if each in ended):
+                take(future)
     except BaseException:  # a signal, for instance: what is there now counts
         for future in futures:
             if not future.cancel() and future.done():
                 take(future)
         raise
     return [results[job.name] for job in listed]
+
+
+_SECONDS_BETWEEN_SIGNALS = 0.5
+"""Python sees a signal that comes just before it waits only when it has waited."""
 
 
 def _result_of(future: Future[BatchResult], job: BatchJob) -> BatchResult:
