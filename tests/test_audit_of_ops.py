@@ -264,7 +264,7 @@ def test_regions(name: str) -> None:
         ("recover", "coreai.exp", "of aten, and it starts from coreai; choose from target, optimize"),
         ("optimize", "aten.exp", "of coreai, and it starts from aten; choose from normalize, recover, lower"),
         ("recover", "aten.expp", "PyTorch has no op aten.expp; there are "),
-        ("recover", "aten.qqqqqqqqqqqqqqqqqq", "PyTorch has no op aten.qqqqqqqqqqqqqqqqqq$"),
+        ("recover", "aten.qqqqqqqqqqqqqqqqqq", "PyTorch has no op aten.qqqqqqqqqqqqqqqqqq"),
     ],
 )  # fmt: skip
 def test_which_rules_can_fire(stage: str, op: str, message: str) -> None:

@@ -141,13 +141,14 @@ def test_a_file_without_inputs_is_found_before_the_conversion(
 
 
 def test_a_report(patcomp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def html(program: AIProgram, path: Path, *, verification: Verification) -> None:
-        path.write_text(f"{program!r} {verification.passed} {len(verification.modules)}")
+    def html(program: AIProgram, path: Path, *, verification: Verification, command: str) -> None:
+        path.write_text(f"{program!r} {verification.passed} {len(verification.modules)} {command}")
 
     monkeypatch.setattr(AIProgram, "html", html)
     data = converted(patcomp, "net", "--html", "report.html", "--verify")
     assert data["report"] == "report.html"
     assert "@main" in (tmp_path / "report.html").read_text()
+    assert "patcomp convert" in (tmp_path / "report.html").read_text()
     assert " True 0" not in (tmp_path / "report.html").read_text()  # it has the numbers of each module
     (tmp_path / "out").mkdir()
     done = patcomp("convert", "models.py:net", "--text", "a", "--html", "out")

@@ -63,7 +63,7 @@ def test_a_wrong_package_is_named(value: str, said: str, tmp_path: Path) -> None
 
 
 def test_what_no_package_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {type(each).__name__ for each in packages()} == {"LabCommands", "ModelCommands"}
+    assert {type(each).__name__ for each in packages()} == {"LabCommands", "ModelCommands", "OnnxCommands"}
     assert type(reader_of(Subject.BUNDLE)).__name__ == "ModelCommands"
     with pytest.raises(UsageError, match="no installed package reads a report; install patcomp again with pip"):
         reader_of(Subject.REPORT)

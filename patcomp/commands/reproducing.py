@@ -23,7 +23,6 @@ from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import print_table
 from patcomp.emit.files.manifest import creator_entries, manifest_in
 from patcomp.emit.files.metadata import epoch_of, read_metadata
-from patcomp.emit.written import hashes_of, written_module
 from patcomp.errors import PatcompError
 
 _COMMANDS = ("convert", "compress", "convert-lm", "convert-vlm")
@@ -174,6 +173,8 @@ def reproduction_of(old: Path, new: Path) -> Reproduction:
     Raises:
         AssetError: an asset is damaged.
     """
+    from patcomp.emit.written import hashes_of, written_module
+
     mine, others = ({each.relative_to(place).as_posix(): each for each in sorted(place.rglob("*")) if each.is_file()}
                     for place in (old, new))  # fmt: skip
     files, changes, weights = {}, dict[str, _Change](), list[str]()

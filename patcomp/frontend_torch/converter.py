@@ -35,7 +35,7 @@ from patcomp.narrowing.widths import Choice, Widths
 from patcomp.patterns import RuleSet
 from patcomp.patterns.installed_catalogs import installed_catalogs as found_catalogs
 from patcomp.patterns.installed_catalogs import target_named
-from patcomp.patterns.user_catalogs import Catalog, in_front, listed, rules_of
+from patcomp.patterns.user_catalogs import Catalog, in_front, listed, rules_of, targets_of
 from patcomp.program.program import AIProgram
 from patcomp.program.stages import progress_bar
 from patcomp.pytorch import default_settings
@@ -100,6 +100,7 @@ class TorchConverter:
         given = listed(catalog)
         catalogs = [*map(rules_of, given), *(found_catalogs() if installed_catalogs else [])]
         self._catalogs, self._installed_catalogs = given, installed_catalogs
+        targets_of(given)  # two of one name are refused at once
         self._target = partial(target_named, catalogs=given, installed=installed_catalogs)
         self._without = frozenset(without)
         self.rules: RuleSet = in_front(all_rules(), catalogs, without)

@@ -62,7 +62,6 @@ def call(program: AIProgram) -> tuple[list[str], float, float]:
         pytest.param(powers(5e5, 32), 5e5, 1.0, id="Llama 3"),
         pytest.param(powers(160000.0, 48), 160000.0, 1.0, id="another base"),
         pytest.param(powers(1e6, 64) / 8, 1e6, 0.125, id="linear scaling"),
-        pytest.param(torch.tensor([1.0]), 1e4, 1.0, id="one pair"),
     ],
 )
 def test_bases(frequencies: Tensor, base: float, scale: float) -> None:

@@ -244,7 +244,9 @@ def test_the_metadata_has_the_versions(tmp_path: Path) -> None:
         "patcomp.catalogs": f"patterns_catalog {patcomp.__version__}, my_rules 2.1, others",
     }
     assert {f"patcomp.{name}": each for name, each in made.versions.items()} == expected
-    assert made.manifest["rules"]["normalize"] == {"normalize linear": 1}
+    assert made.manifest["rules"]["normalize"] == {
+        "linear_layer_and_row": 1, "normalize drop_copy": 1, "normalize t": 1,
+    }  # fmt: skip
     expected |= {f"patcomp.{name}": json.dumps(made.manifest[name], sort_keys=True) for name in ("options", "rules")}
     for metadata in (given, {"author": "Ada", "creator_defined_metadata": {"mine": "1"}}):
         saved = made.save_asset(tmp_path / "m.aimodel", metadata)

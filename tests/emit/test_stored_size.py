@@ -16,7 +16,7 @@ from patcomp.evaluate.given import as_array
 SHAPE = (256, 256)
 COUNT = 256 * 256
 X = torch.randn(2, 256)
-ROOM = 3000
+ROOM = 4000
 """More bytes than an asset has besides the weights."""
 
 

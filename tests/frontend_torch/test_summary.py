@@ -82,7 +82,6 @@ def test_the_summary(program: AIProgram) -> None:
         (TorchConverter.__init__, "float64", {"narrow", "keep", "error"}),
         (TorchConverter.add_exported_program, "mutated_inputs", {"state", "output"}),
         (TorchConverter.add_pytorch_module, "mutated_inputs", {"state", "output"}),
-        (AIProgram.run, "backend", {"evaluator", "runtime"}),
         (AIProgram.verify_against, "by", {"output", "module"}),
     ],
 )

@@ -65,8 +65,8 @@ def test_the_index_is_that_of_the_rules() -> None:
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
-        (INDEXED - {("aten.lgamma", False)}, "^ops.txt lacks aten.lgamma$"),
-        (INDEXED | {("aten.lgamma", True)}, "^ops.txt lists what no decomposition takes: aten.lgamma complex$"),
+        (INDEXED - {("aten.lgamma", False)}, "^ops.txt lacks aten.lgamma"),
+        (INDEXED | {("aten.lgamma", True)}, "^ops.txt lists what no decomposition takes: aten.lgamma complex"),
     ],
 )
 def test_a_wrong_index_is_refused(index: set[tuple[str, bool]], reason: str) -> None:

@@ -78,7 +78,10 @@ def test_commands_that_take_no_language_model(
     shutil.copytree(source, tmp_path / "copy")
     done = patcomp(*words)
     assert done.code == 1
-    assert done.err == "error: 'copy' holds LlamaForCausalLM; language models are converted by patcomp convert-lm\n"
+    assert done.err == (
+        "error: 'copy' holds LlamaForCausalLM; language models become bundles, by patcomp convert-lm, or in Python by "
+        "patcomp.convert(FOLDER, save=BUNDLE)\n"
+    )
 
 
 METHODS = (
@@ -147,7 +150,7 @@ def test_a_tokenizer_without_words(source: Path, tmp_path: Path) -> None:
          "holds T5EncoderModel, and for feature extraction transformers would load T5Model in its place; export it by"),
         ({"architectures": ["LlamaForImageClassification"]},
          "holds LlamaForImageClassification of type 'llama', and transformers has no such model for image classificat"),
-        ({"architectures": ["GPT2LMHeadModel"]}, "language models are converted by patcomp convert-lm"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "language models become bundles, by patcomp convert-lm"),
         ({"architectures": ["LlamaModel"], "quantization": {"quant_method": "hqq"}}, "the weights in .* are quantised"),
     ],
 )  # fmt: skip

@@ -186,7 +186,7 @@ def test_what_a_model_would_do_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"architectures": ["LlamaForCausalLM"]}, "language models are converted by patcomp convert-lm"),
+        ({"architectures": ["LlamaForCausalLM"]}, "language models become bundles, by patcomp convert-lm"),
         ({"architectures": ["VitsForTextToSpeech"]}, "and no task takes it; known tasks: image"),
         (
             {"architectures": ["LightGlueForKeypointMatching"]},
