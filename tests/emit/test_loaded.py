@@ -123,7 +123,7 @@ def test_a_process_that_never_closes_it_ends(path: Path) -> None:
     script = (
         "import patcomp, torch\n"
         f"asset = patcomp.load({str(path)!r})\n"
-        "print(asset.run({'x': torch.ones(2, 3), 'index': torch.tensor([0, 0, 0])})['count'])\n"
+        "print(asset.run({'x': torch.ones(2, 3), 'index': torch.tensor([0, 0, 0])})['count'], flush=True)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip().endswith("2")

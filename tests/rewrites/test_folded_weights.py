@@ -57,7 +57,8 @@ def test_positions_of_another_size(size: int, is_folded: bool, native: Native) -
     model, x = Resized(size), torch.randn(1, 32, size, size)
     program = converted(model, (x,), None)
     assert ("resize" in " ".join(ops(program)) or "interpolate" in ops(program)) != is_folded  # or it would be larger
-    assert_same(run_on(native, program, (x,)), model(x))
+    # a position of the resized grid, up to 28, is rounded by up to 2e-6, and neighbours differ by up to 6
+    torch.testing.assert_close(torch.as_tensor(run_on(native, program, (x,))), model(x).detach(), atol=5e-5, rtol=1e-5)
 
 
 def test_a_weight_that_others_read_stays() -> None:
