@@ -165,7 +165,8 @@ class Plan(Generic[_Program]):
         earlier = [] if known is None else [weight for weight in known.weights if weight.scheme]
         if not any(weight.scheme for weight in weights):
             names = [weight.name for weight in weights[:5]]
-            seen = ", ".join(names) or "none that products, convolutions or lookups read"
+            few = f"none of {self.config.threshold:,} or more elements that products, convolutions or lookups read"
+            seen = ", ".join(names) or few
             if without := sorted(program.module.blobs.without_values):
                 raise ValueError(NO_VALUES.format(without[0]))
             if earlier:
