@@ -102,13 +102,13 @@ def whole_entries(model: Any, folder: Path) -> list[Entry]:
     return [with_all_outputs(model, Images, {"pixel_values": image(model, folder)})]
 
 
-def text_entries(model: Any, folder: Path) -> list[Entry]:
-    """A model that takes a text of any length.
+def text_entries(model: Any, folder: Path, *, pairs: bool = False) -> list[Entry]:
+    """A model that takes a text of any length, or `pairs` of texts.
 
     Raises:
         PatcompError: as `text_inputs`.
     """
-    wrapper, inputs, open_sizes = text_inputs(model, folder)
+    wrapper, inputs, open_sizes = text_inputs(model, folder, pairs=pairs)
     return [with_all_outputs(model, wrapper, inputs, open_sizes)]
 
 
@@ -127,24 +127,15 @@ def text_inputs(
             "FILE.py:FUNCTION"
         )
     longest = getattr(model.config, "max_position_embeddings", None) or 512
-    inputs = texts(model, min(EXAMPLE_LENGTH, longest))
-    wrapper: type[Outputs] = Texts
-    if "bbox" in takes:
-        wrapper = Documents
+    wrapper: type[Outputs] = Documents if "bbox" in takes else Texts
+    inputs = texts(model, min(EXAMPLE_LENGTH, longest), pairs=pairs and wrapper is Texts)
+    if wrapper is Documents:
         corners = torch.tensor([10, 20, 110, 40])  # left, top, right, bottom in thousandths of the page
         inputs["bbox"] = corners.expand(1, len(inputs["input_ids"][0]), 4).contiguous()
-    elif pairs and has_types_of_tokens(model):
-        inputs["token_type_ids"] = inputs["input_ids"] // 8 % 2
     open_sizes = {name: {1: Dim("length", min=2, max=longest)} for name in inputs}
     if wrapper is Documents and "pixel_values" in takes:
         inputs["pixel_values"] = image(model, folder)
     return wrapper, inputs, open_sizes
-
-
-def has_types_of_tokens(model: Any) -> bool:
-    """Whether the tokens of two texts have types, 0 and 1, as in BERT."""
-    takes = signature(model.forward).parameters
-    return "token_type_ids" in takes and (getattr(model.config, "type_vocab_size", None) or 0) > 1
 
 
 _LOST = ("image", "xpath_tags_seq", "input_shape_ids", "lang_ids")
@@ -181,10 +172,12 @@ def image(model: Any, folder: Path) -> Tensor:
     return made.reshape(1, -1, height, width).to(model.dtype)
 
 
-def texts(model: Any, length: int) -> dict[str, Tensor]:
-    """An example text."""
+def texts(model: Any, length: int, *, pairs: bool = False) -> dict[str, Tensor]:
+    """An example text; for `pairs` of texts also the types of the tokens, 0 and 1, if the model has such, as BERT."""
     config = getattr(model.config, "text_config", model.config)
-    return {
-        "input_ids": torch.arange(length)[None] % config.vocab_size,
-        "attention_mask": torch.ones(1, length, dtype=torch.int64),
-    }
+    ids = torch.arange(length)[None] % config.vocab_size
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(1, length, dtype=torch.int64)}
+    has_types = (getattr(config, "type_vocab_size", None) or 0) > 1
+    if pairs and has_types and "token_type_ids" in signature(model.forward).parameters:
+        inputs["token_type_ids"] = ids // 8 % 2
+    return inputs

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from patcomp.errors import PatcompError
-from patcomp_models.tasks.entries import Entry, Outputs, image, text_inputs, texts, with_all_outputs
+from patcomp_models.tasks.entries import Entry, Outputs, image, text_entries, text_inputs, texts, with_all_outputs
 
 _CHOICES = 16
 """The most choices of one question."""
@@ -20,8 +20,7 @@ _SAMPLES = 2**21
 
 def pairs(model: Any, folder: Path) -> list[Entry]:
     """A model that takes a question and a text, or two sentences, with the types of their tokens where it has such."""
-    wrapper, inputs, open_sizes = text_inputs(model, folder, pairs=True)
-    return [with_all_outputs(model, wrapper, inputs, open_sizes)]
+    return text_entries(model, folder, pairs=True)
 
 
 def choices(model: Any, folder: Path) -> list[Entry]:

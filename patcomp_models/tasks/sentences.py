@@ -11,7 +11,6 @@ no, as Qwen3-Reranker; the head then is the difference of the two words' rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch.nn import functional
 from patcomp.errors import PatcompError, reason_of
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import inside, object_in, tensors_in, value_in
-from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, has_types_of_tokens, texts
+from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry, texts
 
 SENTENCE_EMBEDDING, SENTENCE_SCORE = "sentence_embedding", "score"
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
@@ -237,12 +236,7 @@ def rerank(model: Any, folder: Path) -> list[Entry]:
             "sbert_ce_default_activation_function", "Sigmoid"
         )
         classified = Classified(model, _activation(name, folder / "config.json"))
-        entry = _entry(classified, model, folder, SENTENCE_SCORE)
-        if not has_types_of_tokens(model):
-            return [entry]
-        ids, sizes = entry.inputs["input_ids"], entry.dynamic["input_ids"]
-        types = {"token_type_ids": ids // 8 % 2}
-        return [replace(entry, inputs={**entry.inputs, **types}, dynamic={**entry.dynamic, "token_type_ids": sizes})]
+        return [_entry(classified, model, folder, SENTENCE_SCORE, pairs=True)]
     yes, no = _answers(folder)
     answered = Answered(model, yes, no)
     example = texts(model, 4)
@@ -283,14 +277,14 @@ def _answers(folder: Path) -> tuple[int, int]:
 # ---- both --------------------------------------------------------------------------------------------
 
 
-def _entry(module: nn.Module, model: Any, folder: Path, output: str) -> Entry:
+def _entry(module: nn.Module, model: Any, folder: Path, output: str, *, pairs: bool = False) -> Entry:
     longest = getattr(model.config, "max_position_embeddings", None) or 512
     told = folder / "sentence_bert_config.json"
     longest = (_read(told).get("max_seq_length") if told.is_file() else None) or longest
     if not isinstance(longest, int) or not 2 < longest < 1 << 31:
         raise PatcompError(f"{str(folder)!r} takes texts of {longest!r} tokens, and must take a number above 2")
     length = Dim("length", min=2, max=longest)
-    inputs = texts(model, min(EXAMPLE_LENGTH, longest))
+    inputs = texts(model, min(EXAMPLE_LENGTH, longest), pairs=pairs)
     return Entry("main", module.eval(), inputs, (output,), {name: {1: length} for name in inputs})
 
 

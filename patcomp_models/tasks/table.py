@@ -176,7 +176,6 @@ TASKS = (
 
 WITHOUT_TASK = {
     "ForKeypointMatching": "it keeps as many keypoints as an image has, so no size of its results is known",
-    "ForTableQuestionAnswering": "it sums over the cells of a table, whose number only a run knows",
     "ForMaskedImageModeling": "it is for training: it fills hidden parts of an image",
     "ForCausalImageModeling": "it draws one point of an image after the other, and a loop of its own has to call it",
     "ForTableRecognition": "it writes a table by a loop, whose length only a run knows",
