@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.errors import AssetError, Problem
+from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem
-from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.segmenter.contract import (
@@ -20,6 +19,7 @@ from patcomp_models.bundles.segmenter.contract import (
     TRIO,
     asset_problems,
     clip_tokenizer_problems,
+    main_functions,
     trio_problems,
 )
 from patcomp_models.bundles.segmenter.folders import check_for_texts, json_in, normalisation
@@ -91,12 +91,9 @@ class Segmenter(KindOfComponents):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        if "main" not in metadata["assets"]:
-            return [problem("assets.main is missing")]
-        try:
-            functions = Interfaces.of(bundle / metadata["assets"]["main"]).functions
-        except (FileNotFoundError, AssetError) as error:
-            return [problem(str(error))]
+        functions, missing = main_functions(bundle, metadata)
+        if missing:
+            return missing
         if any(name in functions for name in TRIO):
             return [*trio_problems(functions), *clip_tokenizer_problems(bundle)]
         if "main" not in functions:

@@ -8,14 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from patcomp.errors import AssetError, Problem
-from patcomp_models.bundle_folders.contract import problem
-from patcomp_models.bundle_folders.interfaces import Interfaces
+from patcomp.errors import Problem
 from patcomp_models.bundle_folders.revisions import TRACKING
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.kinds.segmenter import FILE
-from patcomp_models.bundles.segmenter.contract import clip_tokenizer_problems
+from patcomp_models.bundles.segmenter.contract import clip_tokenizer_problems, main_functions
 from patcomp_models.bundles.segmenter.folders import check_for_texts, json_in
 from patcomp_models.bundles.segmenter.video_contract import VIDEO_FUNCTIONS, video_problems
 from patcomp_models.checkpoints.tokenizers import write_with_pairs
@@ -84,12 +82,9 @@ class VideoSegmenter(KindOfComponents):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        if "main" not in metadata["assets"]:
-            return [problem("assets.main is missing")]
-        try:
-            functions = Interfaces.of(bundle / metadata["assets"]["main"]).functions
-        except (FileNotFoundError, AssetError) as error:
-            return [problem(str(error))]
+        functions, missing = main_functions(bundle, metadata)
+        if missing:
+            return missing
         return [*video_problems(functions, metadata), *clip_tokenizer_problems(bundle)]
 
     @property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from patcomp.errors import Problem
+from patcomp.errors import AssetError, Problem
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, InterfaceSizes, problem
-from patcomp_models.bundle_folders.interfaces import Function, Tensor
+from patcomp_models.bundle_folders.interfaces import Function, Interfaces, Tensor
 from patcomp_models.checkpoints.untrusted import object_in
 
 TEXT_OUTPUTS = ("pred_masks", "pred_boxes", "pred_logits", "presence_logits", "semantic_seg")
@@ -42,6 +43,16 @@ _POINTS_OUT: _Parts = {
     "pred_masks": lambda name: "mask" in name,
     "iou_scores": lambda name: "iou" in name or "score" in name,
 }
+
+
+def main_functions(bundle: Path, metadata: Mapping[str, Any]) -> tuple[Mapping[str, Function], list[Problem]]:
+    """The functions of the asset `main` of a bundle, or why there are none."""
+    if "main" not in metadata["assets"]:
+        return {}, [problem("assets.main is missing")]
+    try:
+        return Interfaces.of(bundle / metadata["assets"]["main"]).functions, []
+    except (FileNotFoundError, AssetError) as error:
+        return {}, [problem(str(error))]
 
 
 def asset_problems(found: Function) -> list[Problem]:
