@@ -77,7 +77,8 @@ def on_numbers(*names: str) -> Callable[[OnnxRow], OnnxRow]:
 def why_not_bound(row: OnnxRow, inputs: int, attributes: Mapping[str, Any]) -> str:
     """Why a row does not take so many inputs and these attributes; empty if it does."""
     try:
-        inspect.signature(row).bind(*[None] * inputs, **_with_node(row, attributes, None))
+        signature = inspect.signature(row)
+        signature.bind(*[None] * inputs, **_with_node(signature, attributes, None))
     except TypeError as error:
         return f"patcomp does not know this form of the op: {error}"
     return ""
@@ -89,15 +90,16 @@ def call_row(row: OnnxRow, inputs: Sequence[OnnxValue], attributes: Mapping[str,
     Raises:
         Exception: whatever PyTorch raises.
     """
-    bound = inspect.signature(row).bind(*inputs, **_with_node(row, attributes, node))
+    signature = inspect.signature(row)
+    bound = signature.bind(*inputs, **_with_node(signature, attributes, node))
     rank = max((each.dim() for each in inputs if isinstance(each, Tensor)), default=0)
     for name, value in bound.arguments.items():
-        parameter = inspect.signature(row).parameters[name]
+        parameter = signature.parameters[name]
         form = _FORMS.get(_annotation(parameter).removesuffix(" | None"))
         if form is None or value is None:
             continue
         if form is _operand:
-            form = partial(_operand, rank=rank, beside_a_tensor=_has_tensor_operand(row, bound.arguments))
+            form = partial(_operand, rank=rank, beside_a_tensor=_has_tensor_operand(bound))
         many = parameter.kind is inspect.Parameter.VAR_POSITIONAL
         bound.arguments[name] = tuple(map(form, value)) if many else form(value)
     return row(*bound.args, **bound.kwargs)
@@ -108,8 +110,8 @@ def _annotation(parameter: inspect.Parameter) -> str:
     return "Tensor" if parameter.annotation is parameter.empty else str(parameter.annotation)
 
 
-def _with_node(row: OnnxRow, attributes: Mapping[str, Any], node: NodeCall | None) -> dict[str, Any]:
-    return {**attributes, "node": node} if "node" in inspect.signature(row).parameters else dict(attributes)
+def _with_node(signature: inspect.Signature, attributes: Mapping[str, Any], node: NodeCall | None) -> dict[str, Any]:
+    return {**attributes, "node": node} if "node" in signature.parameters else dict(attributes)
 
 
 def _number(value: Any) -> Any:
@@ -117,12 +119,12 @@ def _number(value: Any) -> Any:
     return number
 
 
-def _has_tensor_operand(row: OnnxRow, arguments: Mapping[str, Any]) -> bool:
+def _has_tensor_operand(bound: inspect.BoundArguments) -> bool:
     """Whether one operand is a tensor, whose element type numbers take."""
-    parameters = inspect.signature(row).parameters
+    parameters = bound.signature.parameters
     return any(
         isinstance(value, Tensor) and (name == "x" or _annotation(parameters[name]).startswith("Operand"))
-        for name, value in arguments.items()
+        for name, value in bound.arguments.items()
     )
 
 

@@ -128,6 +128,12 @@ def conv_transpose(
     return _padded(whole, [-n for n in pads])
 
 
+def _pools_with(pads: list[int], kernel: Ints) -> bool:
+    """Whether PyTorch's pools take the pads: equal on both sides, and at most half of the kernel."""
+    rank = len(kernel)
+    return pads[:rank] == pads[rank:] and all(2 * pad <= width for pad, width in zip(pads, kernel, strict=False))
+
+
 @onnx_op("MaxPool")
 def max_pool(
     x: Tensor,
@@ -146,7 +152,7 @@ def max_pool(
     rank = len(kernel_shape)
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     pads = _pads(x, kernel_shape, strides, dilations, pads, auto_pad)
-    if pads[:rank] != pads[rank:] or any(2 * pad > width for pad, width in zip(pads, kernel_shape, strict=False)):
+    if not _pools_with(pads, kernel_shape):
         x, pads = _padded(x, pads, float("-inf")), [0] * 2 * rank
     return _MAX_POOLS[rank - 1](x, kernel_shape, strides, pads[:rank], dilations, bool(ceil_mode))
 
@@ -169,7 +175,7 @@ def average_pool(
         raise TypeError("its dilations are not supported")
     pads = _pads(x, kernel_shape, strides, [1] * rank, pads, auto_pad)
     pool = _AVERAGE_POOLS[rank - 1]
-    if pads[:rank] != pads[rank:] or any(2 * pad > width for pad, width in zip(pads, kernel_shape, strict=False)):
+    if not _pools_with(pads, kernel_shape):
         sums = pool(_padded(x, pads), kernel_shape, strides, 0, bool(ceil_mode))
         if count_include_pad:
             return sums

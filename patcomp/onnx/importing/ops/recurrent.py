@@ -57,6 +57,13 @@ def _in_directions(y: Tensor, directions: int) -> Tensor:
     return y.unflatten(-1, (directions, -1)).transpose(1, 2)
 
 
+def _run(network: Any, x: Tensor, states: Any, flat: list[Tensor], biased: bool, direction: str) -> tuple[Tensor, ...]:
+    """The outputs of one of PyTorch's networks, one layer and without dropout, in the layout of ONNX."""
+    directions = _directions(direction)
+    y, *last = network(_in_time(x, direction), states, flat, biased, 1, 0.0, False, directions == 2, False)
+    return _in_time(_in_directions(y, directions), direction), *last
+
+
 @onnx_op("LSTM")
 def lstm(
     x: Tensor,
@@ -87,8 +94,7 @@ def lstm(
     )
     flat, biased = _parameters(w, r, b, [0, 2, 3, 1], directions)  # input, output, forget, cell
     states = tuple(_state(each, x, directions, hidden_size) for each in (hidden, cell))
-    y, h, c = torch.lstm(_in_time(x, direction), states, flat, biased, 1, 0.0, False, directions == 2, False)
-    return _in_time(_in_directions(y, directions), direction), h, c
+    return _run(torch.lstm, x, states, flat, biased, direction)
 
 
 @onnx_op("GRU")
@@ -115,18 +121,7 @@ def gru(
     if not linear_before_reset:
         raise TypeError("linear_before_reset=0 is not PyTorch's GRU, and not supported")
     flat, biased = _parameters(w, r, b, [1, 0, 2], directions)  # update, reset, hidden
-    y, h = torch.gru(
-        _in_time(x, direction),
-        _state(hidden, x, directions, hidden_size),
-        flat,
-        biased,
-        1,
-        0.0,
-        False,
-        directions == 2,
-        False,
-    )
-    return _in_time(_in_directions(y, directions), direction), h
+    return _run(torch.gru, x, _state(hidden, x, directions, hidden_size), flat, biased, direction)
 
 
 @onnx_op("RNN")
@@ -151,16 +146,5 @@ def rnn(
     unsupported = {"lengths": lengths is not None, "clip": clip, "layout": layout}
     _check(activations, ["Relu" if relu else "Tanh"], unsupported, directions)
     flat, biased = _parameters(w, r, b, [0], directions)
-    run = torch.rnn_relu if relu else torch.rnn_tanh
-    y, h = run(
-        _in_time(x, direction),
-        _state(hidden, x, directions, hidden_size),
-        flat,
-        biased,
-        1,
-        0.0,
-        False,
-        directions == 2,
-        False,
-    )
-    return _in_time(_in_directions(y, directions), direction), h
+    network = torch.rnn_relu if relu else torch.rnn_tanh
+    return _run(network, x, _state(hidden, x, directions, hidden_size), flat, biased, direction)
