@@ -101,9 +101,9 @@ def verify(
     sizes = fixed_sizes(fix)
     if size and found in MODELS:
         raise UsageError(f"--size is for random inputs, and {model} has example inputs")
-    for option in ("--as",) * (as_ is not None) + ("--with",) * bool(with_):
-        if found not in MODELS or asset is not None or (as_ is not None and with_):
-            raise UsageError(f"{option} goes with a model alone, which it converts, and --as goes without --with")
+    option = "--as" if as_ is not None else "--with" if with_ else ""
+    if option and (found not in MODELS or asset is not None or (as_ is not None and with_)):
+        raise UsageError(f"{option} goes with a model alone, which it converts, and --as goes without --with")
     if found not in MODELS:
         options.check_unused(model, found)
         if sizes:
