@@ -29,9 +29,9 @@ from patcomp_models.language.static_form import (
     constrained,
     context_sizes,
     default_context,
-    rotary_tables,
     static_program,
 )
+from patcomp_models.language.static_rotary import rotary_tables
 from patcomp_models.language.static_run import _in_ring, function_sizes, generate_static
 from patcomp_models.language.static_states import StaticCaches
 from patcomp_models.language.writing import description
