@@ -52,7 +52,6 @@ NOT_STATIC = {
     **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv"), _NO_CACHE),
     **dict.fromkeys(("falcon_h1", "zaya"), _BESIDE),
     "jamba": _TOKEN_BY_TOKEN,
-    "kimi_linear": "its convolutions of keys, queries and values are three windows of a layer",
     "minimax": "its lightning attention keeps its state in a cache of its own",
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "an index chooses the tokens that a layer attends to"),
 }
@@ -76,6 +75,16 @@ def check_converted(kind: object) -> None:
             f"language models of the architecture {kind!r} are not converted: {NOT_CONVERTED[kind]}; a bundle holds "
             "keys and values, windows of convolutions and recurrences"
         )
+
+
+def check_static_form(kind: str) -> None:
+    """Check that an architecture may become functions of fixed sizes.
+
+    Raises:
+        LanguageModelError: it is known not to.
+    """
+    if kind in NOT_STATIC:
+        raise LanguageModelError(f"{kind!r} has no form for the Neural Engine: {NOT_STATIC[kind]}")
 
 
 _SPAN = re.compile(r"(?:^|_)(?:window|chunk|block)(?:_size|_len|_length)?$|^index_topk$|^floor_scale$")

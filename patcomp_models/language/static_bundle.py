@@ -12,7 +12,7 @@ from torch import Tensor
 from patcomp import AIProgram
 from patcomp.errors import reason_of
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.architectures import NOT_STATIC
+from patcomp_models.language.architectures import check_static_form
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison
 from patcomp_models.language.contract import AT_RUN_TIME, AUXILIARY, OVERRIDES, PER_LAYER, SLIDING_WINDOW
@@ -41,6 +41,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         LanguageModelError: the model has no such form, or takes no such number of tokens.
     """
     model, options, step = begun.model, begun.request.options, begun.request.step
+    check_static_form(model.config.model_type)
     most = min(begun.context, first_length(model) or begun.context)
     context = checked_context(model, begun.context if options.max_context else default_context(most))
     begun.warn([AT_RUN_TIME])
@@ -88,10 +89,8 @@ def _check_runs(module: Extend, arguments: tuple[Tensor, ...], kind: str) -> Non
     """Check that a model computes a block, before it is exported.
 
     Raises:
-        LanguageModelError: it does not; or it is known not to have this form.
+        LanguageModelError: it does not.
     """
-    if kind in NOT_STATIC:
-        raise LanguageModelError(f"{kind!r} has no form for the Neural Engine: {NOT_STATIC[kind]}")
     with torch.no_grad():
         try:
             module(*(each.clone() for each in arguments))

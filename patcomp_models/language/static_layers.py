@@ -171,8 +171,9 @@ def forms_of_blocks(masks: Mapping[str, Tensor]) -> dict[str, Callable[..., Any]
 
         return mask
 
+    by_delta_rule = in_pieces(delta_rule, "initial_state", "query", "key", "value", "g", "beta")
     return {
         **{name: given(name) for name in masks},
-        "torch_chunk_gated_delta_rule": in_pieces(delta_rule, "initial_state", "query", "key", "value", "g", "beta"),
+        **dict.fromkeys(("torch_chunk_gated_delta_rule", "chunk_kimi_delta_attention"), by_delta_rule),
         "mamba2_chunk_scan": in_pieces(mamba2, "initial_states", "hidden_states", "dt", "b", "c"),
     }

@@ -63,9 +63,11 @@ def rotary_tables(model: nn.Module, context: int, dtype: torch.dtype) -> Iterato
     """
     places = [
         (parent, name, part)
-        for parent in model.modules() for name, part in parent.named_children()
-        if type(part).__name__.endswith("RotaryEmbedding") and "position_ids" in inspect.signature(part.forward).parameters
-    ]  # fmt: skip
+        for parent in model.modules()
+        for name, part in parent.named_children()
+        if type(part).__name__.endswith("RotaryEmbedding")
+        and "position_ids" in inspect.signature(part.forward).parameters
+    ]
     tables = [_Rotary(part, context, dtype) for _, _, part in places]
     for (parent, name, _), table in zip(places, tables, strict=True):
         setattr(parent, name, table)
