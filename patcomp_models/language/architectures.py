@@ -50,7 +50,7 @@ _TOKEN_BY_TOKEN = "its recurrence goes from token to token, and this form needs 
 _NO_CACHE = "no layer keeps keys and values, and this form has a cache of them"
 NOT_STATIC = {
     **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv"), _NO_CACHE),
-    **dict.fromkeys(("falcon_h1", "zaya"), _BESIDE),
+    **dict.fromkeys(("falcon_h1", "zaya", "zamba2"), _BESIDE),
     "jamba": _TOKEN_BY_TOKEN,
     "minimax": "its lightning attention keeps its state in a cache of its own",
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "an index chooses the tokens that a layer attends to"),

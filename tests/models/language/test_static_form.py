@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -80,10 +81,11 @@ def test_on_the_runtime(kind: str, context: int, tied: bool, tmp_path: Path) -> 
     for problem in check_bundle(bundle.path, revision="34ab73d"):
         assert any(problem.message.startswith(each) for each in own_hosts), problem
     half = in_half(model)
+    exact = copy.deepcopy(half).float()
     for prompt, new in ((PROMPT, 16), (SECOND, 4), (PROMPT * (context // 20), 6)):
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
-            assert_best(half, prompt, made)
+            assert_best(half, prompt, made, exact)
     stopped = with_stops(bundle, tmp_path / "stops", made[2])
     assert stopped.generate(prompt, 6) == made[: made.index(made[2]) + 1]
 
