@@ -35,7 +35,7 @@ class Columns(StackedCacheLayer):
         self.shape = heads, width
 
     def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
-        padded = self._padded(cache.unflatten(2, self.shape).squeeze(4).transpose(3, 4), new, width)
+        padded = self.padded(cache.unflatten(2, self.shape).squeeze(4).transpose(3, 4), new, width)
         _, heads, queries, whole = padded.shape
         columns = padded.transpose(2, 3).reshape(1, 1, heads * whole, 1, queries)
         cache.narrow(0, self.layer, 1).narrow(4, self.offset, queries).copy_(columns)

@@ -98,7 +98,8 @@ class StaticCaches:
             )
         pairs = [CachePair(CACHES, len(rows[False]), *rows[False][0])]
         if rows[True]:
-            pairs.append(CachePair(SLIDING_CACHES, len(rows[True]), *rows[True][0], ring_size(window)))
+            heads, width = rows[True][0]
+            pairs.append(CachePair(SLIDING_CACHES, len(rows[True]), heads, width, ring_size(window)))
         return cls(tuple(pairs), tuple(placed), states, window if rows[True] else 0)
 
     @property
