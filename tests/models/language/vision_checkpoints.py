@@ -65,6 +65,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "vision_config": {**_VISION, "image_size": [32, 32], "patch_size": [8, 8], "use_qk_norm": True},
         "downsample_ratio": 0.5,
     },
+    "aya_vision": {
+        "text_config": {"model_type": "cohere2", **_TEXT, "layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION, "vision_use_head": False},
+    },
+    "cohere2_vision": {
+        "text_config": {"model_type": "cohere2", **_TEXT, "layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION, "vision_use_head": False},
+        "alignment_intermediate_size": 48,
+    },
     "lfm2_vl": {
         "text_config": {"model_type": "lfm2", **_TEXT, "layer_types": ["conv", "full_attention"],
                         "block_auto_adjust_ff_dim": False},
