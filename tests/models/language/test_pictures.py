@@ -14,9 +14,17 @@ from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.pictures import PROCESSOR
 from patcomp_models.language.vision.prompts import image_keys, placed
 from patcomp_models.language.vision.towers import TOWERS
-from tests.models.language.test_image_prompts import NAMED, SPECIAL, SQUARE
-from tests.models.language.test_images import picture
-from tests.models.language.vision_checkpoints import CONTEXT, IMAGE_TOKEN, SIZE, checkpoint, words
+from tests.models.language.vision_checkpoints import (
+    CONTEXT,
+    IMAGE_TOKEN,
+    NAMED,
+    SIZE,
+    SPECIAL,
+    SQUARE,
+    checkpoint,
+    picture,
+    words,
+)
 
 NEW = 6
 SHAPES = (64, 48), (30, 50)
