@@ -60,6 +60,8 @@ AT_RUN_TIME = (
 
 STOPS = "stop_token_ids"
 """A key of `language` in `metadata.json`: the tokens that end what the model writes."""
+ADAPTERS = "adapters"
+"""A key of `language` in `metadata.json`: the function of each adapter, by the adapter's name."""
 STATE_KINDS = "states"
 """A key of `language` in `metadata.json`: what each state is. Engines that know no such key guess it from sizes and
 names."""

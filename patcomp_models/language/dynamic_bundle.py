@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,10 +13,12 @@ from patcomp_models.bundle_folders.revisions import FIXED, GROWING
 from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.adapted import with_adapter
 from patcomp_models.language.asked import own_context
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import (
+    ADAPTERS,
     FIRST_LENGTH,
     HEADLESS,
     LOGITS,
@@ -30,7 +32,14 @@ from patcomp_models.language.contract import (
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import decoder_functions, dynamic_program, exported_function, unread_weights
+from patcomp_models.language.dynamic_form import (
+    BundleFunction,
+    adapted_main,
+    decoder_functions,
+    dynamic_program,
+    exported_function,
+    unread_weights,
+)
 from patcomp_models.language.entry_points import function_map
 from patcomp_models.language.head_checking import HeadComparison
 from patcomp_models.language.latent import check_absorbed, check_can_absorb
@@ -60,6 +69,9 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     with ExitStack() as chosen:
         table = chosen.enter_context(outside(model)) if options.embeddings == "outside" else None
         decoders = [_decoder(begun, table)]
+        beside = {
+            name: Decoder(with_adapter(model, each), **_form(begun)) for name, each in begun.request.adapters.items()
+        }
         if begun.request.draft is not None:
             decoders.append(_draft(begun, begun.request.draft, chosen))
         if takes_head(options):
@@ -73,13 +85,14 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
             {
                 STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
                 **({FIRST_LENGTH: length} if length is not None and length < context else {}),
+                **({ADAPTERS: {name: adapted_main(name) for name in beside}} if beside else {}),
             },
             {} if table is None else {PER_LAYER: described_table(table.weight)},
         )
         if table is not None:
             with step("writing the table of per-layer embeddings"):
                 begun.work.once("table", lambda: write_table(begun.work.folder / TABLE_FILE, table.weight))
-        program, comparisons = _converted(begun, decoders)
+        program, comparisons = _converted(begun, decoders, beside)
         if options.absorb_latents:
             check_absorbed(program, decoders[0], points.sizes)
         if begun.checks:
@@ -95,10 +108,7 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
         LanguageModelError: the caches of windows are asked for, and no layer has a window.
     """
     model, context, options = begun.model, begun.context, begun.request.options
-    form: dict[str, Any] = {
-        "hidden": begun.request.points.hidden, "dtype": begun.request.dtype,
-        "context": context if options.window_caches else None,
-    }  # fmt: skip
+    form = _form(begun)
     part: list[int] = []
     if options.cache == "int8":
         with begun.request.step("measuring keys and values for int8 caches"):
@@ -112,6 +122,15 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
             "leave window_caches= (--window-caches) out, or pass a larger max_context="
         )
     return decoder
+
+
+def _form(begun: Begun) -> dict[str, Any]:
+    """The options of the decoder of the model."""
+    options = begun.request.options
+    return {
+        "hidden": begun.request.points.hidden, "dtype": begun.request.dtype,
+        "context": begun.context if options.window_caches else None,
+    }  # fmt: skip
 
 
 def _draft(begun: Begun, source: LanguageSource, chosen: ExitStack) -> Decoder:
@@ -148,10 +167,14 @@ def _head(begun: Begun, chosen: ExitStack) -> HeadDecoder:
     return HeadDecoder(head, begun.request.dtype)
 
 
-def _converted(begun: Begun, decoders: Sequence[Decoder]) -> tuple[AIProgram, list[Comparison]]:
-    """The program of decoders, and what compares each function with its model."""
+def _converted(
+    begun: Begun, decoders: Sequence[Decoder], beside: Mapping[str, Decoder]
+) -> tuple[AIProgram, list[Comparison]]:
+    """The program of decoders, also of those with adapters by name, and what compares each function with its model."""
     request, context = begun.request, begun.context
     functions = decoder_functions(decoders[0], request.points, *decoders[1:])
+    functions += [BundleFunction(adapted_main(name), decoder) for name, decoder in beside.items()]
+    decoders = [*decoders, *beside.values()]
     with request.step("exporting the model"):
         programs = [(function, exported_function(function, context)) for function in functions]
     for decoder in decoders:

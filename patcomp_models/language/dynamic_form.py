@@ -12,7 +12,7 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp_models.checkpoints.exporting import exported_module, sizes_kept_by_the_caller
-from patcomp_models.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
+from patcomp_models.language.contract import DRAFT, HIDDEN, LOGITS, MAIN, POSITIONS
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.entry_points import EntryPoints
 
@@ -44,6 +44,11 @@ class BundleFunction:
 def draft_state(name: str) -> str:
     """The name of a draft's state: `draftKeyCache`."""
     return DRAFT + name[0].upper() + name[1:]
+
+
+def adapted_main(adapter: str) -> str:
+    """The function of a model with an adapter, by the adapter's name."""
+    return f"{MAIN}_{adapter}"
 
 
 def decoder_functions(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[BundleFunction]:
