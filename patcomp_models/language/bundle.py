@@ -13,6 +13,7 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import check_file
@@ -48,7 +49,7 @@ from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import PROCESSOR, prepared_pictures
+from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")

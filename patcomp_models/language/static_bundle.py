@@ -18,7 +18,7 @@ from patcomp_models.language.checking import Comparison
 from patcomp_models.language.contract import AT_RUN_TIME, AUXILIARY, OVERRIDES, PER_LAYER, SLIDING_WINDOW
 from patcomp_models.language.per_layer import described_table, write_table
 from patcomp_models.language.rotary import first_length
-from patcomp_models.language.static_comparing import check_static
+from patcomp_models.language.static_comparing import check_generation
 from patcomp_models.language.static_contract import LAYER_ROLE, LAYER_ROWS, LAYER_TABLE, OWN_HOSTS, QUERIES
 from patcomp_models.language.static_embeddings import Embeddings
 from patcomp_models.language.static_form import (
@@ -64,7 +64,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         program = static_program(model, embeddings, context, rows=rows)
     if begun.checks:
         with step("comparing the program with the model"):
-            check = partial(check_static, program, model, embeddings, rows, context, begun.request.prompt)
+            check = partial(check_generation, program, model, embeddings, rows, context, begun.request.prompt)
             begun.work.once("comparison", check)
     return constrained(program, context), []
 

@@ -33,7 +33,7 @@ _TOKENS, _NEW = 13, 2
 """A block of 16 tokens that is not full, and two of 8 that begin inside of it."""
 
 
-def check_static(
+def check_generation(
     program: AIProgram, model: Any, embeddings: Embeddings, rows: Embeddings | None, context: int, prompt: Sequence[int]
 ) -> None:
     """Compare a program with its model, after each token.

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from patcomp.errors import reason_of
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened
-
-PROCESSOR = "processor"
-"""The folder of a bundle with the processor, and the key of the block `vision` that names it."""
 
 
 def loaded_processor(folder: Path) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.language import LanguageModelError, convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.generating import expanded_prompt
-from patcomp_models.language.vision.pictures import PROCESSOR
 from patcomp_models.language.vision.prompts import image_keys, placed
 from patcomp_models.language.vision.towers import TOWERS
 from tests.models.language.vision_checkpoints import (
