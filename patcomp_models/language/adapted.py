@@ -72,6 +72,11 @@ class _Adapted(nn.Module):
         product: what the adapter adds.
     """
 
+    a: Tensor
+    b: Tensor
+    factor: Tensor | None
+    bias: Tensor | None
+
     def __init__(self, base: Any, product: LowRank):
         super().__init__()
         dtype, weight = base.weight.dtype, base.weight
