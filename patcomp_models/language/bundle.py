@@ -32,11 +32,13 @@ from patcomp_models.language.contract import (
     TOKENS,
     TOWER,
     VISION,
+    drafts_in,
 )
 from patcomp_models.language.generation import (
     Draft,
     Drafting,
     Generation,
+    Heads,
     HiddenStates,
     Session,
     draft_without,
@@ -180,7 +182,7 @@ class Bundle:
                     window=window, rows=table,
                 )  # fmt: skip
                 return Generation(made, next(calls))
-            others = {DRAFT, *adapters.values()}
+            others = {*drafts_in(asset.function_names), *adapters.values()}
             plain = [name for name in asset.function_names if name not in others]
             session = self._session(asset, plain if adapter is None else [adapters[adapter]])
             if draft is None or max_new_tokens < 1:
@@ -253,7 +255,7 @@ class Bundle:
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
         fed = feeding(PerLayerTable(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
         empty = _empty_states(next(iter(described.values())))
-        length = self.metadata["language"].get(FIRST_LENGTH) if DRAFT not in functions else None
+        length = self.metadata["language"].get(FIRST_LENGTH) if not drafts_in(functions) else None
         return Session(fed, sizes, empty, self._limit, first_length=length)
 
     def _draft(
@@ -270,12 +272,15 @@ class Bundle:
                     f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER or "
                     "draft='mtp', or pass draft= with the bundle of a smaller model"
                 )
-            drafting = self._session(asset, [DRAFT])
             if HIDDEN not in asset.described(DRAFT).input_names:
-                return Drafting(drafting)
-            states = HiddenStates()
-            session.call, drafting.call = states.of_model(session.call), states.to_head(drafting.call)
-            return Drafting(drafting, skipped=1)
+                return Drafting(self._session(asset, [DRAFT]))
+            heads, before = [], session
+            for depth, name in enumerate(drafts_in(asset.function_names)):
+                head, states = self._session(asset, [name]), HiddenStates(depth)
+                before.call, head.call = states.of_model(before.call), states.to_head(head.call)
+                heads.append(Drafting(head, skipped=depth + 1))
+                before = head
+            return heads[0] if len(heads) == 1 else Heads(heads)
         if not isinstance(draft, Bundle | str | Path):
             return draft
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
@@ -297,7 +302,7 @@ class Bundle:
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
             )
-        beside = {DRAFT, *smaller.metadata["language"].get(ADAPTERS, {}).values()}
+        beside = {*drafts_in(other.function_names), *smaller.metadata["language"].get(ADAPTERS, {}).values()}
         return Drafting(smaller._session(other, [name for name in other.function_names if name not in beside]))
 
     def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:

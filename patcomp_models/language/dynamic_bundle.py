@@ -11,6 +11,7 @@ from patcomp import AIProgram
 from patcomp.errors import ConversionWarning
 from patcomp_models.bundle_folders.revisions import FIXED, GROWING
 from patcomp_models.checkpoints.agreement import STRICT
+from patcomp_models.checkpoints.left_out import heads_in, names_in
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.adapted import with_adapter
@@ -75,13 +76,13 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
         if begun.request.draft is not None:
             decoders.append(_draft(begun, begun.request.draft, chosen))
         if takes_head(options):
-            decoders.append(_head(begun, chosen))
+            decoders += _heads(begun, chosen)
         begun.warn(_notes_on_engines(decoders[0], context), f"{model.config.model_type}: ")
         begun.notes.extend([HEADLESS.format(found=f"returns {LOGITS}"), ONE_TOKEN] if points.prefill else [])
         begun.warn(notes_on_spans(model, begun.request.prompt, context) if begun.checks else ())
         length = first_length(model)
         begun.describe(
-            function_map(points, has_draft=options.draft is not None),
+            function_map(points, len(decoders) - 1),
             {
                 STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
                 **({FIRST_LENGTH: length} if length is not None and length < context else {}),
@@ -157,14 +158,17 @@ def _draft(begun: Begun, source: LanguageSource, chosen: ExitStack) -> Decoder:
     return Decoder(draft)
 
 
-def _head(begun: Begun, chosen: ExitStack) -> HeadDecoder:
-    """The decoder of the checkpoint's head that foresees tokens."""
+def _heads(begun: Begun, chosen: ExitStack) -> list[HeadDecoder]:
+    """The decoders of the checkpoint's heads that foresee tokens."""
     source, options = begun.request.source, begun.request.options
-    with begun.request.step("loading the head that foresees tokens"):
+    with begun.request.step("loading the heads that foresee tokens"):
         form, files = stored_in(source, expand=options.expand)
-        head = load_head(begun.model, files, form, options.dtype, str(source.folder))
-    chosen.enter_context(export_implementations(head))
-    return HeadDecoder(head, begun.request.dtype)
+        count = len(heads_in(names_in(files, form)))
+        place = str(source.folder)
+        heads = [load_head(begun.model, files, form, options.dtype, place, each) for each in range(max(count, 1))]
+    for head in heads:
+        chosen.enter_context(export_implementations(head))
+    return [HeadDecoder(head, begun.request.dtype) for head in heads]
 
 
 def _converted(

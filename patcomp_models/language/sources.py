@@ -132,7 +132,7 @@ def language_model_of(
             is for adapters.
         trust_remote_code: whether to run code of the folder.
         expand: whether weights become floats whose bits cannot be kept.
-        takes_head: whether the checkpoint's first head that foresees tokens is converted, too.
+        takes_head: whether the checkpoint's heads that foresee tokens are converted, too.
 
     Raises:
         LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
@@ -175,7 +175,7 @@ def _notes_on_weights(source: LanguageSource, model: Any, *, expand: bool, takes
         return []
     form, files = stored_in(source, expand=expand)
     notes = [] if form is None else [*form.notes_on(files)]
-    return [*notes, *notes_on_weights(model, names_in(files, form), takes_head=takes_head)]
+    return [*notes, *notes_on_weights(model, names_in(files, form), taken=None if takes_head else 0)]
 
 
 def stored_in(source: LanguageSource, *, expand: bool) -> tuple[Format | None, list[Path]]:

@@ -178,7 +178,7 @@ class _Request:
         notes = [TILES if self.processor is None else TILES_HERE] if self.settings.makes_tiles else []
         if self.folder is not None:
             form, files = self.stored()
-            notes += notes_on_weights(model, names_in(files, form), takes_head=self.options.draft is not None)
+            notes += notes_on_weights(model, names_in(files, form), taken=int(self.options.draft is not None))
         return notes
 
 
