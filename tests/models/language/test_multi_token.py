@@ -321,7 +321,8 @@ def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_pa
     with_head(tmp_path, "deepseek_v3", heads=2)
     source = source_of(tmp_path, lambda what: nullcontext(), trust_remote_code=False)
     wanted = [] if takes_head else [
-        "heads that foresee several tokens (MTP) are left out: model.layers.2 (30 weights), model.layers.3 (30 weights); "
+        "heads that foresee several tokens (MTP) are left out: model.layers.2 (30 weights), "
+        "model.layers.3 (30 weights); "
         "draft='mtp' (--draft mtp) makes functions of them"
     ]  # fmt: skip
     with warnings.catch_warnings(record=True) as seen:
