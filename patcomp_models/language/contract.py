@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,8 @@ def draft_names(count: int) -> list[str]:
 
 def drafts_in(functions: Sequence[str]) -> list[str]:
     """The functions of drafts in an asset, in order."""
-    return [name for name in draft_names(len(functions)) if name in functions]
+    found = [name for name in functions if re.fullmatch(rf"{DRAFT}\d*", name)]
+    return sorted(found, key=lambda name: int(name.removeprefix(DRAFT) or 1))
 
 
 @dataclass(frozen=True)

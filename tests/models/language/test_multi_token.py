@@ -26,6 +26,7 @@ from patcomp_models.language import (
     convert_language_model,
     convert_vision_language_model,
 )
+from patcomp_models.language.contract import drafts_in
 from patcomp_models.language.generation import (
     Drafting,
     Heads,
@@ -322,8 +323,7 @@ def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_pa
     source = source_of(tmp_path, lambda what: nullcontext(), trust_remote_code=False)
     wanted = [] if takes_head else [
         "heads that foresee several tokens (MTP) are left out: model.layers.2 (30 weights), "
-        "model.layers.3 (30 weights); "
-        "draft='mtp' (--draft mtp) makes functions of them"
+        "model.layers.3 (30 weights); draft='mtp' (--draft mtp) makes functions of them"
     ]  # fmt: skip
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -415,3 +415,9 @@ def test_a_head_in_few_bits(tmp_path: Path) -> None:
         logits = [head(inputs_embeds=wide, use_cache=False).logits for head in made]
     torch.testing.assert_close(logits[0], logits[1])
     assert not [name for name, _ in made[0].named_parameters() if "down_proj" in name]
+
+
+def test_functions_of_drafts() -> None:
+    """Also those of one head alone, whose session is not the model's."""
+    assert drafts_in(["main", "draft2", "main_draft", "draft", "draft10", "drafts"]) == ["draft", "draft2", "draft10"]
+    assert drafts_in(["draft2"]) == ["draft2"]
