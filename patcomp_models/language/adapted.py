@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from patcomp.errors import ConversionWarning
 from patcomp_models.checkpoints.adapters import Adapter, LowRank, summed
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.exchanging import exchange_modules
 
 _TRANSPOSED = Conv1D, nn.Embedding
 """Modules whose weights are (in, out)."""
@@ -56,11 +57,7 @@ def with_adapter(model: nn.Module, adapter: Adapter) -> nn.Module:
     shared = {id(each): each for each in (*model.parameters(), *model.buffers())}
     made = copy.deepcopy(model, shared)
     _replace_weights(made, adapter)
-    wrapped = {id(module): _Adapted(module, product) for module, product in _modules(made, adapter)}
-    for parent in [*made.modules()]:
-        for name, module in [*parent.named_children()]:
-            if id(module) in wrapped:
-                setattr(parent, name, wrapped[id(module)])
+    exchange_modules(made, {module: _Adapted(module, product) for module, product in _modules(made, adapter)})
     return made
 
 

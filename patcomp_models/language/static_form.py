@@ -22,6 +22,7 @@ from patcomp.interface.constraints import constrain
 from patcomp.ir.verify import verify
 from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.exchanging import exchanged_modules
 from patcomp_models.language.open_lengths import open_lengths
 from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.static_contract import (
@@ -196,7 +197,6 @@ def headed(model: Any, embeddings: Embeddings, table: Tensor) -> Iterator[None]:
         yield
         return
     entries, bias = table.squeeze(1), getattr(head, "bias", None)
-    places = [(parent, name) for parent in model.modules() for name, part in parent.named_children() if part is head]
 
     class Shared(nn.Module):
         weight, bias = None, None
@@ -204,13 +204,8 @@ def headed(model: Any, embeddings: Embeddings, table: Tensor) -> Iterator[None]:
         def forward(self, hidden: Tensor) -> Tensor:
             return nn.functional.linear(hidden, embeddings.values(entries, hidden.dtype), bias)
 
-    for parent, name in places:
-        setattr(parent, name, Shared())
-    try:
+    with exchanged_modules(model, {head: Shared()}):
         yield
-    finally:
-        for parent, name in places:
-            setattr(parent, name, head)
 
 
 _GATHERED = ExternalizeSpec(

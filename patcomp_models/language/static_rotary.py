@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.exchanging import exchanged_modules
 
 
 class RotaryTables(nn.Module):
@@ -61,18 +62,11 @@ def rotary_tables(model: nn.Module, context: int, dtype: torch.dtype) -> Iterato
     Raises:
         LanguageModelError: an embedding gives something else than a row for each position.
     """
-    places = [
-        (parent, name, part)
-        for parent in model.modules()
-        for name, part in parent.named_children()
+    parts = [
+        part
+        for part in model.modules()
         if type(part).__name__.endswith("RotaryEmbedding")
         and "position_ids" in inspect.signature(part.forward).parameters
     ]
-    tables = [_Rotary(part, context, dtype) for _, _, part in places]
-    for (parent, name, _), table in zip(places, tables, strict=True):
-        setattr(parent, name, table)
-    try:
+    with exchanged_modules(model, {part: _Rotary(part, context, dtype) for part in parts}):
         yield
-    finally:
-        for parent, name, part in places:
-            setattr(parent, name, part)
