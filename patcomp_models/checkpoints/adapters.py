@@ -16,10 +16,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from patcomp.errors import reason_of
+from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.checkpoints.untrusted import check_folder, object_in, tensors_in
 from patcomp_models.errors import LanguageModelError
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 _READ = {
     "peft_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
     "use_dora", "lora_bias", "init_lora_weights",
@@ -73,10 +74,10 @@ def read_adapter(folder: Path) -> Adapter:
     Raises:
         LanguageModelError: a file is missing or damaged, or the adapter is of a form that is not known.
     """
-    if not (folder / CONFIG).is_file():
-        raise LanguageModelError(f"{str(folder)!r} has no {CONFIG}, so it is not the folder of an adapter of peft")
+    if not (folder / ADAPTER).is_file():
+        raise LanguageModelError(f"{str(folder)!r} has no {ADAPTER}, so it is not the folder of an adapter of peft")
     check_folder(folder, LanguageModelError)
-    config = object_in(folder / CONFIG, LanguageModelError)
+    config = object_in(folder / ADAPTER, LanguageModelError)
     _check_options(folder, config)
     stored = _stored(folder)
     parts: dict[str, dict[str, Tensor]] = {}
@@ -115,7 +116,7 @@ def _check_options(folder: Path, config: Mapping[str, Any]) -> None:
         raise LanguageModelError(f"{str(folder)!r} holds an adapter of the type {kind!r}, and only LORA is read")
     if others := sorted(name for name, value in config.items() if name not in _READ | _IDLE and value):
         raise LanguageModelError(
-            f"{CONFIG} of {str(folder)!r} has the option {', '.join(others)}, which is not known here; merge the "
+            f"{ADAPTER} of {str(folder)!r} has the option {', '.join(others)}, which is not known here; merge the "
             "adapter into its model (merge_and_unload of peft) and give the folder of the result"
         )
     if (init := config.get("init_lora_weights")) not in _INITS:
@@ -135,11 +136,11 @@ def _product(folder: Path, config: Mapping[str, Any], name: str, found: Mapping[
     if a.ndim != 2 or b.ndim != 2 or not a.shape[0] == b.shape[1] == rank:
         raise LanguageModelError(
             f"the adapter {str(folder)!r} has matrices of {list(a.shape)} and {list(b.shape)} for {name}, whose rank "
-            f"is {rank} by {CONFIG}"
+            f"is {rank} by {ADAPTER}"
         )
     if bool(config.get("use_dora")) != (magnitude is not None):
         raise LanguageModelError(
-            f"{CONFIG} of {str(folder)!r} says use_dora={bool(config.get('use_dora'))}, and {name} has "
+            f"{ADAPTER} of {str(folder)!r} says use_dora={bool(config.get('use_dora'))}, and {name} has "
             f"{'no' if magnitude is None else 'a'} lora_magnitude_vector"
         )
     scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
@@ -151,21 +152,21 @@ def _by_pattern(folder: Path, config: Mapping[str, Any], table: str, default: st
     """A number of a module: that of the first pattern of a table that its name ends with, or the adapter's."""
     patterns = config.get(table) or {}
     if not isinstance(patterns, dict):
-        raise LanguageModelError(f"{table} in {CONFIG} of {str(folder)!r} is no object")
+        raise LanguageModelError(f"{table} in {ADAPTER} of {str(folder)!r} is no object")
     if long := [key for key in patterns if len(re.findall(r"[*+?{]", key)) > 1]:
         raise LanguageModelError(
-            f"{table} in {CONFIG} of {str(folder)!r} has the pattern {long[0]!r} with several repetitions, which a "
+            f"{table} in {ADAPTER} of {str(folder)!r} has the pattern {long[0]!r} with several repetitions, which a "
             "stranger's file may not have, because they can take for ever"
         )
     try:
         found = next((each for key, each in patterns.items() if re.match(rf"(.*\.)?({key})$", name)), None)
     except re.error as error:
         raise LanguageModelError(
-            f"{table} in {CONFIG} of {str(folder)!r} has a pattern that is none: {error}"
+            f"{table} in {ADAPTER} of {str(folder)!r} has a pattern that is none: {error}"
         ) from None
     value = config.get(default) if found is None else found
     if isinstance(value, bool) or not isinstance(value, int | float) or (default == "r" and value < 1):
-        raise LanguageModelError(f"{default} of {name} in {CONFIG} of {str(folder)!r} is {value!r}, and no number")
+        raise LanguageModelError(f"{default} of {name} in {ADAPTER} of {str(folder)!r} is {value!r}, and no number")
     return value
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import LanguageModelError
 
+ADAPTER = "adapter_config.json"
+"""The file by which the folder of an adapter of peft is known."""
 _AS_SAVED = "give the folder of a checkpoint as transformers saves it, with config.json and *.safetensors"
 
 
@@ -28,7 +30,7 @@ def _other_contents(folder: Path) -> str:
     names = {path.name for path in folder.iterdir()}
     if "main.mlirb" in names:
         return "is an asset, which is converted already"
-    if "adapter_config.json" in names:
+    if ADAPTER in names:
         return adapter_of(folder)
     if "model_index.json" in names:
         return "holds a pipeline of diffusers, which has several models; `patcomp convert` makes a bundle of them"
@@ -45,7 +47,7 @@ def _other_contents(folder: Path) -> str:
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds an adapter of peft, and no model."""
-    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
 
 
 def adapter_of(folder: Path) -> str:
@@ -53,7 +55,7 @@ def adapter_of(folder: Path) -> str:
 
     If peft is installed, transformers would load the model that `base_model_name_or_path` names.
     """
-    base = object_in(folder / "adapter_config.json", LanguageModelError).get("base_model_name_or_path")
+    base = object_in(folder / ADAPTER, LanguageModelError).get("base_model_name_or_path")
     return (
         f"holds an adapter for {base}, and only whole models are converted here; `patcomp convert-lm` merges adapters "
         "into language models; for another model, merge it (merge_and_unload of peft) and give the folder of the result"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.contents import adapter_of, check_contents
+from patcomp_models.checkpoints.contents import ADAPTER, adapter_of, check_contents
 from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.refused import REASONS
 from patcomp_models.checkpoints.untrusted import bytes_of, inside, object_in, tensors_in
@@ -120,7 +120,7 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     """
     from safetensors import SafetensorError
 
-    if (folder / "adapter_config.json").is_file():
+    if (folder / ADAPTER).is_file():
         raise LanguageModelError(f"{str(folder)!r} {adapter_of(folder)}")
     files = weight_files(folder, config)
     for file in files:

@@ -182,9 +182,8 @@ class Bundle:
                     window=window, rows=table,
                 )  # fmt: skip
                 return Generation(made, next(calls))
-            others = {*drafts_in(asset.function_names), *adapters.values()}
-            plain = [name for name in asset.function_names if name not in others]
-            session = self._session(asset, plain if adapter is None else [adapters[adapter]])
+            functions = self._plain_functions(asset) if adapter is None else [adapters[adapter]]
+            session = self._session(asset, functions)
             if draft is None or max_new_tokens < 1:
                 return greedy(session, tokens, max_new_tokens, stops)
             foresees = self._draft(draft, asset, opened, session)
@@ -244,6 +243,11 @@ class Bundle:
             raise LanguageModelError(f"language.{STOPS} of {str(self.path)!r} is {found!r}, and must be token ids")
         return found
 
+    def _plain_functions(self, asset: Asset) -> list[str]:
+        """The functions of the model itself: no drafts, and none with an adapter."""
+        others = {*drafts_in(asset.function_names), *self.metadata["language"].get(ADAPTERS, {}).values()}
+        return [name for name in asset.function_names if name not in others]
+
     def _session(self, asset: Asset, functions: Sequence[str]) -> Session:
         """A session at the start with some of the functions of the asset."""
         described = {name: asset.described(name) for name in functions}
@@ -302,8 +306,7 @@ class Bundle:
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
             )
-        beside = {*drafts_in(other.function_names), *smaller.metadata["language"].get(ADAPTERS, {}).values()}
-        return Drafting(smaller._session(other, [name for name in other.function_names if name not in beside]))
+        return Drafting(smaller._session(other, smaller._plain_functions(other)))
 
     def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
         """The text that continues a prompt.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -47,7 +47,7 @@ class LanguageRequest:
     tokenizer: Any
     text: list[int] | None
     prompt: list[int]
-    adapters: Mapping[str, Adapter] = field(default_factory=dict)
+    adapters: Mapping[str, Adapter]
 
     @classmethod
     def of(cls, options: LanguageOptions) -> Self:

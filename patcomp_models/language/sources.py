@@ -139,16 +139,17 @@ def language_model_of(
             transformers; or a pattern fits no module.
     """
     model: Any
-    stored = "float32" if float32 or source.adapters else dtype
+    is_exact = bool(float32 or source.adapters)
     if source.adapters and source.form is not None:
         raise LanguageModelError(
             f"the weights of {source.identifier!r} are in few bits ({source.form.name}), into which no adapter can be "
             "merged; give the checkpoint of plain floats that it was made from"
         )
     if source.given is not None:
-        model = copy.deepcopy(source.given).eval() if float32 or source.adapters else in_dtype(source.given, dtype)
+        model = copy.deepcopy(source.given).eval() if is_exact else in_dtype(source.given, dtype)
     else:
         assert source.folder is not None
+        stored = "float32" if is_exact else dtype
         model = (
             loaded(source.whole, "as a whole", source.folder, stored, trust_remote_code, allowed, expand)
             if source.whole else
@@ -161,7 +162,7 @@ def language_model_of(
         notes = (*notes, note)
     _check_class(model)
     merge_adapters(model, source.adapters)
-    if float32 or source.adapters:
+    if is_exact:
         check_weights(model, rounded=False)
         set_types(model, DTYPES[dtype], float32)
         check_weights(model, rounded=True)
