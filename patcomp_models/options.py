@@ -150,6 +150,14 @@ class LanguageOptions(BundleOptions):
             flag=list[str],
         ),
     ] = ()
+    batch: Annotated[
+        int,
+        Option(
+            "How many texts a call takes; shorter ones are padded on the left.",
+            "Tokens are `batch` x q, caches have a row for each text, and the further input `first_tokens` says where "
+            "each text begins; `Bundle.generate_batch` takes several prompts. Apple's engines take one.",
+        ),
+    ] = 1
     window_caches: Annotated[
         bool,
         Option(

@@ -18,8 +18,10 @@ from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import check_file
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.batches import generate_together
 from patcomp_models.language.contract import (
     ADAPTERS,
+    BATCH,
     DRAFT,
     EMBEDDING,
     FIRST_LENGTH,
@@ -122,6 +124,35 @@ class Bundle:
             prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos, adapter=adapter
         ).tokens
 
+    def generate_batch(
+        self, prompts: Sequence[Sequence[int] | str], max_new_tokens: int = 16, *, ignore_eos: bool = False
+    ) -> list[list[int]]:
+        """The most probable next tokens of several prompts, for a bundle of `batch=`; more prompts take further calls.
+
+        Args:
+            prompts: token ids, or texts.
+            max_new_tokens, ignore_eos: as of `generate`.
+
+        Raises:
+            LanguageModelError: the bundle takes one text in a call; or a prompt is empty or too long.
+        """
+        texts = [self._split(each) if isinstance(each, str) else [*each] for each in prompts]
+        if self._batch == 1:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes one text in a call; convert it with batch=")
+        with ExitStack() as opened:
+            asset = _opened(self.asset, opened)
+
+            def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                return asset.run(inputs, states, name)
+
+            empty, stops = _empty_states(asset.described(MAIN)), [] if ignore_eos else self._stops
+            return generate_together(call, empty, texts, max_new_tokens, self._limit, stops, self._batch)
+
+    @property
+    def _batch(self) -> int:
+        """How many texts a call takes."""
+        return int(self.metadata["language"].get(BATCH, 1))
+
     def generation(
         self,
         prompt: Sequence[int] | str,
@@ -143,6 +174,10 @@ class Bundle:
         if adapter is not None and (adapter not in adapters or draft is not None):
             known = f"it has {', '.join(adapters) or 'none'}, which go without draft="
             raise LanguageModelError(f"the bundle {str(self.path)!r} does not run the adapter {adapter!r}; {known}")
+        if self._batch > 1:
+            raise LanguageModelError(
+                f"the bundle {str(self.path)!r} takes {self._batch} texts in a call; `Bundle.generate_batch` gives them"
+            )
         vision = metadata["vision"] if metadata["kind"] == VISION else {}
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
         if images and not vision:

@@ -86,8 +86,8 @@ class Decoder(nn.Module):
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._convention = convention_of(model)
-        self._rotary = rotary_forms(model)
-        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.rotary = rotary_forms(model)
+        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def example(self, new: int) -> Tensor:
         """A first input for some new tokens."""
@@ -96,6 +96,14 @@ class Decoder(nn.Module):
     def further_examples(self, new: int) -> tuple[Tensor, ...]:
         """Further inputs for some new tokens."""
         return ()
+
+    def further_shapes(self, new: dict[int, Any]) -> list[dict[int, Any]]:
+        """The open sizes of the further inputs.
+
+        Args:
+            new: those of an input with a row for each new token.
+        """
+        return [new] * len(self.further)
 
     def fed(self, tokens: np.ndarray) -> dict[str, Any]:
         """What a caller gives beside tokens, (1, q), and their positions, by name."""
@@ -133,7 +141,7 @@ class Decoder(nn.Module):
         rings = {window: Ring.of(window, offset, new) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
         cache = self._convention.cache(layers)
-        with open_lengths(self.model, cache, self._rotary), self._watched() as seen:
+        with open_lengths(self.model, cache, self.rotary), self._watched() as seen:
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))
         for number, layer in enumerate(layers):
             if isinstance(layer, StackedCacheLayer) and not layer.is_written:
@@ -153,7 +161,7 @@ class Decoder(nn.Module):
     def called(self, call: NewTokens, **arguments: Any) -> Tensor:
         """The logits of a call of the model that continues the calls before."""
         arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
-        if self._takes_positions:
+        if self.takes_positions:
             arguments["position_ids"] = call.places
         result = self.model(**arguments)
         self._convention.take(result, call.cache)

@@ -16,10 +16,12 @@ from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.adapted import with_adapter
 from patcomp_models.language.asked import own_context
+from patcomp_models.language.batches import BatchComparison, BatchDecoder
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import (
     ADAPTERS,
+    BATCH,
     FIRST_LENGTH,
     HEADLESS,
     LOGITS,
@@ -30,6 +32,7 @@ from patcomp_models.language.contract import (
     PER_LAYER,
     STATE_KINDS,
     TABLE_FILE,
+    TOGETHER,
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
@@ -86,6 +89,7 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
             {
                 STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
                 **({FIRST_LENGTH: length} if length is not None and length < context else {}),
+                **({BATCH: options.batch} if options.batch > 1 else {}),
                 **({ADAPTERS: {name: adapted_main(name) for name in beside}} if beside else {}),
             },
             {} if table is None else {PER_LAYER: described_table(table.weight)},
@@ -114,6 +118,9 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
     if options.cache == "int8":
         with begun.request.step("measuring keys and values for int8 caches"):
             form["scales"], part = cache_scales(model, begun.request.text or [], context)
+    if options.batch > 1:
+        begun.warn([TOGETHER.format(count=options.batch)], f"{model.config.model_type}: ")
+        return BatchDecoder(model, options.batch, **form)
     decoder = Decoder(model, **form) if table is None else PerLayerDecoder(model, table, **form)
     if part:
         begun.notes.append(note_on_loss(decoder, part))
@@ -193,6 +200,7 @@ def _converted(
         program = dynamic_program(programs, [*request.options.catalog, *absorbed])
     comparisons: list[Comparison] = []
     kind = QuantizedCacheComparison if request.options.cache == "int8" else Comparison
+    kind = BatchComparison if request.options.batch > 1 else kind
     for decoder in decoders:
         of_one = [function for function in functions if function.decoder is decoder]
         if isinstance(decoder, HeadDecoder):

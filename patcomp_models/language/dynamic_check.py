@@ -10,7 +10,9 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem, shown_tensor
 from patcomp_models.bundle_folders.revisions import GROWING
 from patcomp_models.language.contract import (
+    BATCH,
     ENGINES,
+    FIRST_TOKENS,
     HEADLESS,
     HIDDEN,
     INDEX_CACHE,
@@ -23,6 +25,7 @@ from patcomp_models.language.contract import (
     POSITIONS,
     PREFILL,
     STATE_KINDS,
+    TOGETHER,
     TOKENS,
     VERIFY,
     Engine,
@@ -50,6 +53,8 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: s
     names, engine = asset.names, ENGINES[revision]
     drafts = drafts_in(names)
     main = _as_given(asset.function(MAIN), engine)
+    if FIRST_TOKENS in main.inputs:
+        return [problem(TOGETHER.format(count=language.get(BATCH)), "run the bundle with Bundle.generate_batch")]
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
     if has_chunks and engine.headless:

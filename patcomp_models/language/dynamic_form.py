@@ -119,7 +119,7 @@ def exported_function(function: BundleFunction, context: int) -> ExportedProgram
         for state in decoder.states.states
     )
     each_new: dict[int, Any] = {1: dims[0]} if new is None else {}
-    shapes = (each_new, {1: dims[1]}, (*[each_new] * len(decoder.further), *open_states))
+    shapes = (each_new, {1: dims[1]}, (*decoder.further_shapes(each_new), *open_states))
     arguments = decoder_arguments(decoder, new or NEW_TOKENS, total, capacity)
     sums = decoder.states.has_windows and new is None
     return exported_module(decoder, arguments, type(decoder.model).__name__, shapes, has_sums_of_sizes=sums)

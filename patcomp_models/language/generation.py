@@ -67,7 +67,7 @@ class Session:
         self._growing = [name for name, state in empty.items() if not state.size]
         self._capacity = min(CAPACITY, limit)
         self.states: dict[str, Any] = {
-            name: _grown(state, self._capacity) if name in self._growing else state.copy()
+            name: grown(state, self._capacity) if name in self._growing else state.copy()
             for name, state in empty.items()
         }
 
@@ -110,7 +110,7 @@ class Session:
         self.calls += 1
         while self._capacity < self.done:
             self._capacity = min(2 * self._capacity, self.limit)
-            self.states |= {name: _grown(self.states[name], self._capacity) for name in self._growing}
+            self.states |= {name: grown(self.states[name], self._capacity) for name in self._growing}
         inputs = {TOKENS: np.array([tokens], np.int32), POSITIONS: np.arange(self.done, dtype=np.int32)[None]}
         return np.asarray(self.call(function, inputs, self.states)[LOGITS], np.float32)[0, -count:]
 
@@ -147,7 +147,7 @@ class Session:
         return max(size or 1 for size in self.sizes.values()) - 1
 
 
-def _ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
+def ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
     """The tokens of a text: at most `new_tokens`, up to and including the first stop token."""
     end = next((place for place, token in enumerate(tokens, 1) if token in stops), new_tokens)
     return [*tokens[: min(end, new_tokens)]]
@@ -203,7 +203,7 @@ def speculative(
         else:
             session.restore(before)
             unread = [*unread, *guessed[:right], made[-1]]
-    return Generation(_ended(made, new_tokens, stops), session.calls)
+    return Generation(ended(made, new_tokens, stops), session.calls)
 
 
 class Drafting:
@@ -324,7 +324,7 @@ class HiddenStates:
         return given
 
 
-def _grown(cache: Any, capacity: int) -> np.ndarray:
+def grown(cache: Any, capacity: int) -> np.ndarray:
     """A cache of a larger capacity with the same content."""
     held = np.asarray(cache)
     made = np.zeros((*held.shape[:3], capacity, held.shape[4]), held.dtype)

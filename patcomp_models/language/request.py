@@ -239,6 +239,12 @@ def _check_functions(options: LanguageOptions) -> None:
             "adapters= (--adapters) goes with target='gpu', and without prefill=, verify=, hidden=, draft=, cache= and "
             "embeddings='outside'; adapter= (--adapter) merges an adapter with any of them"
         )
+    if options.batch < 1 or (options.batch > 1 and (other or is_static or options.adapters or options.cache
+                             or options.calibrate is not None or options.embeddings == "outside")):  # fmt: skip
+        raise LanguageModelError(
+            "batch= (--batch) is 1 or more, and more than 1 goes with target='gpu', and without prefill=, verify=, "
+            "hidden=, draft=, window_caches=, absorb_latents=, adapters=, cache=, calibrate= and embeddings='outside'"
+        )
     if options.cache not in (None, "int8"):
         raise LanguageModelError(f"cache= is 'int8' or left out, got {options.cache!r}")
     others = is_static or options.window_caches or options.absorb_latents or options.embeddings == "outside"

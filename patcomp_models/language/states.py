@@ -43,13 +43,15 @@ class CacheState:
     dtype: torch.dtype
     grows: bool
     """Whether it has a place for each token."""
+    texts: int = 1
+    """How many texts it has such places for."""
 
     def zeros(self, capacity: int) -> Tensor:
-        """The state before the first call: (rows, 1, heads, capacity, width), or (rows, *shape)."""
+        """The state before the first call: (rows, texts, heads, capacity, width), or (rows, *shape)."""
         if not self.grows:
             return torch.zeros(self.rows, *self.shape, dtype=self.dtype)
         heads, width = self.shape
-        return torch.zeros(self.rows, 1, heads, capacity, width, dtype=self.dtype)
+        return torch.zeros(self.rows, self.texts, heads, capacity, width, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
