@@ -201,8 +201,11 @@ def test_moonshine(dtype: Any, tmp_path: Path) -> None:
 # ---- CTC -----------------------------------------------------------------------------------------------
 
 
-_FROM_SAMPLES = [pytest.param(name, {"audio": True}, marks=pytest.mark.slow) for name in CTC if "Bert" not in name]
-_FROM_FEATURES = [pytest.param("Wav2Vec2BertForCTC", {}, marks=pytest.mark.slow), ("Wav2Vec2ForCTC", {})]
+_OF_FEATURES = ("Wav2Vec2BertForCTC", "LasrForCTC")
+_FROM_SAMPLES = [
+    pytest.param(name, {"audio": True}, marks=pytest.mark.slow) for name in CTC if name not in _OF_FEATURES
+]
+_FROM_FEATURES = [*(pytest.param(name, {}, marks=pytest.mark.slow) for name in _OF_FEATURES), ("Wav2Vec2ForCTC", {})]
 
 
 @pytest.mark.sampled(3)
