@@ -67,7 +67,7 @@ def seq2seq_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]
     found += [*wrong, *further]
     if encode is None or decode is None:
         return found
-    made: Values = {name: (("*", 1, "*", "*", "*"), FLOATS) for name in ("crossKeys", "crossValues")}
+    made: Values = dict.fromkeys(("crossKeys", "crossValues"), (("*", 1, "*", "*", "*"), FLOATS))
     read = "input_features" if "input_features" in encode.inputs else "input_values"
     sizes = (1, None, "*") if read == "input_features" else (1, None)
     found += Interface({read: (sizes, FLOATS)}, made).problems("encode", encode)

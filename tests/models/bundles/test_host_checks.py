@@ -197,8 +197,8 @@ def _told(**values: Any) -> Change:
 
 OF_SEQ2SEQ: dict[str, tuple[Described, Change, str]] = {
     "no config": (SEQ2SEQ, lambda it: it.metadata.pop("config"), "config is missing"),
-    "no main": (SEQ2SEQ, role("main", None), "assets.main is missing"),
-    "no decode": (SEQ2SEQ, without_function(_WRITE), "main.aimodel has no function 'decode'"),
+    "another role": (SEQ2SEQ, lambda it: it.metadata.update(assets={"m": "main.aimodel"}), "assets.main is missing"),
+    "no decode": (SEQ2SEQ, without_function(_WRITE), "there is no entry point 'decode'"),
     "no rate": (SEQ2SEQ, config(sample_rate="16000"), "config.sample_rate is '16000', and must be an integer"),
     "no extractor": (SEQ2SEQ, file("processor/preprocessor_config.json"), "there is no processor/preprocessor_config"),
     "no tokenizer": (SEQ2SEQ, file("processor/tokenizer_config.json"), "there is no processor/tokenizer_config.json"),
