@@ -45,7 +45,7 @@ def test_whisper_writes_what_generate_writes(whisper_folder: Path, whisper_bundl
     assert check_bundle(whisper_bundle) == ()
     made = transcribe(whisper_bundle, sound())
     tokens, text = _generated(whisper_folder, "en")
-    assert len(set(tokens)) > (1 if name == "LasrForCTC" else 5)
+    assert len(set(tokens)) > 5
     assert (made.tokens, made.text) == (tokens, text)
     told = json.loads((whisper_bundle / "generation_config.json").read_text())
     names = transformers.AutoTokenizer.from_pretrained(whisper_bundle).convert_ids_to_tokens(
@@ -221,7 +221,7 @@ def test_ctc(name: str, options: dict[str, Any], tmp_path: Path) -> None:
         logits = model(**extractor(sound(), sampling_rate=RATE, return_tensors="pt")).logits
     tokens = logits.argmax(-1)[0].tolist()
     made = transcribe(out, sound())
-    assert len(set(tokens)) > 5
+    assert len(set(tokens)) > (1 if name == "LasrForCTC" else 5)
     assert (made.tokens, made.text) == (tokens, tokenizer.decode(tokens, skip_special_tokens=True))
 
 
