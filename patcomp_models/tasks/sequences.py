@@ -9,6 +9,7 @@ computes the keys and values of the attention to the input, once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,26 @@ _MOST_BEAMS = 64
 """The texts that one call continues."""
 
 
+@dataclass
+class Encoded(BaseModelOutput):
+    """What an encoder gives; the decoders of Canary and Moonshine Streaming also look for a mask, which is not needed
+    without padding."""
+
+    attention_mask: Tensor | None = None
+
+
 class EncodeInput(nn.Module):
     """The keys and values of the input for each layer of the decoder, (layers, 1, heads, length, width)."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, is_masked: bool = False):
         super().__init__()
-        self.model = model
+        self.model, self.is_masked = model, is_masked
 
     def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
-        self.model(read, decoder_input_ids=first, past_key_values=cache, use_cache=True)
+        mask = {"attention_mask": torch.ones(read.shape[:2], dtype=torch.int64)} if self.is_masked else {}
+        self.model(read, **mask, decoder_input_ids=first, past_key_values=cache, use_cache=True)
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
@@ -76,27 +86,43 @@ class DecodeTokens(nn.Module):
             else {}
         )
         logits: Tensor = self.model(
-            encoder_outputs=BaseModelOutput(encoded), decoder_input_ids=input_ids, past_key_values=cache,
+            encoder_outputs=Encoded(encoded), decoder_input_ids=input_ids, past_key_values=cache,
             use_cache=True, **positions,
         ).logits  # fmt: skip
         return logits
 
 
-def _entries(model: Any, name: str, read: Tensor, open_read: dict[int, Any], longest: int) -> list[Entry]:
-    encode, decode = EncodeInput(model), DecodeTokens(model)
+def reading_and_writing(
+    model: Any, name: str, read: Tensor, open_read: dict[int, Any], longest: int, *, most_texts: int = _MOST_BEAMS,
+    is_masked: bool = False,
+) -> list[Entry]:  # fmt: skip
+    """The two functions of a model.
+
+    Args:
+        model: has an encoder and a decoder.
+        name: of what the encoder reads.
+        read: an example of it, without padding.
+        open_read: its open size, by its axis.
+        longest: the most tokens that the model writes.
+        most_texts: how many texts a call of `decode` continues.
+        is_masked: whether the encoder must be told that nothing is padding, because it has no windows without a mask.
+    """
+    encode, decode = EncodeInput(model, is_masked), DecodeTokens(model)
     with torch.no_grad():
         keys, values = encode(read)
-    beams, new, total = (
-        Dim("beams", min=1, max=_MOST_BEAMS),
-        *(Dim(name, min=1, max=longest) for name in ("new", "total")),
-    )
-    capacity = [{1: beams, 3: Dim(f"{name}_capacity", min=1, max=2 * longest)} for name in ("key", "value")]
-    length = dict.fromkeys((3,), *open_read.values()) if open_read else {}
+    texts = min(_BEAMS, most_texts)
+    new, total = (Dim(name, min=1, max=longest) for name in ("new", "total"))
+    count = Dim("beams", min=1, max=most_texts) if most_texts > 1 else None
+    beams: list[dict[int, Any]] = [{axis: count} if count else {} for axis in (0, 1)]
+    capacity = [{**beams[1], 3: Dim(f"{name}_capacity", min=1, max=2 * longest)} for name in ("key", "value")]
+    # the encoder of text keeps its length; what an encoder of sound makes of its own is another size
+    is_text = not read.is_floating_point()
+    length = {3: next(iter(open_read.values())) if is_text else Dim("frames", min=2, max=2**20)} if open_read else {}
     layers, _, heads, _, width = keys.shape
-    empty = [torch.zeros(layers, _BEAMS, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
+    empty = [torch.zeros(layers, texts, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
     names = (TOKENS, POSITIONS, *_CROSS, KEY_CACHE, VALUE_CACHE)
-    inputs = (torch.arange(_BEAMS * _NEW).reshape(_BEAMS, _NEW), torch.arange(_TOTAL)[None], keys, values, *empty)
-    dynamic = ({0: beams, 1: new}, {1: total}, length, length, *capacity)
+    inputs = (torch.arange(texts * _NEW).reshape(texts, _NEW), torch.arange(_TOTAL)[None], keys, values, *empty)
+    dynamic = ({**beams[0], 1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
         Entry("encode", encode, {name: read}, _CROSS, {name: open_read}),
@@ -109,7 +135,7 @@ def speech(model: Any, folder: Path) -> list[Entry]:
     config = model.config
     read = torch.linspace(-1, 1, config.num_mel_bins * 2 * config.max_source_positions, dtype=model.dtype)
     read = read.reshape(1, config.num_mel_bins, -1)
-    return _entries(model, "input_features", read, {}, config.max_target_positions)
+    return reading_and_writing(model, "input_features", read, {}, config.max_target_positions)
 
 
 def text_to_text(model: Any, folder: Path) -> list[Entry]:
@@ -117,7 +143,7 @@ def text_to_text(model: Any, folder: Path) -> list[Entry]:
     read = torch.arange(3, 3 + 16)[None] % model.config.vocab_size
     longest = getattr(model.get_decoder().config, "max_position_embeddings", None)
     length = Dim("length", min=2, max=longest or 2**20)
-    return _entries(model, TOKENS, read, {1: length}, longest or 2**16)
+    return reading_and_writing(model, TOKENS, read, {1: length}, longest or 2**16)
 
 
 def image_to_text(model: Any, folder: Path) -> list[Entry]:
@@ -130,4 +156,4 @@ def image_to_text(model: Any, folder: Path) -> list[Entry]:
     longest = next(
         found for name in ("max_position_embeddings", "n_positions") if (found := getattr(decoder, name, None))
     )
-    return _entries(model, "pixel_values", image(model.encoder, folder), {}, longest)
+    return reading_and_writing(model, "pixel_values", image(model.encoder, folder), {}, longest)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +11,7 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech import transducer, whisper
+from patcomp_models.bundles.speech import transducer
 from patcomp_models.bundles.speech.folders import (
     check_processor,
     class_named,
@@ -21,7 +20,7 @@ from patcomp_models.bundles.speech.folders import (
     write_processor,
 )
 from patcomp_models.bundles.speech.form import OfForm
-from patcomp_models.bundles.speech.host_checks import ctc_problems, seq2seq_problems, transducer_problems
+from patcomp_models.bundles.speech.host_checks import ctc_problems, transducer_problems
 from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
@@ -152,76 +151,3 @@ class SpeechTransducer(OfForm):
     @property
     def form(self) -> transducer.Transducer:
         return transducer.Transducer(self.folder, self.dtype, transducer.RNNT, self.audio, self.frames, None)
-
-
-@dataclass(frozen=True)
-class SpeechSeq2Seq(KindOfComponents):
-    """Moonshine: an encoder that takes samples, and a decoder in the form of Whisper's."""
-
-    name: ClassVar[str] = "speech_seq2seq"
-    holds: ClassVar[str] = "MoonshineForConditionalGeneration of transformers"
-    default_dtype: ClassVar[str] = "float32"
-
-    @classmethod
-    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_named(config) == _MOONSHINE
-
-    def components(self) -> Sequence[Component]:
-        check_processor(self.folder)
-        return [
-            Component("encoder", "encoder.aimodel", self._encoder),
-            Component("decoder", "decoder.aimodel", self._decoder),
-        ]
-
-    def metadata(self) -> Mapping[str, Any]:
-        config = content_of(self.folder / "config.json")
-        told = {"architecture": config["model_type"], "sample_rate": extractor_of(self.folder).sampling_rate}
-        return {"config": told}
-
-    def write_files(self, bundle: Path) -> None:
-        write_processor(self.folder, bundle / PROCESSOR)
-        config, generation = content_of(self.folder / "config.json"), content_of(self.folder / whisper.GENERATION)
-        longest = int(config["max_position_embeddings"])
-        most = int(generation.get("max_new_tokens") or (generation.get("max_length") or longest) - 1)
-        told = {
-            **generation,
-            whisper.FORCED: [[0, generation.get("decoder_start_token_id", config["decoder_start_token_id"])]],
-            "eos_token_id": generation.get("eos_token_id", config["eos_token_id"]),
-            "max_new_tokens": min(most, longest - 1),
-        }
-        (bundle / whisper.GENERATION).write_text(json.dumps(told, indent=2) + "\n")
-
-    @classmethod
-    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        return seq2seq_problems(bundle, metadata)
-
-    def _model(self) -> Any:
-        from patcomp_models.bundles.loading import model_of
-
-        return model_of(self.folder, "transformers", _MOONSHINE, self.dtype)
-
-    def _encoder(self) -> list[Entry]:
-        from torch.export import Dim
-
-        from patcomp_models.bundles.speech.examples import samples
-        from patcomp_models.bundles.speech.modules import SpeechEncoder
-        from patcomp_models.tasks.entries import Entry
-
-        model, open_length = self._model(), {1: Dim.DYNAMIC(min=_FEWEST_SAMPLES, max=2**26)}
-        inputs = {"input_values": samples(_EXAMPLE_SAMPLES).to(model.dtype)}
-        output = ("encoder_hidden_states",)
-        return [Entry("main", SpeechEncoder(model), inputs, output, {"input_values": open_length}, keeps_sizes=True)]
-
-    def _decoder(self) -> list[Entry]:
-        import torch
-        from torch.export import Dim
-
-        model = self._model()
-        config, draw = model.config, torch.Generator().manual_seed(0)
-        encoded = torch.randn(1, 20, config.hidden_size, generator=draw).to(model.dtype)
-        (entry,) = whisper.decoder_entries(model, encoded, config.max_position_embeddings)
-        frames = Dim("frames", min=2, max=2**20)
-        return [replace(entry, dynamic={**entry.dynamic, "encoder_hidden_states": {1: frames}})]
-
-
-_MOONSHINE = "MoonshineForConditionalGeneration"

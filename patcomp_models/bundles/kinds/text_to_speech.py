@@ -12,6 +12,7 @@ from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
+from patcomp_models.bundles.speech.refused import SPEAKERS, refusal
 from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
@@ -22,12 +23,6 @@ _FORMS: Mapping[str, type[SynthesisForm]] = {
 _ARCHITECTURES: Mapping[str, type[SynthesisForm]] = {
     "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
 }  # fmt: skip
-_OTHERS = {
-    "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
-    "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
-    "CsmForConditionalGeneration": "its decoder runs inside of each step",
-    "DiaForConditionalGeneration": "its tokens of several codebooks are delayed against each other",
-}
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class TextToSpeech(KindOfComponents):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_named(config) in (*_FORMS, *_OTHERS) or kokoro.BLOCK in config
+        return class_named(config) in (*_FORMS, *SPEAKERS) or kokoro.BLOCK in config
 
     def components(self) -> Sequence[Component]:
         return self._form.components()
@@ -77,11 +72,8 @@ class TextToSpeech(KindOfComponents):
         """
         config = content_of(self.folder / "config.json")
         name = kokoro.KOKORO if kokoro.BLOCK in config else class_named(config)
-        if reason := _OTHERS.get(name):
-            raise BundleError(
-                f"{str(self.folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "
-                "FILE.py:FUNCTION, a function that returns a module and its inputs"
-            )
+        if reason := SPEAKERS.get(name):
+            raise refusal(self.folder, name, reason)
         if name not in _FORMS:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
         if name == speech_t5.SPEECH_T5:

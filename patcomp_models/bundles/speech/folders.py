@@ -48,6 +48,29 @@ def extractor_of(folder: Path) -> Any:
         raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
 
 
+def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]:
+    """What an extractor makes of one recording, without what it marks as padding.
+
+    Args:
+        extractor: of transformers.
+        samples: (samples,) of float32.
+        multiple: the size is a multiple of it; the last ones are cut off.
+
+    Returns:
+        Its name, `input_features` or `input_values`, and the numbers, (1, frames, bins) or (1, samples).
+
+    Raises:
+        BundleError: the extractor cuts the recording into parts.
+    """
+    made = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="np")
+    name = "input_features" if "input_features" in made else "input_values"
+    read, mask = made[name], made.get("attention_mask")
+    if len(read) != 1:
+        raise BundleError(f"the model reads the recording in {len(read)} parts; cut it, and transcribe each part")
+    count = read.shape[1] if mask is None else int(mask.sum())
+    return name, read[:, : count // multiple * multiple]
+
+
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import AssetError, Problem
-from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, function_of, problem
+from patcomp_models.bundle_folders.contract import (
+    FLOATS,
+    PROCESSOR,
+    Interface,
+    Values,
+    function_of,
+    problem,
+    shown_tensor,
+)
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 from patcomp_models.bundles.speech import transducer, whisper
 
@@ -49,19 +57,31 @@ def transducer_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Probl
 
 
 def seq2seq_problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with a bundle of Moonshine."""
-    found = _general(bundle, metadata, ("encoder", "decoder"), ("sample_rate",))
+    """What is wrong with a bundle of an encoder and a decoder."""
+    found = _general(bundle, metadata, ("main",), ("sample_rate",))
     if found:
         return found
-    found += whisper.generation_problems(bundle)
-    parts = {}
-    for role in ("encoder", "decoder"):
-        parts[role], wrong = function_of(bundle / metadata["assets"][role])
-        found += wrong
-    if None in parts.values():
+    found += whisper.generation_problems(bundle, is_of_swift=False)
+    asset = bundle / metadata["assets"]["main"]
+    (encode, wrong), (decode, further) = (function_of(asset, name) for name in ("encode", "decode"))
+    found += [*wrong, *further]
+    if encode is None or decode is None:
         return found
-    taken: Values = {"input_values": ((1, None), FLOATS)}
-    return [*found, *whisper.whisper_part_problems(parts["encoder"], parts["decoder"], taken, None)]
+    made: Values = dict.fromkeys(("crossKeys", "crossValues"), (("*", 1, "*", "*", "*"), FLOATS))
+    read = "input_features" if "input_features" in encode.inputs else "input_values"
+    sizes = (1, None, "*") if read == "input_features" else (1, None)
+    found += Interface({read: (sizes, FLOATS)}, made).problems("encode", encode)
+    taken: Values = {"input_ids": (("*", None), ("int32",)), "position_ids": ((1, None), ("int32",)), **made}
+    found += Interface(taken, {"logits": (("*", None, "*"), FLOATS)}).problems("decode", decode)
+    for name in made:
+        given, wanted = encode.outputs.get(name), decode.inputs.get(name)
+        if given is not None and wanted is not None and given != wanted:
+            shown = shown_tensor(given), shown_tensor(wanted)
+            found.append(problem(f"encode makes {name} of {shown[0]}, and decode takes {shown[1]}"))
+    if set(decode.states) != {"keyCache", "valueCache"}:
+        listed = ", ".join(decode.states) or "none"
+        found.append(problem(f"the states of decode are {listed}; they must be keyCache, valueCache"))
+    return found
 
 
 def _general(bundle: Path, metadata: Mapping[str, Any], roles: Sequence[str], numbers: Sequence[str]) -> list[Problem]:

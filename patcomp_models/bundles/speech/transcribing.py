@@ -16,7 +16,7 @@ import numpy as np
 from patcomp.emit.asset import Asset, load
 from patcomp_models.bundle_folders.contract import PROCESSOR, general_problems
 from patcomp_models.bundle_folders.interfaces import Interfaces
-from patcomp_models.bundles.speech.folders import content_of, extractor_of, tokenizer_of
+from patcomp_models.bundles.speech.folders import content_of, extractor_of, tokenizer_of, unpadded
 from patcomp_models.bundles.speech.recordings import samples_of
 from patcomp_models.bundles.speech.times import ended, times_of
 from patcomp_models.bundles.speech.whisper import FORCED, GENERATION
@@ -102,11 +102,14 @@ class _Recogniser:
         typed = {name: np.asarray(value).astype(told[name].dtype) for name, value in inputs.items()}
         return self.parts[role].run(typed, states, function)
 
-    def empty(self, role: str, capacity: int) -> dict[str, np.ndarray]:
-        """The states of a part before the first call; open sizes become the capacity."""
-        states = self.interfaces[role].function().states
+    def empty(self, role: str, capacity: int, function: str = "main") -> dict[str, np.ndarray]:
+        """The states of a part before the first call, for one text; an open capacity becomes the given one."""
+        states = self.interfaces[role].function(function).states
         return {
-            name: np.zeros([capacity if size is None else size for size in state.shape], state.dtype)
+            name: np.zeros(
+                [(1 if axis == 1 else capacity) if size is None else size for axis, size in enumerate(state.shape)],
+                state.dtype,
+            )
             for name, state in states.items()
         }
 
@@ -134,7 +137,7 @@ class _Recogniser:
 
 
 def _by_tokens(model: _Recogniser, samples: np.ndarray) -> Transcription:
-    """Whisper, Moonshine: one token after the other, until the end token."""
+    """Whisper: one token after the other, until the end token."""
     told = content_of(model.folder / GENERATION)
     prefix = _prefix(model, told)
     if len(samples) > getattr(model.extractor, "n_samples", len(samples)):
@@ -142,6 +145,48 @@ def _by_tokens(model: _Recogniser, samples: np.ndarray) -> Transcription:
     else:
         made = _written(model, told, prefix, _encoded(model, samples))
     return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True))
+
+
+def _by_caches(model: _Recogniser, samples: np.ndarray) -> Transcription:
+    """The others: the recording is read once, and its keys and values go into each call."""
+    if "main" not in model.parts:
+        raise BundleError(f"{str(model.folder)!r} is of an earlier version of patcomp; convert the model again")
+    told = content_of(model.folder / GENERATION)
+    read = unpadded(model.extractor, samples, model.metadata["config"].get("samples_of_frame", 1))
+    cross = model.call("main", dict([read]), function="encode")
+    prefix, most = [token for _, token in told[FORCED]], told["max_new_tokens"]
+    states = model.empty("main", len(prefix) + most, "decode")
+
+    def logits_of(tokens: list[int], places: int) -> np.ndarray:
+        inputs = {"input_ids": [tokens], "position_ids": [range(places)], **cross}
+        logits: np.ndarray = model.call("main", inputs, states, "decode")["logits"][0, -1].astype(np.float32)
+        return logits
+
+    made = _most_probable(told, prefix, logits_of)
+    return Transcription(made, model.tokenizer.decode(made, skip_special_tokens=True))
+
+
+def _most_probable(
+    told: Mapping[str, Any], prefix: list[int], logits_of: Callable[[list[int], int], np.ndarray]
+) -> list[int]:
+    """The tokens behind a prefix, up to an end token.
+
+    Args:
+        told: the generation configuration.
+        prefix: the tokens in front of the text.
+        logits_of: of the token behind new tokens, from these and the number of all tokens.
+    """
+    never, never_first = told.get("suppress_tokens") or [], told.get("begin_suppress_tokens") or []
+    ends = told["eos_token_id"] if isinstance(told["eos_token_id"], list) else [told["eos_token_id"]]
+    made, waiting = list[int](), prefix
+    while len(made) < told["max_new_tokens"]:
+        logits = logits_of(waiting, len(prefix) + len(made))
+        logits[[*never, *([] if made else never_first)]] = -np.inf
+        waiting = [int(logits.argmax())]
+        if waiting[0] in ends:
+            break
+        made += waiting
+    return made
 
 
 def _prefix(model: _Recogniser, told: Mapping[str, Any]) -> list[int]:
@@ -336,6 +381,6 @@ def _of_swift(model: _Recogniser, samples: np.ndarray) -> Transcription:
 
 _LOOPS: Mapping[str, Callable[[_Recogniser, np.ndarray], Transcription]] = {
     "speech_recognizer": _of_swift, "speech_transducer": _by_frames_and_durations, "speech_ctc": _by_frames,
-    "speech_seq2seq": _by_tokens, "speech_streaming": _by_chunks,
+    "speech_seq2seq": _by_caches, "speech_streaming": _by_chunks,
 }  # fmt: skip
 """By the kind of the bundle."""

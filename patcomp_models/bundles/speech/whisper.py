@@ -242,8 +242,13 @@ def _agreement(encoder: Function, decoder: Function) -> list[Problem]:
     )]  # fmt: skip
 
 
-def generation_problems(bundle: Path) -> list[Problem]:
-    """Problems of the generation file that Swift's token loop reads."""
+def generation_problems(bundle: Path, *, is_of_swift: bool = True) -> list[Problem]:
+    """Problems of the generation file that a token loop reads.
+
+    Args:
+        bundle: its folder.
+        is_of_swift: whether the loop is Swift's, which knows one end token and has room for a number of tokens.
+    """
     try:
         content = content_of(bundle / GENERATION)
     except BundleError as error:
@@ -259,9 +264,13 @@ def generation_problems(bundle: Path) -> list[Problem]:
         found.append(problem(f"{FORCED} of {GENERATION} must be pairs of position and token, from the position 0 on"))
     elif pairs[0][1] != content.get("decoder_start_token_id", pairs[0][1]):
         found.append(problem(f"{FORCED} of {GENERATION} must begin with decoder_start_token_id"))
-    if type(content.get("eos_token_id")) is not int:
-        found.append(problem(f"eos_token_id of {GENERATION} is {content.get('eos_token_id')}, and must be one integer"))
+    end = content.get("eos_token_id")
+    ends = end if isinstance(end, list) and end and not is_of_swift else [end]
+    if any(type(each) is not int for each in ends):
+        found.append(problem(f"eos_token_id of {GENERATION} is {end}, and must be one integer"))
     most = content.get("max_new_tokens", _NEW_TOKENS)
-    if type(most) is not int or not 0 < most <= _PLACES - len(pairs):
+    if not is_of_swift and (type(most) is not int or most < 1):
+        found.append(problem(f"max_new_tokens of {GENERATION} is {most}, and must be a positive integer"))
+    elif is_of_swift and (type(most) is not int or not 0 < most <= _PLACES - len(pairs)):
         found.append(problem(f"max_new_tokens of {GENERATION} is {most}, and must leave room in {_PLACES} places"))
     return found

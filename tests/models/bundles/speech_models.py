@@ -130,7 +130,11 @@ CTC: dict[str, dict[str, Any]] = {
     "SEWDForCTC": {},
     "Wav2Vec2ConformerForCTC": {},
     "Wav2Vec2BertForCTC": {"feature_projection_input_dim": 160},
-}
+    "LasrForCTC": {"encoder_config": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
+        "subsampling_conv_channels": 8, "conv_kernel_size": 8,
+    }},
+}  # fmt: skip
 
 
 def ctc(folder: Path, name: str) -> Path:
@@ -139,7 +143,7 @@ def ctc(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
     kind, positions = getattr(transformers, name), {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-    shared = {} if "Bert" in name else {**_CONVOLUTIONS, **positions}
+    shared = {} if "Bert" in name or "Lasr" in name else {**_CONVOLUTIONS, **positions}
     torch.manual_seed(0)
     model = drawn_model(kind(kind.config_class(
         vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
@@ -147,6 +151,7 @@ def ctc(folder: Path, name: str) -> Path:
     )))  # fmt: skip
     extractor = (
         transformers.SeamlessM4TFeatureExtractor() if "Bert" in name
+        else transformers.LasrFeatureExtractor() if "Lasr" in name
         else transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
     )  # fmt: skip
     return save(folder, model, transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")), extractor)

@@ -75,19 +75,20 @@ TRANSDUCER = Described(
         )},
     },
 )  # fmt: skip
-_HIDDEN, _CACHE = ((1, None, 32), "float32"), ((2, 1, 4, None, 8), "float32")
+_CACHE, _CROSS = ((2, None, 4, None, 8), "float32"), ((2, 1, 4, None, 8), "float32")
 SEQ2SEQ = Described(
-    _metadata("speech_seq2seq", {"encoder": "encoder.aimodel", "decoder": "decoder.aimodel"}, architecture="moonshine",
-              sample_rate=16000),
+    _metadata("speech_seq2seq", {"main": "main.aimodel"}, architecture="moonshine", sample_rate=16000,
+              samples_of_frame=1),
     {**_PROCESSOR, "generation_config.json": {
         "forced_decoder_ids": [[0, 1]], "decoder_start_token_id": 1, "eos_token_id": 2, "max_new_tokens": 12}},
-    {
-        "encoder.aimodel": {"main": ({"input_values": _SAMPLES}, {"encoder_hidden_states": _HIDDEN}, {})},
-        "decoder.aimodel": {"main": (
-            {"input_ids": ((1, 1), "int32"), "position_ids": ((1, None), "int32"), "encoder_hidden_states": _HIDDEN},
-            {"logits": ((1, 1, 29), "float32")}, {"keyCache": _CACHE, "valueCache": _CACHE},
-        )},
-    },
+    {"main.aimodel": {
+        "encode": ({"input_values": _SAMPLES}, {"crossKeys": _CROSS, "crossValues": _CROSS}, {}),
+        "decode": (
+            {"input_ids": ((None, None), "int32"), "position_ids": ((1, None), "int32"), "crossKeys": _CROSS,
+             "crossValues": _CROSS},
+            {"logits": ((None, None, 29), "float32")}, {"keyCache": _CACHE, "valueCache": _CACHE},
+        ),
+    }},
 )  # fmt: skip
 _IDS: Any = {"input_ids": ((1, None), "int32")}
 VITS = Described(
@@ -187,7 +188,7 @@ OF_TRANSDUCER: dict[str, tuple[Described, Change, str]] = {
     "audio without its length": (
         TRANSDUCER, drop("encoder.aimodel:audio", "input", "audio_length"), "the inputs of audio are audio; they must"),
 }  # fmt: skip
-_DECODE = "decoder.aimodel:main"
+_READ, _WRITE = "main.aimodel:encode", "main.aimodel:decode"
 
 
 def _told(**values: Any) -> Change:
@@ -196,28 +197,24 @@ def _told(**values: Any) -> Change:
 
 OF_SEQ2SEQ: dict[str, tuple[Described, Change, str]] = {
     "no config": (SEQ2SEQ, lambda it: it.metadata.pop("config"), "config is missing"),
-    "no encoder": (SEQ2SEQ, role("encoder", None), "assets.encoder is missing"),
-    "no decoder": (SEQ2SEQ, role("decoder", None), "assets.decoder is missing"),
+    "another role": (SEQ2SEQ, lambda it: it.metadata.update(assets={"m": "main.aimodel"}), "assets.main is missing"),
+    "no decode": (SEQ2SEQ, without_function(_WRITE), "there is no entry point 'decode'"),
     "no rate": (SEQ2SEQ, config(sample_rate="16000"), "config.sample_rate is '16000', and must be an integer"),
     "no extractor": (SEQ2SEQ, file("processor/preprocessor_config.json"), "there is no processor/preprocessor_config"),
     "no tokenizer": (SEQ2SEQ, file("processor/tokenizer_config.json"), "there is no processor/tokenizer_config.json"),
     "no settings": (SEQ2SEQ, file("generation_config.json"), "there is no generation_config.json"),
     "another start": (SEQ2SEQ, _told(decoder_start_token_id=5), "must begin with decoder_start_token_id"),
-    "several ends": (SEQ2SEQ, _told(eos_token_id=[2, 3]), "eos_token_id of generation_config.json is [2, 3]"),
-    "too many tokens": (SEQ2SEQ, _told(max_new_tokens=500), "max_new_tokens of generation_config.json is 500"),
+    "no end": (SEQ2SEQ, _told(eos_token_id=[]), "eos_token_id of generation_config.json is []"),
+    "no tokens": (SEQ2SEQ, _told(max_new_tokens=0), "max_new_tokens of generation_config.json is 0"),
     "forced tokens that are no pairs": (SEQ2SEQ, _told(forced_decoder_ids=[1]), "must be pairs of position and token"),
-    "a spectrum": (SEQ2SEQ, put(_ENCODE, "input", "input_features", (1, 80, None)), "the inputs of encoder are input_"),
-    "samples of a fixed number": (SEQ2SEQ, put(_ENCODE, "input", "input_values", (1, 9)), "input_values of encoder is"),
-    "no hidden states": (SEQ2SEQ, drop(_ENCODE, "output", "encoder_hidden_states"), "the outputs of encoder are none"),
-    "fixed positions": (SEQ2SEQ, put(_DECODE, "input", "position_ids", (1, 8), "int32"), "position_ids of decoder is"),
-    "tokens of 64 bits": (SEQ2SEQ, put(_DECODE, "input", "input_ids", (1, 1), "int64"), "input_ids of decoder is 1 x"),
-    "no values": (SEQ2SEQ, drop(_DECODE, "state", "valueCache"), "the states of decoder are keyCache; they must be ke"),
-    "values of another width": (SEQ2SEQ, put(_DECODE, "state", "valueCache", (2, 1, 4, None, 4)), "they must be equal"),
+    "a spectrum": (SEQ2SEQ, put(_READ, "input", "input_features", (1, 80, None)), "the inputs of encode are input_"),
+    "samples of a fixed number": (SEQ2SEQ, put(_READ, "input", "input_values", (1, 9)), "input_values of encode is"),
+    "no values of the input": (SEQ2SEQ, drop(_READ, "output", "crossValues"), "the outputs of encode are crossKeys"),
+    "fixed positions": (SEQ2SEQ, put(_WRITE, "input", "position_ids", (1, 8), "int32"), "position_ids of decode is"),
+    "tokens of 64 bits": (SEQ2SEQ, put(_WRITE, "input", "input_ids", (1, None), "int64"), "input_ids of decode is 1 x"),
+    "no values": (SEQ2SEQ, drop(_WRITE, "state", "valueCache"), "the states of decode are keyCache; they must be ke"),
     "another width": (
-        SEQ2SEQ, put(_DECODE, "input", "encoder_hidden_states", (1, None, 16)), "encoder makes encoder_hidden_states"),
-    "exchanged assets": (
-        SEQ2SEQ, lambda it: it.metadata["assets"].update(encoder="decoder.aimodel", decoder="encoder.aimodel"),
-        "the inputs of encoder are input_ids, position_ids, encoder_hidden_states; they must be input_values"),
+        SEQ2SEQ, put(_WRITE, "input", "crossKeys", (2, 1, 4, None, 4)), "encode makes crossKeys of 2 x 1 x 4 x ? x 8"),
 }  # fmt: skip
 _DURATIONS = "main.aimodel:durations"
 OF_VITS: dict[str, tuple[Described, Change, str]] = {
@@ -243,7 +240,7 @@ OF_VITS: dict[str, tuple[Described, Change, str]] = {
 }  # fmt: skip
 DEPARTURES = {
     f"{kind}: {name}": row
-    for kind, rows in (("CTC", OF_CTC), ("RNN-T", OF_TRANSDUCER), ("Moonshine", OF_SEQ2SEQ), ("VITS", OF_VITS))
+    for kind, rows in (("CTC", OF_CTC), ("RNN-T", OF_TRANSDUCER), ("sequences", OF_SEQ2SEQ), ("VITS", OF_VITS))
     for name, row in rows.items()
 }
 
