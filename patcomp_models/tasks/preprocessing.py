@@ -55,7 +55,7 @@ class Preprocessing:
         steps = getattr(transforms, "transforms", None)
         if steps is None:
             raise PatcompError(
-                f"{type(transforms).__name__} says nothing of its steps; give Preprocessing(resize=, crop=, mean=, std=)"
+                f"{type(transforms).__name__} does not list its steps; give Preprocessing(resize=, crop=, mean=, std=)"
             )
         return cls._of_steps(steps)
 
