@@ -1,5 +1,5 @@
 """Models of a folder by their task: images, texts, two towers, speech; and detectors given as objects.
-`docs/model-folders.md` explains them."""
+`docs/model-folders.md` and `docs/objects.md` explain them."""
 
 import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
 from patcomp_models.tasks.detectors import convert_detector

@@ -233,13 +233,14 @@ def _form_of(model: Any, own: Any, made: Any) -> Detector | None:
         return None
     if not (isinstance(made, tuple) and len(made) == 2):
         return None
-    boxes, raw = made
-    if isinstance(boxes, tuple):  # with the prototypes of masks
-        boxes = boxes[0]
+    raw: Any
+    first, raw = made
+    boxes = first[0] if isinstance(first, tuple) else first  # with the prototypes of masks
     if not isinstance(boxes, Tensor):
         return None
     if isinstance(raw, Mapping):
-        one_to_one, raw = raw.get("one2one"), raw.get("one2many") or raw
+        one_to_one: Any = raw.get("one2one")
+        raw = raw.get("one2many") or raw
         task = next((each for each in OF_TASKS if each in (one_to_one or raw)), None)
         further = 0 if task is None else (one_to_one or raw)[task].shape[1]
         if one_to_one is not None and boxes.shape[-1] == 6 + further:

@@ -1,4 +1,4 @@
-"""Detectors given as objects: models of transformers, ultralytics, libreyolo, and others with queries.
+"""Detectors given as objects: models of transformers, ultralytics, libreyolo, torchvision, and others with queries.
 
 logits, pred_boxes = main(pixel_values)
 scores, labels, boxes = main(pixel_values), with non-maximum suppression
@@ -108,7 +108,7 @@ def convert_detector(
     image_size: tuple[int, int],
     *,
     nms: Suppression | None = None,
-    image: bool = False,
+    image: bool | Preprocessing = False,
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     converter: TorchConverter | None = None,
     **options: Any,
@@ -117,13 +117,14 @@ def convert_detector(
 
     Args:
         model: of transformers with `logits` and `pred_boxes`; `YOLO(...)` of ultralytics, or its `.model`; a detector
-            of libreyolo or rfdetr; or any module of PyTorch with `pred_logits` and `pred_boxes`.
+            of libreyolo, rfdetr or torchvision; or any module of PyTorch with `pred_logits` and `pred_boxes`.
         image_size: height and width of the image that the program takes.
         nms: for `scores` and `labels` (1, boxes) and `boxes` (1, boxes, 4), corners as shares of the image. Without it
             the outputs are `logits` (1, boxes, classes) and `pred_boxes` (1, boxes, 4), the form of detectors in
-            Apple's Swift package.
-        image: whether the input is `image` (height, width, 3), bytes in RGB, instead of `pixel_values`; for models that
-            take a 255th of them.
+            Apple's Swift package; a model of torchvision always gives scores, labels and boxes. Behind these is
+            what else it finds, such as masks or points.
+        image: whether the input is `image` (height, width, 3), bytes in RGB, instead of `pixel_values`: True for models
+            that take a 255th of them, else what happens to the image before, which must not change its size.
         target: a device, as in `TorchConverter.to_coreai`.
         converter: one with own rules or lowerings; by default a new one.
         options: further ones of `TorchConverter.to_coreai`.
@@ -134,13 +135,18 @@ def convert_detector(
     pixels = torch.rand(1, 3, *image_size, generator=torch.Generator().manual_seed(0))
     module, outputs = _with_fixed_outputs(model, pixels, nms)
     entry = Entry("main", module.eval(), {"pixel_values": pixels}, outputs)
-    if image and not _takes_a_255th(model, image_size):
+    if image is True and not _takes_a_255th(model, image_size):
         raise PatcompError(
             f"{type(model).__name__} takes other numbers than a 255th of the bytes; leave image= out, and preprocess "
             "in the app"
         )
     if image:
-        entry = from_image(entry, Preprocessing(), image_size)
+        settings = Preprocessing() if image is True else image
+        if settings.resize is not None or settings.crop is not None:
+            raise PatcompError(
+                "boxes are shares of the image that the detector takes; leave resize= and crop= of Preprocessing out"
+            )
+        entry = from_image(entry, settings, image_size)
     converter = converter or TorchConverter()
     program = exported_entry(entry)
     forget_the_least_count(program)
@@ -150,7 +156,7 @@ def convert_detector(
 
 def _with_fixed_outputs(model: Any, pixels: Tensor, nms: Suppression | None) -> tuple[nn.Module, tuple[str, ...]]:
     """A copy of a detector whose outputs have fixed sizes, and their names."""
-    name = type(model).__name__
+    name, (height, width) = type(model).__name__, pixels.shape[2:]
     whole = of_torchvision(model)
     if whole is not None:
         if nms is not None:
@@ -163,7 +169,7 @@ def _with_fixed_outputs(model: Any, pixels: Tensor, nms: Suppression | None) -> 
     detector = detector_of(model, pixels)
     of_all = (*detector.of_boxes, *detector.of_image)
     if nms is None:
-        return Raw(detector, tuple(pixels.shape[2:])), ("logits", "pred_boxes", *of_all)
+        return Raw(detector, (height, width)), ("logits", "pred_boxes", *of_all)
     if detector.needs_none:
         raise PatcompError(f"{name} gives one box for each object, and needs no suppression; leave nms= out")
     if detector.is_turned:
@@ -174,7 +180,7 @@ def _with_fixed_outputs(model: Any, pixels: Tensor, nms: Suppression | None) -> 
     import_torchvision()
     with torch.no_grad():
         detector.scores(detector.found(pixels)[0])  # what it cannot tell is said before the export
-    return Suppressed(nms, detector, tuple(pixels.shape[2:])), (*BOX_OUTPUTS, *of_all)
+    return Suppressed(nms, detector, (height, width)), (*BOX_OUTPUTS, *of_all)
 
 
 def _takes_a_255th(model: Any, size: tuple[int, int]) -> bool:

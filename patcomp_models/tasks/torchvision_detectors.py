@@ -139,9 +139,14 @@ def _proposals(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """In the place of `RegionProposalNetwork.filter_proposals`, for one image."""
     levels = torch.cat([torch.full((count,), level) for level, count in enumerate(counts)])
-    best = own._get_top_n_idx(objectness.reshape(1, -1), counts)[0]
+    every, start = objectness.reshape(-1), 0
+    chosen = []
+    for count in counts:
+        chosen.append(every[start : start + count].topk(min(own.pre_nms_top_n(), count)).indices + start)
+        start += count
+    best = torch.cat(chosen)
     boxes, levels = _clipped(proposals[0][best], sizes[0]), levels[best]
-    scores = objectness.reshape(-1)[best].sigmoid()
+    scores = every[best].sigmoid()
     passing = _has_area(boxes, own.min_size) & (scores >= own.score_thresh)
     found = _best(boxes, scores, levels, passing, own.nms_thresh, min(own.post_nms_top_n(), len(best)))
     return [found["boxes"]], [found["scores"]]
@@ -165,13 +170,14 @@ def _of_levels(
     own: Any, outputs: dict[str, list[Tensor]], anchors: list[Tensor], scores: list[Tensor], decode: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best pairs of an anchor and a class of each level."""
-    found = []
+    boxes, highest, labels = [], [], []
     for level, regression, places in zip(scores, outputs["bbox_regression"], anchors, strict=True):
         best, pairs = level.flatten().topk(min(own.topk_candidates, level.numel()))
         at = pairs.div(level.shape[1], rounding_mode="floor")
-        found.append((decode(regression[at], places[at]), best, pairs % level.shape[1]))
-    boxes, best, labels = zip(*found, strict=True)
-    return torch.cat(boxes), torch.cat(best), torch.cat(labels)
+        boxes.append(decode(regression[at], places[at]))
+        highest.append(best)
+        labels.append(pairs % level.shape[1])
+    return torch.cat(boxes), torch.cat(highest), torch.cat(labels)
 
 
 def _of_retinanet(own: Any, outputs: Any, anchors: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from patcomp import AIProgram
 from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
-from patcomp_models.tasks import Suppression, convert_detector
+from patcomp_models.tasks import Preprocessing, Suppression, convert_detector
 from tests.helpers import torchvision_ops
 from tests.models.tasks.comparing import runs
 from tests.models.tasks.folders import MODELS, draw
@@ -184,6 +184,17 @@ def test_transformers(name: str, native: Native) -> None:
         agrees(found, wanted, clipped=False)
 
 
+def test_bytes_that_are_normalised(native: Native) -> None:
+    model = wrapped(OfQueries())
+    mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4])
+    settings = Preprocessing(mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    with torch.no_grad():
+        own = copy.deepcopy(model.model)(((photo() / 255 - mean) / std).permute(2, 0, 1)[None])
+    program = convert_detector(model, (SIDE, SIDE), image=settings)
+    for found in runs(program, native, "main", {"image": photo()}):
+        torch.testing.assert_close(found["logits"], own["pred_logits"], atol=1e-4, rtol=0)
+
+
 class Segments(OfUltralytics):
     """Masks as sums of prototypes: the coefficients are the raw boxes."""
 
@@ -236,6 +247,8 @@ BAD: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "turned boxes": (Turned, {"nms": Suppression()}, "Turned finds turned boxes, whose overlap is no intersection"),
     "a classifier": (lambda: nn.Conv2d(3, 4, 8), {}, "Conv2d gives a tensor of 1x4x57x57, and this is no form"),
     "bytes": (OfUltralytics, {"image": True}, "takes other numbers than a 255th of the bytes"),
+    "another image": (
+        OfQueries, {"image": Preprocessing(resize=9)}, "leave resize= and crop= of Preprocessing out"),
     "unknown scores": (
         lambda: wrapped(OfQueries(), 9), {"nms": Suppression()}, "the model has 3 logits for 9 classes"),
 }  # fmt: skip
@@ -455,3 +468,17 @@ def test_rfdetr(native: Native) -> None:
     torch.testing.assert_close(found["pred_boxes"], own["pred_boxes"], atol=1e-5, rtol=1e-5)
     with pytest.raises(PatcompError, match="the model has 91 logits for an unknown number of classes"):
         convert_detector(detector, (384, 384), nms=Suppression())
+
+
+@pytest.mark.slow
+def test_masks_of_rfdetr() -> None:
+    rfdetr = pytest.importorskip("rfdetr")
+    detector = rfdetr.RFDETRSegNano(pretrain_weights=None, device="cpu")
+    side = detector.model.resolution
+    pixels = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        own = detector.model.model.eval()(pixels)
+    found = convert_detector(detector, (side, side)).run({"pixel_values": pixels})
+    assert list(found) == ["logits", "pred_boxes", "pred_masks"]
+    torch.testing.assert_close(found["logits"], own["pred_logits"], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["pred_masks"], own["pred_masks"], atol=1e-3, rtol=1e-3)
