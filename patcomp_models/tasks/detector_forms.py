@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from patcomp.errors import PatcompError, reason_of
 
 _QUERIES = (("logits", "pred_boxes"), ("pred_logits", "pred_boxes"))
+_OF_QUERIES = ("pred_masks", "pred_keypoints")
 
 
 class Detector(nn.Module):
@@ -29,18 +30,24 @@ class Detector(nn.Module):
         stride: how far apart boxes of neighbouring classes are moved before the suppression; by default as far as the
             boxes reach.
         needs_none: whether the model gives one box for each object.
+        is_turned: whether boxes are turned by an angle.
+        of_boxes: the names of what the model finds of each box besides.
+        of_image: the names of what it finds of the image.
     """
 
     in_pixels, are_corners, is_of_best_class, clips_first, needs_none = False, False, True, False, False
+    is_turned = False
     stride: float | None = None
+    of_boxes: tuple[str, ...] = ()
+    of_image: tuple[str, ...] = ()
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
 
     @abstractmethod
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (1, boxes, classes) and boxes (1, boxes, 4)."""
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """Logits (1, boxes, classes), boxes (1, boxes, 4), then `of_boxes` (1, boxes, ...) and `of_image`."""
 
     def scores(self, logits: Tensor) -> Tensor:
         """The probability of each class."""
@@ -54,15 +61,16 @@ class Queries(Detector):
         model: takes pixels.
         names: of logits and boxes.
         classes: their number, if it is known; one more logit stands for no object.
+        of_boxes: the names of further outputs with a row for each query.
     """
 
-    def __init__(self, model: nn.Module, names: tuple[str, str], classes: int | None):
+    def __init__(self, model: nn.Module, names: tuple[str, str], classes: int | None, of_boxes: tuple[str, ...] = ()):
         super().__init__(model)
-        self.names, self.classes = names, classes
+        self.names, self.classes, self.of_boxes = names, classes, of_boxes
 
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
         made = self.model(pixels)
-        return made[self.names[0]], made[self.names[1]]
+        return tuple(made[name] for name in (*self.names, *self.of_boxes))
 
     def scores(self, logits: Tensor) -> Tensor:
         count = logits.shape[-1]
@@ -74,29 +82,65 @@ class Queries(Detector):
         return logits.sigmoid() if count == self.classes else logits.softmax(-1)[..., :-1]
 
 
-class Anchors(Detector):
-    """YOLO of ultralytics: the boxes of a cell of the image for each size, in pixels."""
+class OfHead(Detector):
+    """YOLO of ultralytics for boxes, masks, poses or turned boxes; boxes and points are in pixels.
+
+    The last channels of a box are what the task adds: coefficients of masks, of which the sum of the image's
+    `prototypes` with these weights is a mask; points of a pose; or the angle of the box.
+
+    Args:
+        model: takes pixels.
+        task: the name that the head has for what the task adds, if it adds something.
+    """
 
     in_pixels = True
     stride = 7680.0
 
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        boxes, raw = self.model(pixels)
-        return raw.get("one2many", raw)["scores"].mT, boxes[:, :4].mT
-
-
-class OneToOne(Detector):
-    """YOLO of ultralytics with a head that gives one box for each object."""
-
-    in_pixels, are_corners, needs_none = True, True, True
-
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, task: str | None):
         super().__init__(model)
+        self.of_boxes = () if task is None else (OF_TASKS[task],)
+        self.of_image = ("prototypes",) if task == "mask_coefficient" else ()
+        self.is_turned = task == "angle"
+        self.points = model.model[-1].kpt_shape if task == "kpts" else None
+
+    def channels(self, pixels: Tensor) -> tuple[Tensor, Any, list[Tensor]]:
+        """The channels of boxes, the head's own outputs, and those of the image."""
+        made, raw = self.model(pixels)
+        boxes, *of_image = made if isinstance(made, tuple) else (made,)
+        return boxes, raw, of_image
+
+    def rows(self, logits: Tensor, channels: Tensor, of_image: list[Tensor]) -> tuple[Tensor, ...]:
+        """Logits, boxes and the others; `channels` is (1, boxes, 4 + classes + those of the task)."""
+        others = channels[..., 4 + logits.shape[-1] :]
+        further = [others] if self.points is None else [others.unflatten(-1, self.points)]
+        return logits, channels[..., :4], *(further if self.of_boxes else ()), *of_image
+
+
+class Anchors(OfHead):
+    """A head with the boxes of a cell of the image for each size."""
+
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        boxes, raw, of_image = self.channels(pixels)
+        return self.rows(raw.get("one2many", raw)["scores"].mT, boxes.mT, of_image)
+
+
+class OneToOne(OfHead):
+    """A head that gives one box for each object."""
+
+    needs_none = True
+
+    def __init__(self, model: Any, task: str | None):
+        super().__init__(model, task)
+        self.are_corners = not self.is_turned
         model.model[-1].postprocess = lambda boxes: boxes  # leaves the others out; the model is a copy
 
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        boxes, raw = self.model(pixels)
-        return raw["one2one"]["scores"].mT, boxes[..., :4]
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        boxes, raw, of_image = self.channels(pixels)
+        return self.rows(raw["one2one"]["scores"].mT, boxes, of_image)
+
+
+OF_TASKS = {"mask_coefficient": "mask_coefficients", "kpts": "keypoints", "angle": "angles"}
+"""What heads of ultralytics find besides boxes and classes, and how outputs of programs are named."""
 
 
 class DecoderQueries(Detector):
@@ -104,7 +148,7 @@ class DecoderQueries(Detector):
 
     needs_none = True
 
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
         boxes, logits, *_ = self.model(pixels)[1]
         return logits[-1], boxes[-1]
 
@@ -123,7 +167,7 @@ class Predictions(Detector):
         super().__init__(model)
         self.needs_none = is_one_to_one
 
-    def found(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def found(self, pixels: Tensor) -> tuple[Tensor, ...]:
         made = self.model(pixels)
         boxes = made["predictions"]
         classes = boxes.shape[1] - 4
@@ -159,7 +203,7 @@ def detector_of(model: Any, pixels: Tensor) -> Detector:
         ) from error
     found = _form_of(model, own, made)
     if found is not None:
-        logits, boxes = _tried(found, pixels)
+        logits, boxes, *_ = _tried(found, pixels)
         if boxes.shape == (1, logits.shape[1], 4) and torch.equal(boxes.isfinite(), torch.ones_like(boxes.bool())):
             return found
     raise PatcompError(
@@ -177,27 +221,38 @@ def _form_of(model: Any, own: Any, made: Any) -> Detector | None:
     if isinstance(made, Mapping):
         for names in _QUERIES:
             if all(isinstance(made.get(name), Tensor) for name in names):
-                return Queries(own, names, _classes_of(model))
+                queries = made[names[1]].shape[1]
+                of_boxes = tuple(each for each in _OF_QUERIES if each in made)
+                if all(isinstance(made[each], Tensor) and made[each].shape[1] == queries for each in of_boxes):
+                    return Queries(own, names, _classes_of(model), of_boxes)
+                return None
         if {"predictions", "raw_outputs"} <= made.keys() and isinstance(made["predictions"], Tensor):
             raw = torch.cat([each[:, 4 - made["predictions"].shape[1] :].flatten(2) for each in made["raw_outputs"]], 2)
             if torch.allclose(raw.sigmoid(), made["predictions"][:, 4:], atol=1e-6):
                 return Predictions(own, "E2E" in type(own).__name__)
         return None
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Tensor)):
+    if not (isinstance(made, tuple) and len(made) == 2):
         return None
-    boxes, raw = made
+    raw: Any
+    first, raw = made
+    boxes = first[0] if isinstance(first, tuple) else first  # with the prototypes of masks
+    if not isinstance(boxes, Tensor):
+        return None
     if isinstance(raw, Mapping):
-        if boxes.shape[-1] == 6 and "one2one" in raw:
-            return OneToOne(own)
-        raw = raw.get("one2many", raw)
-        if "scores" in raw and boxes.shape[1] == 4 + raw["scores"].shape[1]:  # more are masks, points or angles
-            return Anchors(own)
+        one_to_one: Any = raw.get("one2one")
+        raw = raw.get("one2many") or raw
+        task = next((each for each in OF_TASKS if each in (one_to_one or raw)), None)
+        further = 0 if task is None else (one_to_one or raw)[task].shape[1]
+        if one_to_one is not None and boxes.shape[-1] == 6 + further:
+            return OneToOne(own, task)
+        if "scores" in raw and boxes.shape[1] == 4 + raw["scores"].shape[1] + further:
+            return Anchors(own, task)
     elif isinstance(raw, tuple) and len(raw) == 5 and boxes.shape[-1] == 6:
         return DecoderQueries(own)
     return None
 
 
-def _tried(detector: Detector, pixels: Tensor) -> tuple[Tensor, Tensor]:
+def _tried(detector: Detector, pixels: Tensor) -> tuple[Tensor, ...]:
     with torch.no_grad():
         return detector.found(pixels)
 

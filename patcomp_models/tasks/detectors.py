@@ -1,4 +1,4 @@
-"""Detectors given as objects: models of transformers, ultralytics, libreyolo, and others with queries.
+"""Detectors given as objects: models of transformers, ultralytics, libreyolo, torchvision, and others with queries.
 
 logits, pred_boxes = main(pixel_values)
 scores, labels, boxes = main(pixel_values), with non-maximum suppression
@@ -6,80 +6,62 @@ scores, labels, boxes = main(pixel_values), with non-maximum suppression
 
 from __future__ import annotations
 
-import operator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
-from patcomp.errors import PatcompError, reason_of
+from patcomp.errors import PatcompError
 from patcomp.targets import Target
 from patcomp_models.tasks.boxes import BOX_OUTPUTS
 from patcomp_models.tasks.detector_forms import Detector, detector_of
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.folder_to_program import exported_entry
-
-
-@dataclass(frozen=True)
-class Suppression:
-    """Non-maximum suppression: of boxes of one class that overlap, the one with the best score stays.
-
-    Attributes:
-        scores: boxes with at most this score are left out.
-        overlap: boxes whose intersection over union with a better one is larger are left out.
-        boxes: how many the program gives; the best ones, and behind them boxes of the score 0.
-    """
-
-    scores: float = 0.25
-    overlap: float = 0.7
-    boxes: int = 300
-
-    def __post_init__(self) -> None:
-        for name in ("scores", "overlap"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise PatcompError(f"Suppression.{name} must be between 0 and 1, got {getattr(self, name)}")
-        if self.boxes < 1:
-            raise PatcompError(f"Suppression.boxes must be at least 1, got {self.boxes}")
+from patcomp_models.tasks.images import from_image
+from patcomp_models.tasks.preprocessing import Preprocessing
+from patcomp_models.tasks.suppression import Suppression, best_apart, forget_the_least_count, import_torchvision
+from patcomp_models.tasks.torchvision_detectors import of_torchvision
 
 
 class Sized(nn.Module):
-    """A detector of images of one size, in pixels or as bytes.
+    """A detector of images of one size.
 
     Args:
-        detector: of pixels.
+        detector: of a known form.
         size: height and width.
-        of_bytes: whether the image is (height, width, 3) of uint8, of which the model takes a 255th.
     """
 
     sides: Tensor
 
-    def __init__(self, detector: Detector, size: tuple[int, int], of_bytes: bool):
+    def __init__(self, detector: Detector, size: tuple[int, int]):
         super().__init__()
-        self.detector, self.of_bytes = detector, of_bytes
+        self.detector = detector
         height, width = size
         self.register_buffer("sides", torch.tensor([width, height, width, height], dtype=torch.float32))
 
-    def found(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and boxes as the detector has them."""
-        return self.detector.found(image.permute(2, 0, 1)[None].float() / 255 if self.of_bytes else image)
+    def shares(self, name: str, values: Tensor) -> Tensor:
+        """A further output of each box: points become shares of the image."""
+        if name != "keypoints" or not self.detector.in_pixels:
+            return values
+        return torch.cat([values[..., :2] / self.sides[:2], values[..., 2:]], -1)
 
 
 class Raw(Sized):
-    """Logits, and the centre, width and height of boxes as shares of the image."""
+    """Logits, the centre, width and height of boxes as shares of the image, and what else the model finds."""
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        logits, boxes = self.found(image)
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        logits, boxes, *others = self.detector.found(pixels)
         if self.detector.are_corners:
             low, high = boxes.split(2, -1)
             boxes = torch.cat([(low + high) / 2, high - low], -1)
-        return logits, boxes / self.sides if self.detector.in_pixels else boxes
+        boxes = boxes / self.sides if self.detector.in_pixels else boxes
+        names = (*self.detector.of_boxes, *self.detector.of_image)
+        return logits, boxes, *map(self.shares, names, others)
 
 
 class Suppressed(Sized):
-    """Scores and labels, and left, top, right and bottom of boxes as shares of the image.
+    """Scores and labels, left, top, right and bottom of boxes as shares of the image, and what else the model finds.
 
     Args:
         suppression: which boxes stay.
@@ -90,8 +72,10 @@ class Suppressed(Sized):
         super().__init__(*sized)
         self.suppression = suppression
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits, boxes = self.found(image)
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        logits, boxes, *others = self.detector.found(pixels)
+        names = self.detector.of_boxes
+        further, of_image = [each[0] for each in others[: len(names)]], others[len(names) :]
         scores, corners = self.detector.scores(logits)[0], boxes[0]
         if not self.detector.are_corners:
             middle, sides = corners.split(2, -1)
@@ -109,25 +93,14 @@ class Suppressed(Sized):
         else:
             chosen, labels = (scores > self.suppression.scores).nonzero().unbind(1)
             best = scores[chosen, labels]
-        corners = corners[chosen]
-        apart = torch.cat([corners + labels[:, None] * stride, low + _BESIDE.to(low)])
-        best, labels, corners = (
-            torch.cat([each, each.new_zeros(2, *each.shape[1:])]) for each in (best, labels, corners)
+        rows = [labels, *(each[chosen] for each in further)]
+        best, corners, labels, *further = best_apart(
+            corners[chosen], best, labels, rows, self.suppression.overlap, self.suppression.boxes, (low, stride)
         )
-        kept = torch.ops.torchvision.nms(apart, best, self.suppression.overlap)
-        corners = corners[kept]
         if self.detector.in_pixels:
             corners = (corners / self.sides).clamp(0, 1)
-        return self._filled(best[kept]), self._filled(labels[kept].int()), self._filled(corners)
-
-    def _filled(self, values: Tensor) -> Tensor:
-        """As many as the program gives."""
-        count = self.suppression.boxes
-        return torch.cat([values[:count], values.new_zeros(count, *values.shape[1:])])[:count][None]
-
-
-_BESIDE = torch.tensor([[-2.0, -2.0, -1.0, -1.0], [-4.0, -4.0, -3.0, -3.0]])
-"""Two boxes beside all others, with the score 0, stay: torchvision says to `torch.export` that at least two do."""
+        found = (best, labels.int(), corners, *map(self.shares, names, further))
+        return *(each[None] for each in found), *of_image
 
 
 def convert_detector(
@@ -135,7 +108,7 @@ def convert_detector(
     image_size: tuple[int, int],
     *,
     nms: Suppression | None = None,
-    image: bool = False,
+    image: bool | Preprocessing = False,
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     converter: TorchConverter | None = None,
     **options: Any,
@@ -144,13 +117,14 @@ def convert_detector(
 
     Args:
         model: of transformers with `logits` and `pred_boxes`; `YOLO(...)` of ultralytics, or its `.model`; a detector
-            of libreyolo or rfdetr; or any module of PyTorch with `pred_logits` and `pred_boxes`.
+            of libreyolo, rfdetr or torchvision; or any module of PyTorch with `pred_logits` and `pred_boxes`.
         image_size: height and width of the image that the program takes.
         nms: for `scores` and `labels` (1, boxes) and `boxes` (1, boxes, 4), corners as shares of the image. Without it
             the outputs are `logits` (1, boxes, classes) and `pred_boxes` (1, boxes, 4), the form of detectors in
-            Apple's Swift package.
-        image: whether the input is `image` (height, width, 3), bytes in RGB, instead of `pixel_values`; for models that
-            take a 255th of them.
+            Apple's Swift package; a model of torchvision always gives scores, labels and boxes. Behind these is
+            what else it finds, such as masks or points.
+        image: whether the input is `image` (height, width, 3), bytes in RGB, instead of `pixel_values`: True for models
+            that take a 255th of them, else what happens to the image before, which must not change its size.
         target: a device, as in `TorchConverter.to_coreai`.
         converter: one with own rules or lowerings; by default a new one.
         options: further ones of `TorchConverter.to_coreai`.
@@ -159,59 +133,60 @@ def convert_detector(
         PatcompError: the object is no detector of a known form, or its ops cannot be converted.
     """
     pixels = torch.rand(1, 3, *image_size, generator=torch.Generator().manual_seed(0))
-    detector = detector_of(model, pixels)
-    if nms is not None and detector.needs_none:
-        raise PatcompError(
-            f"{type(model).__name__} gives one box for each object, and needs no suppression; leave nms= out"
-        )
-    if nms is not None:
-        _import_torchvision()
-        with torch.no_grad():
-            detector.scores(detector.found(pixels)[0])  # what it cannot tell is said before the export
-    if image and not _takes_a_255th(model, image_size):
+    module, outputs = _with_fixed_outputs(model, pixels, nms)
+    entry = Entry("main", module.eval(), {"pixel_values": pixels}, outputs)
+    if image is True and not _takes_a_255th(model, image_size):
         raise PatcompError(
             f"{type(model).__name__} takes other numbers than a 255th of the bytes; leave image= out, and preprocess "
             "in the app"
         )
-    given = (pixels[0].permute(1, 2, 0) * 255).round().to(torch.uint8) if image else pixels
-    sized = (detector, image_size, image)
-    module, outputs = (
-        (Raw(*sized), ("logits", "pred_boxes")) if nms is None else (Suppressed(nms, *sized), BOX_OUTPUTS)
-    )  # fmt: skip
-    module.eval()
-    entry = Entry("main", module, {"image" if image else "pixel_values": given}, outputs)
+    if image:
+        settings = Preprocessing() if image is True else image
+        if settings.resize is not None or settings.crop is not None:
+            raise PatcompError(
+                "boxes are shares of the image that the detector takes; leave resize= and crop= of Preprocessing out"
+            )
+        entry = from_image(entry, settings, image_size)
     converter = converter or TorchConverter()
     program = exported_entry(entry)
-    _forget_the_least_count(program)
+    forget_the_least_count(program)
     converter.add_exported_program(program, entry.given, entry.outputs)
     return converter.to_coreai(target=target, **options)
 
 
-def _forget_the_least_count(program: ExportedProgram) -> None:
-    """Erase the assertion of torchvision that at least two boxes stay.
-
-    It holds, by `_BESIDE`. To check it, each run of the program would compute the whole model in PyTorch.
-    """
-    graph = program.graph
-    for kept in (node for node in graph.nodes if node.target == torch.ops.torchvision.nms.default):
-        for size in [user for user in kept.users if user.target == torch.ops.aten.sym_size.int]:
-            for least in [user for user in size.users if user.target is operator.ge and user.args[1] == 2]:
-                for assertion in [each for each in least.users if each.target == torch.ops.aten._assert_scalar.default]:
-                    graph.erase_node(assertion)
-                graph.erase_node(least)
-    program.graph_module.recompile()
-
-
-def _import_torchvision() -> None:
-    """Define `nms`."""
-    try:
-        import torchvision  # noqa: F401
-    except (ImportError, RuntimeError) as error:
-        raise PatcompError(f"a suppression needs torchvision, which cannot be used: {reason_of(error)}") from error
+def _with_fixed_outputs(model: Any, pixels: Tensor, nms: Suppression | None) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy of a detector whose outputs have fixed sizes, and their names."""
+    name, (height, width) = type(model).__name__, pixels.shape[2:]
+    whole = of_torchvision(model)
+    if whole is not None:
+        if nms is not None:
+            raise PatcompError(
+                f"{name} of torchvision suppresses boxes by its own settings (score_thresh, nms_thresh, "
+                "detections_per_img, also of its roi_heads); leave nms= out"
+            )
+        import_torchvision()
+        return whole, (*BOX_OUTPUTS, *whole.further)
+    detector = detector_of(model, pixels)
+    of_all = (*detector.of_boxes, *detector.of_image)
+    if nms is None:
+        return Raw(detector, (height, width)), ("logits", "pred_boxes", *of_all)
+    if detector.needs_none:
+        raise PatcompError(f"{name} gives one box for each object, and needs no suppression; leave nms= out")
+    if detector.is_turned:
+        raise PatcompError(
+            f"{name} finds turned boxes, whose overlap is no intersection of rectangles; leave nms= out, and suppress "
+            "in the app"
+        )
+    import_torchvision()
+    with torch.no_grad():
+        detector.scores(detector.found(pixels)[0])  # what it cannot tell is said before the export
+    return Suppressed(nms, detector, (height, width)), (*BOX_OUTPUTS, *of_all)
 
 
 def _takes_a_255th(model: Any, size: tuple[int, int]) -> bool:
     """Whether a package gives its model a 255th of the bytes of an image that has the model's size."""
+    if any(kind.__module__.startswith("torchvision.models.detection.") for kind in type(model).__mro__):
+        return True  # the model itself normalises
     if type(model).__module__.startswith("ultralytics."):
         return True  # `BasePredictor.preprocess`
     preprocess = getattr(model, "_preprocess", None)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from patcomp import AIProgram
 from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
-from patcomp_models.tasks import Suppression, convert_detector
+from patcomp_models.tasks import Preprocessing, Suppression, convert_detector
 from tests.helpers import torchvision_ops
 from tests.models.tasks.comparing import runs
 from tests.models.tasks.folders import MODELS, draw
@@ -184,18 +184,71 @@ def test_transformers(name: str, native: Native) -> None:
         agrees(found, wanted, clipped=False)
 
 
+def test_bytes_that_are_normalised(native: Native) -> None:
+    model = wrapped(OfQueries())
+    mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4])
+    settings = Preprocessing(mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    with torch.no_grad():
+        own = copy.deepcopy(model.model)(((photo() / 255 - mean) / std).permute(2, 0, 1)[None])
+    program = convert_detector(model, (SIDE, SIDE), image=settings)
+    for found in runs(program, native, "main", {"image": photo()}):
+        torch.testing.assert_close(found["logits"], own["pred_logits"], atol=1e-4, rtol=0)
+
+
 class Segments(OfUltralytics):
+    """Masks as sums of prototypes: the coefficients are the raw boxes."""
+
+    def forward(self, pixels: Tensor) -> Any:
+        boxes, raw = super().forward(pixels)
+        coefficients = self.boxes(pixels).flatten(2)
+        raw = {"one2many": {**raw, "mask_coefficient": coefficients}}
+        return (torch.cat([boxes, coefficients], 1), pixels[:, :, ::2, ::2]), raw
+
+
+def test_what_else_is_found(native: Native) -> None:
+    """Coefficients of the masks of boxes that stay, and their prototypes."""
+    torchvision_ops.know_the_shape_of_nms()
+    pixels = photo().permute(2, 0, 1)[None] / 255
+    model = Segments()
+    with torch.no_grad():
+        (boxes, prototypes), raw = copy.deepcopy(model)(pixels)
+    everything = convert_detector(model, (SIDE, SIDE)).run(pixels)
+    torch.testing.assert_close(everything[2], raw["one2many"]["mask_coefficient"].mT, atol=1e-5, rtol=0)
+    torch.testing.assert_close(everything[3], prototypes)
+    scores = boxes[0, 4:7].amax(0)
+    program = convert_detector(model, (SIDE, SIDE), nms=Suppression(0.3, 0.4, 20))
+    for found in runs(program, native, "main", {"pixel_values": pixels}):
+        assert list(found) == ["scores", "labels", "boxes", "mask_coefficients", "prototypes"]
+        count = int((found["scores"] > 0).sum())
+        assert 5 < count < 20
+        for place in range(count):
+            row = int((scores - found["scores"][0, place]).abs().argmin())
+            coefficients = found["mask_coefficients"][0, place]
+            torch.testing.assert_close(coefficients, boxes[0, 7:, row], atol=1e-5, rtol=0)
+        assert not found["mask_coefficients"][0, count:].any()
+
+
+class Unknown(OfUltralytics):
     def forward(self, pixels: Tensor) -> Any:
         boxes, raw = super().forward(pixels)
         return torch.cat([boxes, boxes], 1), raw
 
 
+class Turned(OfUltralytics):
+    def forward(self, pixels: Tensor) -> Any:
+        boxes, raw = super().forward(pixels)
+        return torch.cat([boxes, boxes[:, :1]], 1), {**raw, "angle": boxes[:, :1]}
+
+
 BAD: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "no model": (lambda: 3, {}, "int is no detector: it is no module of PyTorch"),
     "another size": (OfUltralytics, {"image_size": (72, 64)}, "does not run on an image of 72x64"),
-    "masks": (Segments, {}, "Segments gives 2 results, and this is no form of a detector that is known"),
+    "unknown channels": (Unknown, {}, "Unknown gives 2 results, and this is no form of a detector that is known"),
+    "turned boxes": (Turned, {"nms": Suppression()}, "Turned finds turned boxes, whose overlap is no intersection"),
     "a classifier": (lambda: nn.Conv2d(3, 4, 8), {}, "Conv2d gives a tensor of 1x4x57x57, and this is no form"),
     "bytes": (OfUltralytics, {"image": True}, "takes other numbers than a 255th of the bytes"),
+    "another image": (
+        OfQueries, {"image": Preprocessing(resize=9)}, "leave resize= and crop= of Preprocessing out"),
     "unknown scores": (
         lambda: wrapped(OfQueries(), 9), {"nms": Suppression()}, "the model has 3 logits for 9 classes"),
 }  # fmt: skip
@@ -279,6 +332,67 @@ def test_ultralytics(name: str, native: Native, nms_of_torchvision: None) -> Non
         assert not found["scores"][len(own) :].any()
 
 
+def of_ultralytics(name: str, ends: bool, conf: float) -> tuple[Any, np.ndarray, Any]:
+    """A model for a task, an image, and what `predict` finds in it, 7 objects."""
+    ultralytics = pytest.importorskip("ultralytics")
+    yolo = ultralytics.YOLO(f"{name}.yaml")
+    head = yolo.model.model[-1]
+    varied(yolo.model, head.one2one_cv3 if ends else head.cv3)
+    if hasattr(head.dfl, "conv"):  # its weights are numbers of a grid, without which boxes have no area
+        head.dfl.conv.weight.copy_(torch.arange(16.0).reshape(1, 16, 1, 1))
+    if name.endswith("seg"):  # masks that are not empty
+        for branch in head.cv4:
+            nn.init.normal_(branch[-1].bias, 1, 3)
+        head.proto.cv3.bn.bias.fill_(2)
+    yolo.model.end2end = ends
+    image = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    options: dict[str, Any] = {"imgsz": 128, "conf": conf, "iou": 0.45, "max_det": 7, "device": "cpu", "rect": False}
+    if ends:
+        options["nms"] = False
+    return yolo, image, yolo.predict(image[..., ::-1].copy(), verbose=False, **options)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["yolov8n-seg", "yolo11n-seg", "yolo26n-seg", "yolo11n-pose", "yolo26n-pose"])
+def test_tasks_of_ultralytics(name: str, native: Native, nms_of_torchvision: None) -> None:
+    """Masks and poses are those of `predict`, where the app makes masks of coefficients and prototypes."""
+    yolo, image, own = of_ultralytics(name, ends=False, conf=0.01)
+    program = convert_detector(yolo, (128, 128), nms=Suppression(0.01, 0.45, 7), image=True)
+    assert len(own.boxes)
+    for found in boxes_of(program, native, image):
+        if name.endswith("seg"):
+            from ultralytics.utils.ops import process_mask
+
+            boxes = found["boxes"] * 128
+            masks = process_mask(found["prototypes"], found["mask_coefficients"], boxes, (128, 128), upsample=True)
+            kept = masks.amax((1, 2)) > 0  # `predict` drops boxes with an empty mask
+            found = {name: value[kept] for name, value in found.items() if name != "prototypes"}
+            assert (masks[kept] != own.masks.data).float().mean() < 1e-3
+        else:
+            points = (found["keypoints"] * torch.tensor([128, 128, 1])).clamp(0, 128)  # as `predict`
+            torch.testing.assert_close(points, own.keypoints.data, atol=2e-3, rtol=0)
+        assert torch.equal(found["labels"], own.boxes.cls.int())
+        torch.testing.assert_close(found["scores"], own.boxes.conf, atol=1e-5, rtol=0)
+        torch.testing.assert_close(found["boxes"] * 128, own.boxes.xyxy, atol=1e-3, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["yolo11n-obb", "yolo26n-obb"])
+def test_turned_boxes_of_ultralytics(name: str, native: Native, nms_of_torchvision: None) -> None:
+    """Each box that `predict` keeps is among those of the program, with its angle."""
+    yolo, image, own = of_ultralytics(name, ends=name.startswith("yolo26"), conf=0.01)
+    assert len(own.obb)
+    for found in boxes_of(convert_detector(yolo, (128, 128), image=True), native, image):
+        # ultralytics turns boxes until their angle is less than a right one, and then exchanges width and height
+        sides = [found["pred_boxes"] * 128, found["pred_boxes"][:, [0, 1, 3, 2]] * 128]
+        scores = found["logits"].sigmoid()[:, own.obb.cls.int()].mT
+        gaps = torch.minimum(*((each - own.obb.xywhr[:, None, :4]).abs().amax(-1) for each in sides))
+        gaps = torch.maximum(gaps, (scores - own.obb.conf[:, None]).abs())
+        assert gaps.amin(1).max() < 2e-3
+        turned = (found["angles"][gaps.argmin(1), 0] - own.obb.xywhr[:, 4]).remainder(torch.pi / 2)
+        assert torch.minimum(turned, torch.pi / 2 - turned).max() < 1e-3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["yolo26n", "yolov10n", "rtdetr-resnet50"])
 def test_ultralytics_without_suppression(name: str, native: Native) -> None:
@@ -354,3 +468,17 @@ def test_rfdetr(native: Native) -> None:
     torch.testing.assert_close(found["pred_boxes"], own["pred_boxes"], atol=1e-5, rtol=1e-5)
     with pytest.raises(PatcompError, match="the model has 91 logits for an unknown number of classes"):
         convert_detector(detector, (384, 384), nms=Suppression())
+
+
+@pytest.mark.slow
+def test_masks_of_rfdetr() -> None:
+    rfdetr = pytest.importorskip("rfdetr")
+    detector = rfdetr.RFDETRSegNano(pretrain_weights=None, device="cpu")
+    side = detector.model.resolution
+    pixels = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        own = detector.model.model.eval()(pixels)
+    found = convert_detector(detector, (side, side)).run({"pixel_values": pixels})
+    assert list(found) == ["logits", "pred_boxes", "pred_masks"]
+    torch.testing.assert_close(found["logits"], own["pred_logits"], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["pred_masks"], own["pred_masks"], atol=1e-3, rtol=1e-3)
