@@ -95,6 +95,9 @@ def whole_entries(model: Any, folder: Path) -> list[Entry]:
             "convert_bundle"
         )
     kind = model.main_input_name
+    if kind == "inputs":  # of Perceiver, whose class says of what
+        takes = signature(model.forward).parameters
+        kind = next((name for name in ("pixel_values", "input_ids") if name in takes), kind)
     if kind == "input_ids":
         return text_entries(model, folder)
     if kind != "pixel_values":
@@ -121,7 +124,7 @@ def text_inputs(
         PatcompError: the model takes more of a text than its tokens and the boxes of its words.
     """
     takes = signature(model.forward).parameters
-    if lost := [name for name in _LOST if name in takes]:
+    if lost := [name for name in _LOST if name in takes and not _has_one_language(name, model.config)]:
         raise PatcompError(
             f"{type(model).__name__} takes {lost[0]} too, and without it computes something else; export it by "
             "FILE.py:FUNCTION"
@@ -138,9 +141,13 @@ def text_inputs(
     return wrapper, inputs, open_sizes
 
 
-_LOST = ("image", "xpath_tags_seq", "input_shape_ids", "lang_ids")
+_LOST = ("image", "xpath_tags_seq", "input_shape_ids", "lang_ids", "langs")
 """Arguments that a model of texts needs besides tokens and boxes, and does without in silence: of LayoutLMv2, MarkupLM,
-RoCBert, X-MOD."""
+RoCBert, X-MOD, and XLM of several languages."""
+
+
+def _has_one_language(name: str, config: Any) -> bool:
+    return name == "langs" and getattr(config, "n_langs", 1) == 1
 
 
 def with_all_outputs(

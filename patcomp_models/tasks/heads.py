@@ -16,6 +16,8 @@ _CHOICES = 16
 """The most choices of one question."""
 _SAMPLES = 2**21
 """The most samples of one sound: two minutes at 16 kHz."""
+_FRAMES = 2**13
+"""The most frames of one spectrum: more than two minutes in steps of 20 ms."""
 
 
 def pairs(model: Any, folder: Path) -> list[Entry]:
@@ -45,6 +47,8 @@ def sounds(model: Any, folder: Path) -> list[Entry]:
     if name == "input_values" and hasattr(config, "conv_kernel"):
         sizes: dict[str, dict[int, Any]] = {name: {1: Dim("samples", min=_least(config), max=_SAMPLES)}}
         shape: tuple[int, ...] = (1, _least(config) * 8)
+    elif name == "input_features" and hasattr(config, "feature_projection_input_dim"):  # of Wav2Vec2-BERT
+        sizes, shape = {name: {1: Dim("frames", min=2, max=_FRAMES)}}, (1, 32, config.feature_projection_input_dim)
     elif hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):
         sizes, shape = {}, (1, config.num_mel_bins, 2 * config.max_source_positions)
     elif hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):

@@ -89,8 +89,21 @@ _HEARING = (
     "UniSpeech",
     "UniSpeechSat",
     "Data2VecAudio",
+    "Wav2Vec2Bert",
 )
 """Models of sounds whose classifiers are named as those of texts."""
+
+_IMAGE_CLASSIFIERS = (
+    "ForImageClassification",
+    "ForImageClassificationWithTeacher",
+    *(f"PerceiverForImageClassification{inputs}" for inputs in ("Learned", "Fourier", "ConvProcessing")),
+)
+"""Of DeiT and LeViT with a teacher, whose logits are beside the model's own, and of Perceiver."""
+
+_TOWERS = tuple(
+    f"{name}Model" for name in ("CLIP", "Siglip", "Clap", "Align", "Blip", "CLIPSeg", "MetaClip2", "GroupViT", "Tipsv2")
+)
+"""Of CLIP also AltCLIP and Chinese CLIP."""
 
 _SEQUENCES = (
     *(f"{name}ForConditionalGeneration" for name in ("T5", "T5Gemma", "Bart", "Pegasus", "M2M100", "Blenderbot")),
@@ -102,7 +115,7 @@ _SEQUENCES = (
 M2M100."""
 
 TASKS = (
-    Task("image classification", "AutoModelForImageClassification", ("ForImageClassification",), whole_entries),
+    Task("image classification", "AutoModelForImageClassification", _IMAGE_CLASSIFIERS, whole_entries),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole_entries),
     Task("text detection", "AutoModelForObjectDetection", ("DetForObjectDetection",), whole_entries),
     Task("text recognition", "AutoModelForTextRecognition", ("ForTextRecognition",), whole_entries),
@@ -121,6 +134,8 @@ TASKS = (
     ),
     Task("image segmentation", "AutoModelForImageSegmentation", ("DetrForSegmentation",), whole_entries),
     Task("depth estimation", "AutoModelForDepthEstimation", ("ForDepthEstimation",), whole_entries),
+    Task("normal estimation", "AutoModelForNormalEstimation", ("ForNormalEstimation",), whole_entries),
+    Task("pointmap estimation", "AutoModelForPointmapEstimation", ("ForPointmapEstimation",), whole_entries),
     Task("pose estimation", "AutoModelForPoseEstimation", ("ForPoseEstimation",), whole_entries),
     Task("keypoint detection", "AutoModelForKeypointDetection", ("ForKeypointDetection",), whole_entries),
     Task("image matting", "AutoModelForImageMatting", ("ForImageMatting",), whole_entries),
@@ -136,13 +151,24 @@ TASKS = (
         "audio frame classification", "AutoModelForAudioFrameClassification", ("ForAudioFrameClassification",), sounds
     ),
     Task("speaker vectors", "AutoModelForAudioXVector", ("ForXVector",), sounds),
-    Task("question answering", "AutoModelForQuestionAnswering", ("ForQuestionAnswering",), pairs),
+    Task(
+        "document question answering",
+        "AutoModelForDocumentQuestionAnswering",
+        ("LayoutLMForQuestionAnswering", "LayoutLMv2ForQuestionAnswering"),
+        pairs,
+    ),
+    Task(
+        "question answering",
+        "AutoModelForQuestionAnswering",
+        ("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
+        pairs,
+    ),
     Task("multiple choice", "AutoModelForMultipleChoice", ("ForMultipleChoice",), choices),
     Task("next sentence prediction", "AutoModelForNextSentencePrediction", ("ForNextSentencePrediction",), pairs),
     Task("text classification", "AutoModelForSequenceClassification", ("ForSequenceClassification",), whole_entries),
     Task("token classification", "AutoModelForTokenClassification", ("ForTokenClassification",), whole_entries),
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole_entries),
-    Task("two towers", "AutoModel", ("CLIPModel", "SiglipModel", "ClapModel"), two_towers),
+    Task("two towers", "AutoModel", _TOWERS, two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
     Task("text to text", "AutoModelForSeq2SeqLM", _SEQUENCES, _text_to_text),
@@ -180,15 +206,38 @@ WITHOUT_TASK = {
     "ForCausalImageModeling": "it draws one point of an image after the other, and a loop of its own has to call it",
     "ForTableRecognition": "it writes a table by a loop, whose length only a run knows",
     "ForPreTraining": "it is for training; take a class with a task",
-    "ForNormalEstimation": "no example of this kind has been tried",
-    "ForPointmapEstimation": "no example of this kind has been tried",
     "TapasForQuestionAnswering": "it sums over the cells of a table, whose number only a run knows",
     "ViltForQuestionAnswering": "it draws the places of an image at random",
     "GroundingDinoForObjectDetection": "it finds the names of kinds in a text by a loop over its tokens",
     "OmDetTurboForObjectDetection": "it keeps a cache of texts between calls",
+    "PromptDepthAnythingForDepthEstimation": "it also takes a map of depths, and without it computes something else",
+    "OneFormerForUniversalSegmentation": "it takes the name of a task, as tokens, beside the image",
+    "VideoPrismClipModel": "it compares videos with texts, and no function of it has been tried",
+    "XCLIPModel": "it changes the embedding of a text by the video, so that no function of the text alone computes it",
+    "Siglip2Model": "it takes patches of an image, packed, and their number",
+    "Siglip2ForImageClassification": "it takes patches of an image, packed, and their number",
+    "Blip2ForImageTextRetrieval": "no function for its image and its text has been tried",
+    "ForRetrieval": "it is a vision-language model with a vector for each token, and no function of it has been tried",
+    "ForDecision": "it takes options and marks of them beside a text, and no function of it has been tried",
     "BlipForQuestionAnswering": "it writes its answer by a loop; a bundle has one for vision-language models",
 }
 """The ends of the names of classes that no task takes, and why."""
+
+_BUNDLES = "becomes a bundle where patcomp has a kind for it; give -o a name without .aimodel, or call convert_bundle"
+_WRITERS = (
+    *(f"For{task}" for task in ("ConditionalGeneration", "TextToText", "ProteinText2Text", "VisionText2Text")),
+    *("ForSpeechToText", "ForBlockDiffusion", "NemotronH_Omni_Reasoning_V3"),
+)
+ELSEWHERE = {
+    **dict.fromkeys(("ForCTC", "ForRNNT", "ForTDT"), f"it recognises speech, and {_BUNDLES}"),
+    **dict.fromkeys(_WRITERS, f"it writes by a loop, and {_BUNDLES}"),
+    **dict.fromkeys(
+        ("ReformerModelWithLMHead", "BertGenerationDecoder"), "it is a language model; give it to patcomp convert-lm"
+    ),
+    **dict.fromkeys(("ForTextToSpeech", "WithHifiGan"), f"it speaks, and {_BUNDLES}"),
+    "Backbone": "it is a part of other models, and has no task; take the folder of a whole model",
+}
+"""The ends of the names of further classes, read where no task fits: where they belong."""
 
 HEADS = ("lm_head.*", "score.*", "classifier.*", "cls.*", "pooler.*")
 """Weights of heads, which the model of an embedding has no place for, or lacks."""
@@ -199,7 +248,8 @@ CHOSEN = ("embedding", "rerank", "boxes")
 
 def refusal(architecture: str) -> str | None:
     """Why no task takes a model class; None if a task may."""
-    return next((why for end, why in WITHOUT_TASK.items() if architecture.endswith(end)), None)
+    tables = (WITHOUT_TASK,) if task_of(architecture) else (WITHOUT_TASK, ELSEWHERE)
+    return next((why for table in tables for end, why in table.items() if architecture.endswith(end)), None)
 
 
 def task_of(architecture: str, chosen: str | None = None) -> Task | None:

@@ -55,15 +55,15 @@ class TextTower(EmbeddingTower):
 
 
 def two_towers(model: Any, folder: Path) -> list[Entry]:
-    """CLIP, SigLIP and CLAP: a function for images or sounds, and one for texts."""
-    kind = model.config.model_type
-    written = texts(model, model.config.text_config.max_position_embeddings)
+    """CLIP, SigLIP, CLAP and others: a function for images or sounds, and one for texts."""
+    kind, settings = model.config.model_type, model.config.text_config
+    length = settings.max_position_embeddings
+    if kind in ("clap", "altclip"):  # positions are behind the one of padding
+        length -= (settings.pad_token_id or 0) + 1
+    written = texts(model, length)
     if kind == "siglip":  # is trained without a mask, and its processor makes none
         del written["attention_mask"]
     if kind == "clap":
-        padding = model.config.text_config.pad_token_id or 0
-        length = model.config.text_config.max_position_embeddings - padding - 1  # positions are behind that of padding
-        written = texts(model, length)
         first = Entry("audio", SoundTower(model, "get_audio_features"), _sound(model), ("audio_embeds",))
     else:
         pixels = {"pixel_values": image(model, folder)}

@@ -187,7 +187,7 @@ def test_what_a_model_would_do_without(tmp_path: Path) -> None:
     ("config", "message"),
     [
         ({"architectures": ["LlamaForCausalLM"]}, "language models become bundles, by patcomp convert-lm"),
-        ({"architectures": ["VitsForTextToSpeech"]}, "and no task takes it; known tasks: image"),
+        ({"architectures": ["VitsForText"]}, "and no task takes it; known tasks: image"),
         (
             {"architectures": ["LightGlueForKeypointMatching"]},
             "not converted: it keeps as many keypoints as an image has",
