@@ -47,6 +47,7 @@ from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
+from patcomp_models.language.vision.pictures import PROCESSOR, prepared_pictures
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
@@ -96,7 +97,8 @@ class Bundle:
                 at the place of each.
             max_new_tokens: how many tokens to generate at most.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
-                of the shape (1, 3, size, size); or a list of several.
+                of the shape (1, 3, size, size); or a list of several. A bundle with a processor makes the processor's
+                tiles of files and images of Pillow beside a text.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -134,21 +136,25 @@ class Bundle:
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
         if images and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        text = placed(prompt, vision) if isinstance(prompt, str) else ""
-        tokens = self._split(text) if isinstance(prompt, str) else list(prompt)
+        tiles: list[np.ndarray] = []
+        has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
+        if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
+            tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
+        else:
+            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
         limit, stops = self._limit, () if ignore_eos else self._stops
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
-        if vision:
+        if vision and not tiles:
             tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
         if vision:
-            pixels = [pixels_of(each, vision) for each in images]
+            pixels = tiles or [pixels_of(each, vision) for each in images]
             return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)

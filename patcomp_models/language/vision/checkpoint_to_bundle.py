@@ -53,10 +53,11 @@ from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
+from patcomp_models.language.vision.pictures import PROCESSOR, loaded_processor
 from patcomp_models.language.vision.prompts import image_keys, with_placed_images
-from patcomp_models.language.vision.settings import TILES, ImageSettings, processor_of
+from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
 from patcomp_models.language.vision.tower import Tower
-from patcomp_models.language.vision.towers import check_known, tower_of
+from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
 from patcomp_models.options import Progress, VisionOptions
 
@@ -103,6 +104,7 @@ class _Request:
         compression: how small the weights become.
         settings: how images are prepared.
         tokenizer: of transformers, or None.
+        processor: of images and text, of a folder whose processor makes tiles; or None.
     """
 
     options: VisionOptions
@@ -114,6 +116,7 @@ class _Request:
     compression: CompressionRequest | None
     settings: ImageSettings
     tokenizer: Any
+    processor: Any
 
     @classmethod
     def of(cls, options: VisionOptions) -> Self:
@@ -138,7 +141,8 @@ class _Request:
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = _settings(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
-        return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer)
+        processor = _processor(folder, settings, str(config.get("model_type")))
+        return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
     def key(self) -> str:
@@ -170,7 +174,7 @@ class _Request:
 
     def notes_on(self, model: Any) -> list[str]:
         """What a user of the bundle must know."""
-        notes = [TILES] if self.settings.makes_tiles else []
+        notes = [TILES if self.processor is None else TILES_HERE] if self.settings.makes_tiles else []
         if self.folder is not None:
             form, files = self.stored()
             notes += notes_on_weights(model, names_in(files, form), takes_head=self.options.draft is not None)
@@ -202,6 +206,9 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described = description(model, context, name, request.identifier, notes, functions, word)
         described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
         described[TOWER] = keys = _image_keys(tower, request.settings, request.tokenizer)
+        if request.processor is not None:
+            keys[PROCESSOR] = PROCESSOR
+            work.once("processor", lambda: request.processor.save_pretrained(work.folder / PROCESSOR))
         words = with_placed_images(request.tokenizer, keys)
         work.once("description", lambda: write_description(work.folder, described, words))
         comparison = VisionComparison(decoder, DTYPES[options.dtype])
@@ -236,6 +243,17 @@ def _compressed(
     """Programs with smaller weights, by role; a table of embeddings or a tower may have none that the request means."""
     plans = {role: plan_for(program, request, vocabulary) for role, program in programs.items()}
     return {role: applied(plan) if role == MAIN or plan.names else programs[role] for role, plan in plans.items()}
+
+
+def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
+    """The processor that makes tiles for a bundle; None, with a warning of the reason, if the folder has none."""
+    if folder is None or not settings.makes_tiles or not TOWERS[kind].has_tiles:
+        return None
+    try:
+        return loaded_processor(folder)
+    except LanguageModelError as error:
+        warnings.warn(str(error), ConversionWarning, stacklevel=5)
+        return None
 
 
 def _settings(image_processor: Any, source: Path | None) -> ImageSettings:

@@ -36,14 +36,22 @@ def pixels_of(image: Any, vision: Mapping[str, Any]) -> np.ndarray:
                 f"the pixels are of shape {list(image.shape)}; they must be 1 x 3 x {size} x {size}"
             )
         return image.astype(np.float32)
-    picture = _opened(image) if isinstance(image, str | Path) else image
-    squared = _squared(picture.convert("RGB"), size, vision)
+    squared = _squared(opened(image), size, vision)
     values = np.asarray(squared, np.float32).transpose(2, 0, 1) / 255 * np.float32(vision.get("rescale_factor", 1.0))
     mean, std = (
         np.array(vision.get(key, default), np.float32)[:, None, None]
         for key, default in (("image_mean", _MEAN), ("image_std", _STD))
     )
     return ((values - mean) / std)[None].astype(np.float32)
+
+
+def opened(image: Any) -> Image:
+    """A picture in RGB, from the path of a file or an image of Pillow.
+
+    Raises:
+        LanguageModelError: the file is not an image, or Pillow is not installed.
+    """
+    return (_opened(image) if isinstance(image, str | Path) else image).convert("RGB")
 
 
 def _opened(path: str | Path) -> Image:

@@ -24,6 +24,11 @@ TILES = (
     "shows less; give parts of it as several images"
 )
 """A note about such a processor."""
+TILES_HERE = (
+    "Bundle.generate makes the tiles of the image processor; Apple's engine makes one image of the whole, which shows "
+    "less"
+)
+"""A note about such a processor, of a bundle that has it."""
 _FILES = ("processor_config.json", "preprocessor_config.json")
 
 

@@ -55,6 +55,8 @@ class Tower(nn.Module):
     """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
     stacked = 0
     """How many further features of a token ride behind the first."""
+    has_tiles = False
+    """Whether the processor's tiles of a picture are images of their own, one behind the other."""
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 

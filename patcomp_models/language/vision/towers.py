@@ -87,6 +87,7 @@ def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
 class ShuffledTower(Tower):
     """Idefics3 and SmolVLM: tokens of several patches, and images that may be smaller than the table of positions."""
 
+    has_tiles = True
     around = Around("<fake_token_around_image><global-img>", "<fake_token_around_image>")
 
     def __init__(self, model: Any, size: int | None):
@@ -113,6 +114,7 @@ class ShuffledTower(Tower):
 class InternTower(Tower):
     """InternVL: tokens of several patches; the table of positions is interpolated."""
 
+    has_tiles = True
     around = Around("<img>", "</img>")
 
     @property
@@ -159,6 +161,20 @@ class UnfoldedTower(Tower):
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 
 
+class AyaTower(FixedTower):
+    """Aya Vision: tokens of several patches."""
+
+    has_tiles = True
+    around = Around("<|START_OF_IMG|>TILE_GLOBAL", "<|END_OF_IMG|>", "<image>")
+
+
+class CohereTower(FixedTower):
+    """Cohere 2 Vision: tokens of several patches, and a break behind each tile."""
+
+    has_tiles = True
+    around = Around("<|START_OF_IMG|>", "<|IMG_LINE_BREAK|><|END_OF_IMG|>")
+
+
 TOWERS: dict[str, type[Tower]] = {
     "llava": FixedTower,
     "gemma3": TwoWayTower,
@@ -166,6 +182,8 @@ TOWERS: dict[str, type[Tower]] = {
     "idefics3": ShuffledTower,
     "smolvlm": ShuffledTower,
     "internvl": InternTower,
+    "aya_vision": AyaTower,
+    "cohere2_vision": CohereTower,
     "lfm2_vl": UnfoldedTower,
     "qwen2_vl": GridTower,
     "qwen2_5_vl": WindowTower,

@@ -11,23 +11,15 @@ from patcomp.errors import ConversionWarning
 from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.prompts import EXPANDED, PLACEHOLDER, image_keys, placed, with_placed_images
 from patcomp_models.language.vision.towers import TOWERS
-from tests.models.language.vision_checkpoints import IMAGE_TOKEN, SIZE, TEMPLATE, words
-
-SQUARE = {"height": SIZE, "width": SIZE}
-SPECIAL = {
-    "idefics3": ("<fake_token_around_image>", "<global-img>"),
-    "gemma3": ("<start_of_image>", "<end_of_image>"),
-    "internvl": ("<img>", "</img>"),
-    "lfm2_vl": ("<|image_start|>", "<|image_end|>"),
-    "llava": (),
-}
-NAMED = {
-    "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image>",
-    "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<image>",
-    "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>",
-    "image_thumbnail_token": "<|img_thumbnail|>", "video_token": "<video>",
-}  # fmt: skip
-"""Attributes of the tokenizers that these processors are used with."""
+from tests.models.language.vision_checkpoints import (
+    IMAGE_TOKEN,
+    NAMED,
+    SIZE,
+    SPECIAL,
+    SQUARE,
+    TEMPLATE,
+    words,
+)
 
 
 def processor(kind: str, tokenizer: Any) -> Any:

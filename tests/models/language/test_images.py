@@ -17,18 +17,9 @@ from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.settings import ImageSettings, processor_of
 from patcomp_models.language.vision.towers import tower_of
-from tests.models.language.vision_checkpoints import SIZE, checkpoint
+from tests.models.language.vision_checkpoints import SIZE, SQUARE, checkpoint, picture
 
-SQUARE = {"height": SIZE, "width": SIZE}
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]
-
-
-def picture(width: int, height: int) -> Any:
-    """A picture of Pillow whose parts differ."""
-    image = pytest.importorskip("PIL.Image")
-    x, y = np.meshgrid(np.arange(width), np.arange(height))
-    channels = [127 + 120 * np.sin(x / 5 + y / 9), 255 * x / width, 255 * y / height]
-    return image.fromarray(np.stack(channels, -1).astype(np.uint8))
 
 
 def block(settings: ImageSettings, size: int = SIZE) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +67,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "vision_config": {**_VISION, "image_size": [32, 32], "patch_size": [8, 8], "use_qk_norm": True},
         "downsample_ratio": 0.5,
     },
+    "aya_vision": {
+        "text_config": {"model_type": "cohere2", **_TEXT, "layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION, "vision_use_head": False},
+    },
+    "cohere2_vision": {
+        "text_config": {"model_type": "cohere2", **_TEXT, "layer_types": ["sliding_attention", "full_attention"]},
+        "vision_config": {"model_type": "siglip_vision_model", **_VISION, "vision_use_head": False},
+        "alignment_intermediate_size": 48,
+    },
     "lfm2_vl": {
         "text_config": {"model_type": "lfm2", **_TEXT, "layer_types": ["conv", "full_attention"],
                         "block_auto_adjust_ff_dim": False},
@@ -122,6 +133,23 @@ PROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.25], "size
 """The settings of an image processor that goes with them."""
 
 
+SQUARE = {"height": SIZE, "width": SIZE}
+SPECIAL = {
+    "idefics3": ("<fake_token_around_image>", "<global-img>"),
+    "gemma3": ("<start_of_image>", "<end_of_image>"),
+    "internvl": ("<img>", "</img>"),
+    "lfm2_vl": ("<|image_start|>", "<|image_end|>"),
+    "llava": (),
+}
+NAMED = {
+    "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image>",
+    "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<image>",
+    "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>",
+    "image_thumbnail_token": "<|img_thumbnail|>", "video_token": "<video>",
+}  # fmt: skip
+"""Attributes of the tokenizers that these processors are used with."""
+
+
 def checkpoint(kind: str) -> nn.Module:
     """A model in eval mode, with outputs of order one, of a tower or a variant."""
     from transformers import AutoConfig, AutoModelForImageTextToText
@@ -160,6 +188,14 @@ def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, 
         pad_token_id=0, output_logits=True, return_dict_in_generate=True,
     )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
+
+
+def picture(width: int, height: int) -> Any:
+    """A picture of Pillow whose parts differ."""
+    image = pytest.importorskip("PIL.Image")
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    channels = [127 + 120 * np.sin(x / 5 + y / 9), 255 * x / width, 255 * y / height]
+    return image.fromarray(np.stack(channels, -1).astype(np.uint8))
 
 
 def words(*special: str) -> Any:

@@ -1,0 +1,127 @@
+"""Pictures of different shapes: the tokens of a bundle are those of transformers' processor and `generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from patcomp_models.language import LanguageModelError, convert_vision_language_model
+from patcomp_models.language.bundle import Bundle
+from patcomp_models.language.vision.generating import expanded_prompt
+from patcomp_models.language.vision.pictures import PROCESSOR
+from patcomp_models.language.vision.prompts import image_keys, placed
+from patcomp_models.language.vision.towers import TOWERS
+from tests.models.language.vision_checkpoints import (
+    CONTEXT,
+    IMAGE_TOKEN,
+    NAMED,
+    SIZE,
+    SPECIAL,
+    SQUARE,
+    checkpoint,
+    picture,
+    words,
+)
+
+NEW = 6
+SHAPES = (64, 48), (30, 50)
+AYA = ("<picture>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "TILE", "TILE_GLOBAL")
+COHERE = ("<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_LINE_BREAK|>")
+PLACEHOLDERS = {"aya_vision": "<picture>"}
+KINDS = ("idefics3", "smolvlm", "internvl", "aya_vision", "cohere2_vision")
+
+
+def processor(kind: str) -> Any:
+    """A processor that makes tiles of 32 x 32 with 4 tokens each."""
+    import transformers as tf
+
+    special = {"smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, **SPECIAL}
+    names = NAMED | {"img_line_break_token": COHERE[2]}
+    if kind == "cohere2_vision":
+        names |= {"boi_token": COHERE[0], "eoi_token": COHERE[1]}
+    further = ["<video>"] if kind == "internvl" else []
+    tokens = ["<image>", *special[kind], *further]
+    # the names are stored with the tokenizer, as in the folders of the hub
+    tokenizer = tf.PreTrainedTokenizerFast(
+        tokenizer_object=words(*special[kind], *further)._tokenizer, unk_token="<unk>", eos_token="</s>",
+        pad_token="<s>", extra_special_tokens={name: token for name, token in names.items() if token in tokens},
+    )  # fmt: skip
+    cropped: dict[str, Any] = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 6}
+    if kind in ("idefics3", "smolvlm"):
+        name = {"idefics3": "Idefics3", "smolvlm": "SmolVLM"}[kind]
+        options: dict[str, Any] = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+        images = getattr(tf, f"{name}ImageProcessorPil")(**options, do_image_splitting=True)
+        if kind == "idefics3":
+            return tf.Idefics3Processor(images, tokenizer, image_seq_len=4)
+        return tf.SmolVLMProcessor(images, tokenizer, tf.SmolVLMVideoProcessor(), image_seq_len=4)
+    if kind == "internvl":
+        images = tf.GotOcr2ImageProcessorPil(**cropped)
+        return tf.InternVLProcessor(images, tokenizer, tf.InternVLVideoProcessor(), image_seq_length=4)
+    if kind == "aya_vision":
+        return tf.AyaVisionProcessor(
+            tf.GotOcr2ImageProcessorPil(**cropped), tokenizer, patch_size=8, img_size=SIZE, downsample_factor=2,
+            image_token="<picture>", img_patch_token="<image>",
+        )  # fmt: skip
+    return tf.Cohere2VisionProcessor(tf.Cohere2VisionImageProcessor(**cropped, patch_size=2), tokenizer)
+
+
+def converted(kind: str, path: Path) -> tuple[Any, Bundle]:
+    """The model and its bundle, from a folder with the processor."""
+    model: Any = checkpoint(kind)
+    model.save_pretrained(path / "folder")
+    processor(kind).save_pretrained(path / "folder")
+    return model, convert_vision_language_model(
+        path / "folder", out=path / "bundle", dtype="float32", max_context=CONTEXT, check=False
+    )
+
+
+@pytest.mark.filterwarnings("ignore::patcomp.errors.ConversionWarning")
+@pytest.mark.parametrize("kind", [kind if kind == "idefics3" else pytest.param(kind, marks=pytest.mark.slow)
+                                  for kind in KINDS])  # fmt: skip
+def test_two_shapes(kind: str, tmp_path: Path) -> None:
+    """Each picture alone, and both in one prompt."""
+    pytest.importorskip("coreai")
+    if kind == "smolvlm":
+        pytest.importorskip("num2words")  # which its processor needs
+    model, bundle = converted(kind, tmp_path)
+    assert bundle.metadata["vision"][PROCESSOR] == PROCESSOR
+    make, place = processor(kind), PLACEHOLDERS.get(kind, "<image>")
+    one, two = (picture(*shape) for shape in SHAPES)
+    counts = []
+    for images in ([one], [two], [one, two]):
+        text = f"word5 {' word6 '.join([place] * len(images))} word7 word8"
+        given = make(text=[text], images=[images], return_tensors="pt")
+        given.pop("num_patches", None)
+        length = given["input_ids"].shape[1]
+        with torch.no_grad():
+            wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
+        assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted[0, length:].tolist()
+        counts.append(length)
+    assert max(counts[:2]) > 4 + 4 + 8  # several tiles
+    with pytest.raises(LanguageModelError, match="the prompt"):
+        bundle.generate("word5", NEW, [one])
+
+
+@pytest.mark.parametrize("kind", ["internvl", "aya_vision", "cohere2_vision"])
+def test_one_tile(kind: str) -> None:
+    """What Apple's engine puts around the one image is what the processor puts around a picture of one tile."""
+    make, place = processor(kind), PLACEHOLDERS.get(kind, "<image>")
+    keys = image_keys(TOWERS[kind].around, IMAGE_TOKEN, make.tokenizer)
+    keys["image_placeholder"] = place  # the tokens of this test are fewer than the tokenizers' of the hub
+    text = f"word5 {place} word7"
+    wanted = make(text=[text], images=[[picture(SIZE, SIZE)]], return_tensors="pt")["input_ids"][0].tolist()
+    vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
+    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, images=1) == wanted
+
+
+def test_a_tile_of_another_size(tmp_path: Path) -> None:
+    """A bundle with another image size refuses the processor's tiles."""
+    from patcomp_models.language.vision.pictures import prepared_pictures
+
+    processor("internvl").save_pretrained(tmp_path / PROCESSOR)
+    vision = {PROCESSOR: PROCESSOR, "image_size": 2 * SIZE, "image_token_count": 16, "image_token_id": 90}
+    with pytest.raises(LanguageModelError, match="tiles of 3 x 32 x 32, and the bundle takes 3 x 64 x 64"):
+        prepared_pictures(tmp_path, vision, "word5 <image>", [picture(64, 48)])
