@@ -11,6 +11,7 @@ import torch
 
 import patcomp
 from patcomp_models.checkpoints.loading import export_implementations
+from patcomp_models.errors import LanguageModelError
 from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
 from patcomp_models.language import bundle as bundles
 from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
@@ -18,7 +19,9 @@ from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp_models.language.vision.generating import embedded_call, features_of
 from patcomp_models.language.vision.marks import Marks, marks_of_image
-from patcomp_models.language.vision.towers import tower_of
+from patcomp_models.language.vision.own import OwnGridTower
+from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
@@ -49,6 +52,39 @@ def each_tower(*in_ci: str) -> pytest.MarkDecorator:
 
 def test_every_tower_is_tested() -> None:
     assert SETTINGS.keys() == TOWERS.keys()
+
+
+def test_every_type_is_converted_or_refused_with_a_reason() -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
+
+    assert not TYPES.keys() - TOWERS.keys() - NOT_CONVERTED.keys()
+    with pytest.raises(LanguageModelError, match="cross attention"):
+        check_known("mllama", "the model")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl", "kimi_k25"],
+)
+def test_rows_are_those_of_the_image_processor(kind: str) -> None:
+    """A model computes something of patches in any order, so its own logits do not show a wrong one."""
+    import transformers
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as PROCESSORS
+
+    tower = tower_of(checkpoint(kind), SIZE)
+    assert isinstance(tower, OwnGridTower)
+    found = PROCESSORS[kind]
+    processor = getattr(
+        transformers, found["pil"] if isinstance(found, dict) and "pil" in found else found["torchvision"]
+    )
+    image = torch.randn(3, SIZE, SIZE)
+    made = processor(
+        do_resize=False, do_rescale=False, do_normalize=False, do_convert_rgb=False, patch_size=tower.patch_size,
+        merge_size=tower.merged, temporal_patch_size=getattr(tower.vision, "temporal_patch_size", 1),
+    )(image.numpy(), return_tensors="pt", input_data_format="channels_first")  # fmt: skip
+    rows = tower.given(image[None], torch.tensor([[1]]))
+    assert torch.equal(made["pixel_values"].reshape(rows["pixel_values"].shape), rows["pixel_values"])
+    assert made["image_grid_thw"].tolist() == rows["image_grid_thw"].tolist()
 
 
 @each_tower("qwen3_vl")
