@@ -132,6 +132,24 @@ class LanguageOptions(BundleOptions):
             flag=str,
         ),
     ] = None
+    adapter: Annotated[
+        str | Path | Sequence[str | Path],
+        Option(
+            "The folder of an adapter of peft (LoRA) that is merged into the weights; may be given several times.",
+            "In Python one or a list. The sum is made in float32. `0.5=FOLDER` adds half of it. The folder of an "
+            "adapter in place of the model's stands for the model that it names, with the adapter.",
+            flag=list[str],
+        ),
+    ] = ()
+    adapters: Annotated[
+        str | Mapping[str, str | Path] | Sequence[str],
+        Option(
+            "NAME=FOLDER: an adapter of peft (LoRA) as a function main_NAME beside main; may be given several times.",
+            "In Python a dict. The functions share the weights of the model, and each has its adapter's own; "
+            '`Bundle.generate(adapter="NAME")` takes its function. Apple\'s engines call `main`, which has none.',
+            flag=list[str],
+        ),
+    ] = ()
     window_caches: Annotated[
         bool,
         Option(

@@ -43,13 +43,18 @@ def _other_contents(folder: Path) -> str:
     return f"has no config.json, so it is not the folder of a checkpoint; {_AS_SAVED}"
 
 
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter of peft, and no model."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
 def adapter_of(folder: Path) -> str:
-    """Explain why the folder of an adapter is not converted, and what to do.
+    """Explain why the folder of an adapter is not converted here, and what to do.
 
     If peft is installed, transformers would load the model that `base_model_name_or_path` names.
     """
     base = object_in(folder / "adapter_config.json", LanguageModelError).get("base_model_name_or_path")
     return (
-        f"holds an adapter for {base}, and only whole models are converted; merge the adapter into its model "
-        "(merge_and_unload of peft) and give the folder of the result"
+        f"holds an adapter for {base}, and only whole models are converted here; `patcomp convert-lm` merges adapters "
+        "into language models; for another model, merge it (merge_and_unload of peft) and give the folder of the result"
     )

@@ -57,12 +57,14 @@ def head_place(name: str) -> _Place | None:
     return None if match is None else _Place(int(match[1]) if match[1] else None, name[match.end() :])
 
 
-def first_head(names: Iterable[str]) -> list[str]:
-    """The weights of the first head that foresees tokens, including weights shared by all heads."""
+def heads_in(names: Iterable[str]) -> list[list[str]]:
+    """The weights of each head that foresees tokens, in order, including those that all heads share."""
     every = foreseeing(names)
     layers = {name: place.layer for name in every if (place := head_place(name)) is not None}
-    first = min((layer for layer in layers.values() if layer is not None), default=None)
-    return [name for name in every if layers.get(name) in (None, first)]
+    numbers: list[int | None] = [*sorted({layer for layer in layers.values() if layer is not None})]
+    if every and not numbers:
+        numbers = [None]
+    return [[name for name in every if layers.get(name) in (None, number)] for number in numbers]
 
 
 def names_in(files: Sequence[Path], form: Format | None) -> list[str]:
@@ -81,13 +83,13 @@ def names_in(files: Sequence[Path], form: Format | None) -> list[str]:
     return found
 
 
-def notes_on_weights(model: Any, names: Sequence[str], *, takes_head: bool) -> list[str]:
+def notes_on_weights(model: Any, names: Sequence[str], *, taken: int | None) -> list[str]:
     """What a user must know of a checkpoint's weights that the model does not have.
 
     Args:
         model: of transformers, as it was loaded.
         names: of the checkpoint's weights.
-        takes_head: whether the first head that foresees tokens is converted.
+        taken: how many of the heads that foresee tokens are converted; None for all.
     """
     heads = foreseeing(names)
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or []
@@ -98,13 +100,13 @@ def notes_on_weights(model: Any, names: Sequence[str], *, takes_head: bool) -> l
         and name not in own and name not in heads and not is_computed(name)
     ]  # fmt: skip
     notes = []
-    further = sorted({*heads} - {*first_head(heads)})
-    if takes_head and further:
+    further = sorted({*heads} - {name for head in heads_in(heads)[:taken] for name in head})
+    if taken != 0 and further:
         notes.append(f"heads that foresee several tokens (MTP) are left out behind the first: {_counted(further)}")
-    elif heads and not takes_head:
+    elif heads and taken == 0:
         notes.append(
             f"heads that foresee several tokens (MTP) are left out: {_counted(heads)}; draft='mtp' (--draft mtp) makes "
-            "a function of the first"
+            "functions of them"
         )
     if others:
         notes.append(f"weights that {type(model).__name__} has no place for are left out: {_counted(others)}")

@@ -65,11 +65,12 @@ def _check_source(options: LanguageOptions | VisionOptions) -> None:
         LanguageModelError: there is none.
     """
     from patcomp.hub import is_hub_id
-    from patcomp_models.checkpoints.contents import check_contents
+    from patcomp_models.checkpoints.contents import check_contents, is_adapter
     from patcomp_models.checkpoints.gguf.folder import is_gguf
 
     given = str(options.folder_or_model)
-    if not is_hub_id(given) and not is_gguf(given):
+    merges = isinstance(options, LanguageOptions) and is_adapter(Path(given))
+    if not is_hub_id(given) and not is_gguf(given) and not merges:
         check_contents(Path(given))
 
 
@@ -96,6 +97,7 @@ def generate(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
     ] = False,
+    adapter: Annotated[str | None, typer.Option(help="An adapter of the bundle, by its name (--adapters).")] = None,
 ) -> None:
     """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed.
 
@@ -111,7 +113,9 @@ def generate(
     from patcomp_models.language import Bundle
 
     found = Bundle(bundle)
-    made = found.generation(prompt, max_new_tokens, image, draft=True if own_draft else draft, ignore_eos=ignore_eos)
+    made = found.generation(
+        prompt, max_new_tokens, image, draft=True if own_draft else draft, ignore_eos=ignore_eos, adapter=adapter
+    )
     tell(found.decoded(made.tokens))
     if own_draft or draft is not None:
         say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")

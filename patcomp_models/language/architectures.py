@@ -31,16 +31,31 @@ _DYNAMIC = (
     "deepseek_v32", "glm_moe_dsa",
 )  # fmt: skip
 
+_IN_BLOCKS = (
+    "phi3", "gemma2", "gemma3_text", "olmo2", "granite", "smollm3", "cohere", "stablelm", "gpt_neox", "gpt2", "opt",
+    "lfm2", "qwen3_5_text", "bamba", "granitemoehybrid", "nemotron_h", "deepseek_v3", "youtu", "minicpm3", "exaone4",
+    "ernie4_5", "hunyuan_v1_dense", "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3",
+    "cohere2", "granite_swa", "vaultgemma", "phi4_multimodal", "qwen3_moe", "gpt_oss",
+)  # fmt: skip
+"""Those of them that have a form for the Neural Engine."""
+
 ARCHITECTURES: dict[str, _Architecture] = {
-    "llama": _STATIC,
-    "qwen2": _STATIC,
-    "qwen3": _STATIC,
-    "mistral": _STATIC,
-    "gemma4_text": _STATIC,
-    "gemma3n_text": _STATIC,
-    **dict.fromkeys(_DYNAMIC, _Architecture()),
+    **dict.fromkeys(("llama", "qwen2", "qwen3", "mistral", "gemma4_text", "gemma3n_text"), _STATIC),
+    **{kind: _STATIC if kind in _IN_BLOCKS else _Architecture() for kind in _DYNAMIC},
 }
 """The architectures that are tested, by `model_type`. Any other one is tried, with a warning."""
+
+_BESIDE = "layers keep keys and values beside a recurrence, and a layer of this form has one of the two"
+_TOKEN_BY_TOKEN = "its recurrence goes from token to token, and this form needs the states in front of 8 tokens each"
+_NO_CACHE = "no layer keeps keys and values, and this form has a cache of them"
+NOT_STATIC = {
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv"), _NO_CACHE),
+    **dict.fromkeys(("falcon_h1", "zaya", "zamba2"), _BESIDE),
+    "jamba": _TOKEN_BY_TOKEN,
+    "minimax": "its lightning attention keeps its state in a cache of its own",
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "an index chooses the tokens that a layer attends to"),
+}
+"""The architectures without a form for the Neural Engine, by `model_type`, and why. Any other one is tried."""
 
 NOT_CONVERTED = {
     "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
@@ -60,6 +75,16 @@ def check_converted(kind: object) -> None:
             f"language models of the architecture {kind!r} are not converted: {NOT_CONVERTED[kind]}; a bundle holds "
             "keys and values, windows of convolutions and recurrences"
         )
+
+
+def check_static_form(kind: str) -> None:
+    """Check that an architecture may become functions of fixed sizes.
+
+    Raises:
+        LanguageModelError: it is known not to.
+    """
+    if kind in NOT_STATIC:
+        raise LanguageModelError(f"{kind!r} has no form for the Neural Engine: {NOT_STATIC[kind]}")
 
 
 _SPAN = re.compile(r"(?:^|_)(?:window|chunk|block)(?:_size|_len|_length)?$|^index_topk$|^floor_scale$")

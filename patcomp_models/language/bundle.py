@@ -13,11 +13,13 @@ import numpy as np
 
 from patcomp.emit.asset import Asset, load
 from patcomp.emit.unconstrained import unconstrained
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.checkpoints.untrusted import check_file
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import (
+    ADAPTERS,
     DRAFT,
     EMBEDDING,
     FIRST_LENGTH,
@@ -30,11 +32,13 @@ from patcomp_models.language.contract import (
     TOKENS,
     TOWER,
     VISION,
+    drafts_in,
 )
 from patcomp_models.language.generation import (
     Draft,
     Drafting,
     Generation,
+    Heads,
     HiddenStates,
     Session,
     draft_without,
@@ -47,7 +51,7 @@ from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import PROCESSOR, prepared_pictures
+from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
@@ -86,6 +90,7 @@ class Bundle:
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
+        adapter: str | None = None,
     ) -> list[int]:
         """The most probable next tokens, on the Core AI runtime. It is for checks, not for speed.
 
@@ -105,15 +110,16 @@ class Bundle:
                 order.
             drafted: how many tokens to draft for a call; by default those of the function `verify`, or 4.
             ignore_eos: whether to go on behind a token that ends a text.
+            adapter: the name of an adapter that the bundle has beside its model (`adapters=`).
 
         Raises:
-            LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or the draft
-                does not fit the bundle; the bundle takes no image, the image cannot be read, or the prompt has no place
-                for it.
+            LanguageModelError: the prompt is empty or too long, the bundle has no tokenizer for a text, or no such
+                adapter, or the draft does not fit the bundle; the bundle takes no image, the image cannot be read, or
+                the prompt has no place for it.
             MissingToolchainError: coreai-core is not installed.
         """
         return self.generation(
-            prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos
+            prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos, adapter=adapter
         ).tokens
 
     def generation(
@@ -125,6 +131,7 @@ class Bundle:
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
+        adapter: str | None = None,
     ) -> Generation:
         """As `generate`, with the number of calls of the model.
 
@@ -132,6 +139,10 @@ class Bundle:
             As `generate`.
         """
         metadata = self.metadata
+        adapters = metadata["language"].get(ADAPTERS, {})
+        if adapter is not None and (adapter not in adapters or draft is not None):
+            known = f"it has {', '.join(adapters) or 'none'}, which go without draft="
+            raise LanguageModelError(f"the bundle {str(self.path)!r} does not run the adapter {adapter!r}; {known}")
         vision = metadata["vision"] if metadata["kind"] == VISION else {}
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
         if images and not vision:
@@ -171,7 +182,9 @@ class Bundle:
                     window=window, rows=table,
                 )  # fmt: skip
                 return Generation(made, next(calls))
-            session = self._session(asset, [name for name in asset.function_names if name != DRAFT])
+            others = {*drafts_in(asset.function_names), *adapters.values()}
+            plain = [name for name in asset.function_names if name not in others]
+            session = self._session(asset, plain if adapter is None else [adapters[adapter]])
             if draft is None or max_new_tokens < 1:
                 return greedy(session, tokens, max_new_tokens, stops)
             foresees = self._draft(draft, asset, opened, session)
@@ -242,7 +255,7 @@ class Bundle:
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
         fed = feeding(PerLayerTable(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
         empty = _empty_states(next(iter(described.values())))
-        length = self.metadata["language"].get(FIRST_LENGTH) if MAIN in functions else None
+        length = self.metadata["language"].get(FIRST_LENGTH) if not drafts_in(functions) else None
         return Session(fed, sizes, empty, self._limit, first_length=length)
 
     def _draft(
@@ -259,12 +272,15 @@ class Bundle:
                     f"the bundle {str(self.path)!r} has no draft in its asset; convert it with draft=FOLDER or "
                     "draft='mtp', or pass draft= with the bundle of a smaller model"
                 )
-            drafting = self._session(asset, [DRAFT])
             if HIDDEN not in asset.described(DRAFT).input_names:
-                return Drafting(drafting)
-            states = HiddenStates()
-            session.call, drafting.call = states.of_model(session.call), states.to_head(drafting.call)
-            return Drafting(drafting, skipped=1)
+                return Drafting(self._session(asset, [DRAFT]))
+            heads, before = [], session
+            for depth, name in enumerate(drafts_in(asset.function_names)):
+                head, states = self._session(asset, [name]), HiddenStates(depth)
+                before.call, head.call = states.of_model(before.call), states.to_head(head.call)
+                heads.append(Drafting(head, skipped=depth + 1))
+                before = head
+            return heads[0] if len(heads) == 1 else Heads(heads)
         if not isinstance(draft, Bundle | str | Path):
             return draft
         smaller = draft if isinstance(draft, Bundle) else Bundle(Path(draft))
@@ -286,7 +302,8 @@ class Bundle:
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
             )
-        return Drafting(smaller._session(other, [name for name in other.function_names if name != DRAFT]))
+        beside = {*drafts_in(other.function_names), *smaller.metadata["language"].get(ADAPTERS, {}).values()}
+        return Drafting(smaller._session(other, [name for name in other.function_names if name not in beside]))
 
     def text(self, prompt: str, max_new_tokens: int = 16, image: Any = None) -> str:
         """The text that continues a prompt.

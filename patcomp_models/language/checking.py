@@ -65,7 +65,7 @@ class Comparison:
         sizes = {function.name: function.new for function in functions}
         needed = min(limit, 1 + sum(size or 1 for size in sizes.values()), most or limit)
         if not prompt:
-            needed = max(needed, min(limit, most or limit, _spanned(self.decoder.model)))
+            needed = max(needed, min(limit, most or limit, spanned(self.decoder.model)))
         given = list(prompt) or [(7 * each + 1) % self.decoder.model.config.vocab_size for each in range(_TOKENS)]
         self.tokens = (given * -(-needed // len(given)))[: min(max(needed, len(given)), most or limit)]
         self.calls = calls_of(sizes, len(self.tokens), least)
@@ -180,7 +180,7 @@ def comparisons_of(
     ]
 
 
-def _spanned(model: Any) -> int:
+def spanned(model: Any) -> int:
     """How many tokens pass the windows, chunks and switches of an architecture that is not tested, but for the long
     ones."""
     return max((each for each in _spans(model) if each <= _MOST_SPANNED), default=0) + _TOKENS
@@ -202,7 +202,7 @@ def notes_on_spans(model: Any, prompt: Sequence[int], limit: int) -> list[str]:
         prompt: that of the user; none for some tokens of the vocabulary.
         limit: the most tokens of the bundle.
     """
-    passed = len(prompt) if prompt else _spanned(model)
+    passed = len(prompt) if prompt else spanned(model)
     long = sorted({each for each in _spans(model) if passed <= each < limit})
     if not long:
         return []

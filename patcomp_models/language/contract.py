@@ -20,7 +20,7 @@ OVERRIDES, SLIDING_WINDOW, AUXILIARY = "overrides", "sliding_window", "auxiliary
 """Of `metadata.json`: what the block `language` says of a model's windows, and files beside the assets by role."""
 """The table of embeddings that are an input."""
 MAIN, PREFILL, VERIFY, DRAFT = "main", "prefill", "verify", "draft"
-"""The functions. Apple's engines call `main` only."""
+"""The functions. Apple's engines call `main` only. Of several heads that foresee tokens, `draft2` is the second's."""
 KEY_CACHE, VALUE_CACHE, CONVOLUTION, RECURRENCE = "keyCache", "valueCache", "convState", "recState"
 WINDOW_KEYS, WINDOW_VALUES = "slidingKeys", "slidingValues"
 INDEX_CACHE = "indexCache"
@@ -60,6 +60,8 @@ AT_RUN_TIME = (
 
 STOPS = "stop_token_ids"
 """A key of `language` in `metadata.json`: the tokens that end what the model writes."""
+ADAPTERS = "adapters"
+"""A key of `language` in `metadata.json`: the function of each adapter, by the adapter's name."""
 STATE_KINDS = "states"
 """A key of `language` in `metadata.json`: what each state is. Engines that know no such key guess it from sizes and
 names."""
@@ -69,6 +71,16 @@ FIRST_LENGTH = "first_rotary_length"
 
 CAPACITY = 256
 """How many tokens the first cache holds; it is doubled as needed."""
+
+
+def draft_names(count: int) -> list[str]:
+    """The functions of so many drafts."""
+    return [DRAFT, *(f"{DRAFT}{number}" for number in range(2, count + 1))][:count]
+
+
+def drafts_in(functions: Sequence[str]) -> list[str]:
+    """The functions of drafts in an asset, in order."""
+    return [name for name in draft_names(len(functions)) if name in functions]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,12 +11,15 @@ from patcomp import AIProgram
 from patcomp.errors import ConversionWarning
 from patcomp_models.bundle_folders.revisions import FIXED, GROWING
 from patcomp_models.checkpoints.agreement import STRICT
+from patcomp_models.checkpoints.left_out import heads_in, names_in
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.adapted import with_adapter
 from patcomp_models.language.asked import own_context
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.checking import Comparison, check_programs, comparisons_of, notes_on_spans
 from patcomp_models.language.contract import (
+    ADAPTERS,
     FIRST_LENGTH,
     HEADLESS,
     LOGITS,
@@ -30,7 +33,14 @@ from patcomp_models.language.contract import (
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.dynamic_form import decoder_functions, dynamic_program, exported_function, unread_weights
+from patcomp_models.language.dynamic_form import (
+    BundleFunction,
+    adapted_main,
+    decoder_functions,
+    dynamic_program,
+    exported_function,
+    unread_weights,
+)
 from patcomp_models.language.entry_points import function_map
 from patcomp_models.language.head_checking import HeadComparison
 from patcomp_models.language.latent import check_absorbed, check_can_absorb
@@ -60,26 +70,30 @@ def dynamic_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     with ExitStack() as chosen:
         table = chosen.enter_context(outside(model)) if options.embeddings == "outside" else None
         decoders = [_decoder(begun, table)]
+        beside = {
+            name: Decoder(with_adapter(model, each), **_form(begun)) for name, each in begun.request.adapters.items()
+        }
         if begun.request.draft is not None:
             decoders.append(_draft(begun, begun.request.draft, chosen))
         if takes_head(options):
-            decoders.append(_head(begun, chosen))
+            decoders += _heads(begun, chosen)
         begun.warn(_notes_on_engines(decoders[0], context), f"{model.config.model_type}: ")
         begun.notes.extend([HEADLESS.format(found=f"returns {LOGITS}"), ONE_TOKEN] if points.prefill else [])
         begun.warn(notes_on_spans(model, begun.request.prompt, context) if begun.checks else ())
         length = first_length(model)
         begun.describe(
-            function_map(points, has_draft=options.draft is not None),
+            function_map(points, len(decoders) - 1),
             {
                 STATE_KINDS: {each.name: GROWING if each.grows else FIXED for each in decoders[0].states.states},
                 **({FIRST_LENGTH: length} if length is not None and length < context else {}),
+                **({ADAPTERS: {name: adapted_main(name) for name in beside}} if beside else {}),
             },
             {} if table is None else {PER_LAYER: described_table(table.weight)},
         )
         if table is not None:
             with step("writing the table of per-layer embeddings"):
                 begun.work.once("table", lambda: write_table(begun.work.folder / TABLE_FILE, table.weight))
-        program, comparisons = _converted(begun, decoders)
+        program, comparisons = _converted(begun, decoders, beside)
         if options.absorb_latents:
             check_absorbed(program, decoders[0], points.sizes)
         if begun.checks:
@@ -95,10 +109,7 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
         LanguageModelError: the caches of windows are asked for, and no layer has a window.
     """
     model, context, options = begun.model, begun.context, begun.request.options
-    form: dict[str, Any] = {
-        "hidden": begun.request.points.hidden, "dtype": begun.request.dtype,
-        "context": context if options.window_caches else None,
-    }  # fmt: skip
+    form = _form(begun)
     part: list[int] = []
     if options.cache == "int8":
         with begun.request.step("measuring keys and values for int8 caches"):
@@ -112,6 +123,15 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
             "leave window_caches= (--window-caches) out, or pass a larger max_context="
         )
     return decoder
+
+
+def _form(begun: Begun) -> dict[str, Any]:
+    """The options of the decoder of the model."""
+    options = begun.request.options
+    return {
+        "hidden": begun.request.points.hidden, "dtype": begun.request.dtype,
+        "context": begun.context if options.window_caches else None,
+    }  # fmt: skip
 
 
 def _draft(begun: Begun, source: LanguageSource, chosen: ExitStack) -> Decoder:
@@ -138,20 +158,27 @@ def _draft(begun: Begun, source: LanguageSource, chosen: ExitStack) -> Decoder:
     return Decoder(draft)
 
 
-def _head(begun: Begun, chosen: ExitStack) -> HeadDecoder:
-    """The decoder of the checkpoint's head that foresees tokens."""
+def _heads(begun: Begun, chosen: ExitStack) -> list[HeadDecoder]:
+    """The decoders of the checkpoint's heads that foresee tokens."""
     source, options = begun.request.source, begun.request.options
-    with begun.request.step("loading the head that foresees tokens"):
+    with begun.request.step("loading the heads that foresee tokens"):
         form, files = stored_in(source, expand=options.expand)
-        head = load_head(begun.model, files, form, options.dtype, str(source.folder))
-    chosen.enter_context(export_implementations(head))
-    return HeadDecoder(head, begun.request.dtype)
+        count = len(heads_in(names_in(files, form)))
+        place = str(source.folder)
+        heads = [load_head(begun.model, files, form, options.dtype, place, each) for each in range(max(count, 1))]
+    for head in heads:
+        chosen.enter_context(export_implementations(head))
+    return [HeadDecoder(head, begun.request.dtype) for head in heads]
 
 
-def _converted(begun: Begun, decoders: Sequence[Decoder]) -> tuple[AIProgram, list[Comparison]]:
-    """The program of decoders, and what compares each function with its model."""
+def _converted(
+    begun: Begun, decoders: Sequence[Decoder], beside: Mapping[str, Decoder]
+) -> tuple[AIProgram, list[Comparison]]:
+    """The program of decoders, also of those with adapters by name, and what compares each function with its model."""
     request, context = begun.request, begun.context
     functions = decoder_functions(decoders[0], request.points, *decoders[1:])
+    functions += [BundleFunction(adapted_main(name), decoder) for name, decoder in beside.items()]
+    decoders = [*decoders, *beside.values()]
     with request.step("exporting the model"):
         programs = [(function, exported_function(function, context)) for function in functions]
     for decoder in decoders:

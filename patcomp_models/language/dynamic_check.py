@@ -10,7 +10,6 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import problem, shown_tensor
 from patcomp_models.bundle_folders.revisions import GROWING
 from patcomp_models.language.contract import (
-    DRAFT,
     ENGINES,
     HEADLESS,
     HIDDEN,
@@ -27,6 +26,7 @@ from patcomp_models.language.contract import (
     TOKENS,
     VERIFY,
     Engine,
+    drafts_in,
     engine_refusal,
 )
 
@@ -48,6 +48,7 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: s
         UnknownNameError: there is no `main`; it is a `KeyError`.
     """
     names, engine = asset.names, ENGINES[revision]
+    drafts = drafts_in(names)
     main = _as_given(asset.function(MAIN), engine)
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
@@ -57,24 +58,24 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: s
         has_chunks = bool(lacking)
     elif has_chunks:
         problems.append(problem(ONE_TOKEN, _OWN_HOST))
-    for name in (MAIN, *([PREFILL] if has_chunks else []), *(each for each in (VERIFY, DRAFT) if each in names)):
+    for name in (MAIN, *([PREFILL] if has_chunks else []), *([VERIFY] if VERIFY in names else []), *drafts):
         described = _as_given(asset.function(name), engine)
-        is_head = name == DRAFT and HIDDEN in described.inputs
+        is_head = name in drafts and HIDDEN in described.inputs
         outputs = [[LOGITS, HIDDEN]] if is_head else [[LOGITS], [LOGITS, HIDDEN]]
         further = [each for each in (HIDDEN, PER_LAYER) if each in described.inputs]
         if name == MAIN and PER_LAYER in further:
             problems.append(problem(OUTSIDE, _OWN_HOST))
-        expected = [HIDDEN] if is_head else [PER_LAYER] if further and name != DRAFT else []
+        expected = [HIDDEN] if is_head else [PER_LAYER] if further and name not in drafts else []
         found = interface_problems(name, described, [TOKENS, POSITIONS, *expected], *outputs)
         if is_head and HIDDEN not in main.outputs:
             found.append(problem(f"{name} takes the hidden state of the model, and main does not return it"))
         if not found:
-            is_open = name == DRAFT or (name == MAIN and not has_chunks)
+            is_open = name in drafts or (name == MAIN and not has_chunks)
             found = _types(name, described, language.get("vocab_size"), is_open=is_open, is_one=name == MAIN)
         if name == MAIN:
             kinds = language.get(STATE_KINDS) if engine.state_kinds else None
             found += [] if found else dynamic_state_problems(main, kinds=kinds, advice=engine.fixed)
-        elif name != DRAFT and _all_states(described) != _all_states(main):
+        elif name not in drafts and _all_states(described) != _all_states(main):
             found.append(problem(f"the states of {name} are not those of main"))
         problems += found
     return problems

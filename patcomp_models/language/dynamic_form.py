@@ -12,7 +12,7 @@ from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp_models.checkpoints.exporting import exported_module, sizes_kept_by_the_caller
-from patcomp_models.language.contract import DRAFT, HIDDEN, LOGITS, POSITIONS
+from patcomp_models.language.contract import DRAFT, HIDDEN, LOGITS, MAIN, POSITIONS, draft_names
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.entry_points import EntryPoints
 
@@ -38,18 +38,23 @@ class BundleFunction:
     def state_names(self) -> list[str]:
         """The names of its states; those of a draft are its own."""
         names = self.decoder.states.names
-        return [draft_state(name) for name in names] if self.name == DRAFT else names
+        return [draft_state(self.name, name) for name in names] if self.name.startswith(DRAFT) else names
 
 
-def draft_state(name: str) -> str:
+def draft_state(draft: str, name: str) -> str:
     """The name of a draft's state: `draftKeyCache`."""
-    return DRAFT + name[0].upper() + name[1:]
+    return draft + name[0].upper() + name[1:]
 
 
-def decoder_functions(decoder: Decoder, points: EntryPoints, draft: Decoder | None = None) -> list[BundleFunction]:
-    """The functions of a model, and that of a draft, which takes any number of tokens."""
+def adapted_main(adapter: str) -> str:
+    """The function of a model with an adapter, by the adapter's name."""
+    return f"{MAIN}_{adapter}"
+
+
+def decoder_functions(decoder: Decoder, points: EntryPoints, *drafts: Decoder) -> list[BundleFunction]:
+    """The functions of a model, and those of drafts, which take any number of tokens."""
     made = [BundleFunction(name, decoder, size) for name, size in points.sizes.items()]
-    return [*made, *([BundleFunction(DRAFT, draft)] if draft is not None else [])]
+    return made + [BundleFunction(name, draft) for name, draft in zip(draft_names(len(drafts)), drafts, strict=True)]
 
 
 def dynamic_program(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.contract import DRAFT, MAIN, PREFILL, VERIFY
+from patcomp_models.language.contract import DRAFT, MAIN, PREFILL, VERIFY, draft_names
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class EntryPoints:
         return made
 
 
-def function_map(points: EntryPoints, *, has_draft: bool) -> dict[str, list[str]]:
-    """The roles of the functions, for `metadata.json`: each is called as its role."""
-    return {name: [name] for name in (*points.sizes, *([DRAFT] if has_draft else []))}
+def function_map(points: EntryPoints, drafts: int) -> dict[str, list[str]]:
+    """The functions by role, for `metadata.json`: each is called as its role, but for the further ones of drafts."""
+    return {**{name: [name] for name in points.sizes}, **({DRAFT: draft_names(drafts)} if drafts else {})}

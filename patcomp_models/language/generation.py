@@ -217,16 +217,43 @@ class Drafting:
     def __init__(self, session: Session, skipped: int = 0):
         self._session, self._start, self._skipped = session, session.snapshot(), skipped
 
-    def __call__(self, tokens: Sequence[int], count: int) -> list[int]:
-        """The tokens that the smaller model finds most probable; `tokens` continues those of the call before."""
-        session, tokens = self._session, tokens[self._skipped :]
-        if len(tokens) > session.limit:
+    def __call__(self, tokens: Sequence[int], count: int, guessed: Sequence[int] = ()) -> list[int]:
+        """The tokens that the smaller model finds most probable.
+
+        Args:
+            tokens: all so far; they continue those of the call before.
+            count: how many to foresee.
+            guessed: tokens behind them that may be wrong.
+        """
+        session, every = self._session, [*tokens, *guessed][self._skipped :]
+        known = len(tokens) - self._skipped
+        if len(every) > session.limit:
             return []
         session.restore(self._start)
-        made = [int(session.read(tokens[self._start.done :])[-1].argmax())]
+        logits = session.read(every[session.done : known]) if session.done < known else None
         self._start = session.snapshot()
+        logits = session.read(every[session.done :]) if logits is None or session.done < len(every) else logits
+        made = [int(logits[-1].argmax())]
         while len(made) < count and session.done < session.limit:
             made.append(int(session.read(made[-1:])[-1].argmax()))
+        return made
+
+
+class Heads:
+    """Heads of a model that foresee one token each, behind those that the heads before them foresee, as a `Draft`.
+
+    Args:
+        heads: each skips one token more than the one before.
+    """
+
+    def __init__(self, heads: Sequence[Drafting]):
+        self._heads = [*heads]
+
+    def __call__(self, tokens: Sequence[int], count: int) -> list[int]:
+        """The tokens that the heads find most probable, one of each; `tokens` continues those of the call before."""
+        made: list[int] = []
+        for head in self._heads[:count]:
+            made += head(tokens, 1, made)
         return made
 
 
@@ -259,10 +286,15 @@ class HiddenStates:
 
     The head reads each token with the hidden state of the token in front. Behind tokens that it foresees itself, its
     own hidden state stands in for the model's, until the model has read them.
+
+    Args:
+        depth: how many heads are in front of this one, which takes the hidden states of the last of them. It reads as
+            many tokens again that may have been wrong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 0) -> None:
         self._rows: dict[int, np.ndarray] = {}
+        self._depth = depth
 
     def of_model(self, call: AssetCall) -> AssetCall:
         """A call of the model, of which the hidden states are kept."""
@@ -281,9 +313,12 @@ class HiddenStates:
 
         def given(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             end = np.shape(inputs[POSITIONS])[1]
-            rows = [self._rows.pop(each) for each in range(end - np.shape(inputs[TOKENS])[1], end)]
+            first = end - np.shape(inputs[TOKENS])[1]
+            rows = [self._rows[each] for each in range(first, end)]
+            self._rows = {each: row for each, row in self._rows.items() if each >= first - self._depth}
             made = call(name, {**inputs, HIDDEN: np.stack(rows)[None]}, states)
-            self._rows[end] = as_array(made[HIDDEN])[0, -1].copy()
+            if not self._depth:  # behind other heads, the last of them foresees no token of its own
+                self._rows[end] = as_array(made[HIDDEN])[0, -1].copy()
             return made
 
         return given

@@ -54,7 +54,7 @@ class StackedCacheLayer(CacheLayerMixin):
         self.is_written = True
         return self._written(self.key_cache, keys, self.widths[0])
 
-    def _padded(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
+    def padded(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         """New keys or values in the width of the cache."""
         if (new.shape[1], new.shape[3]) != (cache.shape[2], width):  # copy_ would repeat a single head
             raise LanguageModelError(
@@ -65,7 +65,7 @@ class StackedCacheLayer(CacheLayerMixin):
         return new if width == cache.shape[4] else functional.pad(new, (0, cache.shape[4] - width))
 
     def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
-        padded = self._padded(cache, new, width)
+        padded = self.padded(cache, new, width)
         scale = None if self.scales is None else self.scales[cache is self.value_cache]
         if scale is not None:
             padded = (padded * (1 / scale)).round().clamp(-127, 127).to(cache.dtype)
@@ -150,7 +150,7 @@ class RingLayer(StackedCacheLayer):
 
     def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         row = cache.narrow(0, self.layer, 1).squeeze(0)
-        both = torch.cat([row, self._padded(cache, new, width).to(cache.dtype)], 2)
+        both = torch.cat([row, self.padded(cache, new, width).to(cache.dtype)], 2)
         cache.narrow(0, self.layer, 1).copy_(both.index_select(2, self.ring.sources).unsqueeze(0))
         held = both if width == cache.shape[4] else both.narrow(3, 0, width)
         return held.to(new.dtype)
@@ -178,7 +178,7 @@ class SlidingLayer(StackedCacheLayer):
 
     def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
         self.new, places = new.shape[2], cache.shape[3]
-        both = torch.cat([cache.narrow(0, self.layer, 1).squeeze(0), self._padded(cache, new, width)], 2)
+        both = torch.cat([cache.narrow(0, self.layer, 1).squeeze(0), self.padded(cache, new, width)], 2)
         cache.narrow(0, self.layer, 1).copy_(both.narrow(2, self.new, places).unsqueeze(0))
         return both
 

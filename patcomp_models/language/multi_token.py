@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.left_out import first_head, head_place
+from patcomp_models.checkpoints.left_out import head_place, heads_in
 from patcomp_models.checkpoints.loading import DTYPES, check_weights, without_weights
 from patcomp_models.checkpoints.quantized.formats.base import Format, Weights
 from patcomp_models.checkpoints.quantized.reading import fill
@@ -53,8 +53,10 @@ class Floats(Format):
         return {name: partial(each.get_tensor, name) for each in opened.values() for name in each.keys()}  # noqa: SIM118
 
 
-def load_head(main: Any, files: Sequence[Path], form: Format | None, dtype: str, place: str) -> nn.Module:
-    """The first head of a checkpoint that foresees tokens, as a model of one layer with three parts more.
+def load_head(
+    main: Any, files: Sequence[Path], form: Format | None, dtype: str, place: str, depth: int = 0
+) -> nn.Module:
+    """A head of a checkpoint that foresees tokens, as a model of one layer with three parts more.
 
     Args:
         main: the language model of the checkpoint; its table of embeddings and its head are shared.
@@ -62,19 +64,20 @@ def load_head(main: Any, files: Sequence[Path], form: Format | None, dtype: str,
         form: how weights are stored, if they are in few bits.
         dtype: of the weights.
         place: of the checkpoint, for errors.
+        depth: how many heads are in front of it; it takes the hidden state of the last of them.
 
     Raises:
         LanguageModelError: the checkpoint has no such head, or one of a form that is not known.
     """
     form = form or Floats()
     weights = form.weights(files)
-    names = first_head(weights)
-    if not names:
+    heads = heads_in(weights)
+    if not heads:
         raise LanguageModelError(
             f"{place!r} has no head that foresees several tokens (MTP), whose weights are named mtp.* or "
             "model.layers.N.eh_proj; leave draft='mtp' (--draft mtp) out, or give the folder of a smaller model"
         )
-    own = {own_name(name): weights[name] for name in names}
+    own = {own_name(name): weights[name] for name in heads[depth]}
     has_experts = any(".experts." in name for name in own)
     config = _of_one_layer(main.config, has_experts=has_experts)
     import transformers

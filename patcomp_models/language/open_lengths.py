@@ -29,7 +29,7 @@ _PLACES: Counter[tuple[Any, str]] = Counter()
 
 @contextmanager
 def open_lengths(
-    model: nn.Module, cache: AskedCache | None = None, rotary: Mapping[str, Callable[..., Any]] | None = None
+    model: nn.Module, cache: AskedCache | None = None, further: Mapping[str, Callable[..., Any]] | None = None
 ) -> Iterator[None]:
     """Exchange the functions of recurrences, and of rotary embeddings that write to the model, in the Python modules of
     the model's parts.
@@ -44,7 +44,8 @@ def open_lengths(
     Args:
         model: of transformers.
         cache: that the model is called with; None for a model that is called without, from its first token on.
-        rotary: what `rotary_forms` made of the model; it is made here by default, which must not be inside of a trace.
+        further: functions by name, before all others; by default what `rotary_forms` makes of the model, which must not
+            be called inside of a trace.
     """
     forms: dict[str, Callable[..., Any]] = {
         "torch_chunk_gated_delta_rule": delta_rule,
@@ -56,7 +57,7 @@ def open_lengths(
         "DeepseekV32Indexer.forward": chosen_tokens,
         "GlmMoeDsaIndexer.forward": chosen_tokens,
         f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
-        **(rotary_forms(model) if rotary is None else rotary),
+        **(rotary_forms(model) if further is None else further),
     }
     modules = {sys.modules[each.__module__] for part in model.modules() for each in type(part).__mro__}
     places = [(module, name) for module in modules for name in forms if hasattr(module, name.partition(".")[0])]

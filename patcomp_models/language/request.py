@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 from patcomp.compression import CompressionRequest
 from patcomp_models.bundle_folders.unfinished import request_of
+from patcomp_models.checkpoints.adapters import Adapter, read_adapter
 from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.loading import DTYPES
 from patcomp_models.checkpoints.precision import given_names
@@ -34,6 +37,7 @@ class LanguageRequest:
         tokenizer: of transformers, or None.
         text: the tokens by which weights are rounded.
         prompt: the tokens to compare program and model on; none for the built-in ones.
+        adapters: those that get functions of their own, by name.
     """
 
     options: LanguageOptions
@@ -43,6 +47,7 @@ class LanguageRequest:
     tokenizer: Any
     text: list[int] | None
     prompt: list[int]
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: LanguageOptions) -> Self:
@@ -60,6 +65,8 @@ class LanguageRequest:
         check_place(options)
         step, trusted = step_of(options), options.trust_remote_code
         source = source_of(options.folder_or_model, step, trust_remote_code=trusted)
+        source = replace(source, adapters=(*source.adapters, *merged_adapters(options.adapter)))
+        adapters = named_adapters(options.adapters)
         if takes_head(options) and source.folder is None:
             raise LanguageModelError(
                 f"draft={HEAD!r} goes with the folder of a checkpoint: transformers does not load heads that foresee "
@@ -72,7 +79,7 @@ class LanguageRequest:
         tokenizer = chosen_tokenizer(options.tokenizer, source.folder, trust_remote_code=trusted)
         text = None if options.calibrate is None else tokens_of(options.calibrate, tokenizer)
         prompt = prompt_of(options.check, tokenizer, options.max_context)
-        return cls(options, source, draft, compression, tokenizer, text, prompt)
+        return cls(options, source, draft, compression, tokenizer, text, prompt, adapters)
 
     @property
     def points(self) -> EntryPoints:
@@ -108,10 +115,49 @@ class LanguageRequest:
         found = {
             "compress": repr(self.compression), "calibrate": self.text, "name": own.name or self.source.name,
             "allowed": astuple(Allowed.of(own.allow_missing, own.allow_unexpected)),
-            "float32": given_names(own.float32),
+            "float32": given_names(own.float32), "adapter": [share for _, share in self.source.adapters],
+            "adapters": [
+                request_of(each.folder, {"name": name})
+                for name, each in (*self.adapters.items(), *(("", merged) for merged, _ in self.source.adapters))
+            ],
             "draft": request_of(self.draft.folder, {}) if self.draft and self.draft.folder else own.draft,
         }  # fmt: skip
         return request_of(folder, {**given, **found})
+
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+def merged_adapters(given: str | Path | Sequence[str | Path]) -> list[tuple[Adapter, float]]:
+    """The adapters of the option `adapter`, `FOLDER` or `0.5=FOLDER` each.
+
+    Raises:
+        LanguageModelError: one cannot be read.
+    """
+    found = []
+    for each in [given] if isinstance(given, str | Path) else given:
+        share, equals, folder = str(each).partition("=")
+        has_share = bool(equals) and _NUMBER.fullmatch(share) is not None
+        found.append((read_adapter(Path(folder if has_share else each)), float(share) if has_share else 1.0))
+    return found
+
+
+def named_adapters(given: str | Mapping[str, str | Path] | Sequence[str]) -> dict[str, Adapter]:
+    """The adapters of the option `adapters`, by name.
+
+    Raises:
+        LanguageModelError: a name is missing, no word, or there twice; or an adapter cannot be read.
+    """
+    listed = given.split(",") if isinstance(given, str) else given
+    pairs = [*given.items()] if isinstance(given, Mapping) else [each.partition("=")[::2] for each in listed]
+    names = [name for name, _ in pairs]
+    for name, folder in pairs:
+        if not _WORD.fullmatch(name) or not str(folder) or names.count(name) > 1:
+            raise LanguageModelError(
+                f"adapters= takes NAME=FOLDER with a name of letters and digits for each adapter, got {name!r}"
+            )
+    return {name: read_adapter(Path(folder)) for name, folder in pairs}
 
 
 _NO_PART = ("folder_or_model", "out", "progress", "writer", "allow_missing", "allow_unexpected", "catalog")
@@ -186,6 +232,12 @@ def _check_functions(options: LanguageOptions) -> None:
         raise LanguageModelError(
             "prefill=, verify=, hidden=, draft=, window_caches= and absorb_latents= go with target='gpu'; the Neural "
             "Engine's form has functions of its own"
+        )
+    if options.adapters and (is_static or points != EntryPoints() or options.draft is not None or options.cache
+                             or options.embeddings == "outside"):  # fmt: skip
+        raise LanguageModelError(
+            "adapters= (--adapters) goes with target='gpu', and without prefill=, verify=, hidden=, draft=, cache= and "
+            "embeddings='outside'; adapter= (--adapter) merges an adapter with any of them"
         )
     if options.cache not in (None, "int8"):
         raise LanguageModelError(f"cache= is 'int8' or left out, got {options.cache!r}")

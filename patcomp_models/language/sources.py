@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from torch import nn
 
 from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
+from patcomp_models.checkpoints.adapters import Adapter, read_adapter
 from patcomp_models.checkpoints.agreement import Allowed
+from patcomp_models.checkpoints.contents import is_adapter
 from patcomp_models.checkpoints.folders import (
     CAUSAL,
     check_language_model,
@@ -39,6 +41,7 @@ from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.adapted import merge_adapters
 from patcomp_models.language.architectures import ARCHITECTURES, check_converted
 from patcomp_models.language.text_part import text_part, whole_class
 from patcomp_models.options import Progress
@@ -59,6 +62,8 @@ class LanguageSource:
     """How the weights are stored, if they are in few bits."""
     kept: object = None
     """Its end removes the folder, if that was made for a file."""
+    adapters: tuple[tuple[Adapter, float], ...] = ()
+    """What is merged into the weights, and how much of it."""
 
 
 def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_code: bool) -> LanguageSource:
@@ -69,6 +74,11 @@ def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_cod
     """
     if isinstance(given, nn.Module):
         return LanguageSource(given=given)
+    if is_adapter(Path(given)):
+        adapter = read_adapter(Path(given))
+        base = source_of(_base_of(adapter), step, trust_remote_code=trust_remote_code)
+        name = Path(given).resolve().name
+        return replace(base, name=name, identifier=str(Path(given)), adapters=((adapter, 1.0),))
     kept = gguf_folder(Path(given)) if is_gguf(given) else None
     with step("downloading the checkpoint") if kept is None and is_hub_id(given) else nullcontext():
         checkpoint = (
@@ -84,6 +94,20 @@ def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_cod
     check_configuration(checkpoint.folder, trust_remote_code=trust_remote_code)
     form = format_of(checkpoint.folder, config)
     return LanguageSource(checkpoint.folder, checkpoint.name, checkpoint.identifier, whole, form=form, kept=kept)
+
+
+def _base_of(adapter: Adapter) -> str:
+    """The model that an adapter is for.
+
+    Raises:
+        LanguageModelError: it is not here, and its name is no id of the hub.
+    """
+    if adapter.base is None or not (is_hub_id(adapter.base) or Path(adapter.base).is_dir()):
+        raise LanguageModelError(
+            f"the adapter {str(adapter.folder)!r} is for {adapter.base}, which is no folder here; give the folder of "
+            "its base model, and the adapter by adapter= (--adapter)"
+        )
+    return adapter.base
 
 
 def language_model_of(
@@ -104,19 +128,25 @@ def language_model_of(
         source: from `source_of`.
         dtype: of the weights.
         allowed: how the weights of a folder may differ from the model's.
-        float32: names or patterns of modules that are in float32 all the same; a folder is then read in float32.
+        float32: names or patterns of modules that are in float32 all the same; a folder is then read in float32, as it
+            is for adapters.
         trust_remote_code: whether to run code of the folder.
         expand: whether weights become floats whose bits cannot be kept.
-        takes_head: whether the checkpoint's first head that foresees tokens is converted, too.
+        takes_head: whether the checkpoint's heads that foresee tokens are converted, too.
 
     Raises:
         LanguageModelError: it cannot be loaded, has no part that is a language model, or is of no class of
             transformers; or a pattern fits no module.
     """
     model: Any
-    stored = "float32" if float32 else dtype
+    stored = "float32" if float32 or source.adapters else dtype
+    if source.adapters and source.form is not None:
+        raise LanguageModelError(
+            f"the weights of {source.identifier!r} are in few bits ({source.form.name}), into which no adapter can be "
+            "merged; give the checkpoint of plain floats that it was made from"
+        )
     if source.given is not None:
-        model = copy.deepcopy(source.given).eval() if float32 else in_dtype(source.given, dtype)
+        model = copy.deepcopy(source.given).eval() if float32 or source.adapters else in_dtype(source.given, dtype)
     else:
         assert source.folder is not None
         model = (
@@ -130,7 +160,8 @@ def language_model_of(
         warnings.warn(note, ConversionWarning, stacklevel=4)
         notes = (*notes, note)
     _check_class(model)
-    if float32:
+    merge_adapters(model, source.adapters)
+    if float32 or source.adapters:
         check_weights(model, rounded=False)
         set_types(model, DTYPES[dtype], float32)
         check_weights(model, rounded=True)
@@ -144,7 +175,7 @@ def _notes_on_weights(source: LanguageSource, model: Any, *, expand: bool, takes
         return []
     form, files = stored_in(source, expand=expand)
     notes = [] if form is None else [*form.notes_on(files)]
-    return [*notes, *notes_on_weights(model, names_in(files, form), takes_head=takes_head)]
+    return [*notes, *notes_on_weights(model, names_in(files, form), taken=None if takes_head else 0)]
 
 
 def stored_in(source: LanguageSource, *, expand: bool) -> tuple[Format | None, list[Path]]:

@@ -11,11 +11,13 @@ from patcomp_models.language.static_contract import (
     CACHES,
     CAUSAL_MASK,
     EXTEND,
+    FIXED_STATES,
     GATHER,
     IN_STEP,
     INPUT,
     LAYER_ROWS,
     LOAD,
+    OWN_HOSTS,
     PROMPT,
     SLIDING_CACHES,
     SLIDING_MASK,
@@ -119,7 +121,11 @@ def _blocks(
         yield f"the ring has {ring} places, too few for a window of {window} and the largest block"
     if has_rows and (layers is None or layers.get("dtype") != "int8" or layers.get("rows", 0) < vocabulary):
         yield f"the functions take {LAYER_ROWS}, and there is no table of int8 with {vocabulary} rows"
-    names = [*CACHES, *(SLIDING_CACHES if has_ring else ())]
+    fixed = [name for name in FIXED_STATES if name in largest.state_names]
+    if fixed:
+        yield OWN_HOSTS.format(states=" and ".join(fixed))
+    caches = [*CACHES, *(SLIDING_CACHES if has_ring else ())]
+    names = [*caches, *fixed]
     for size, queries in sizes:
         inputs: Types = {
             INPUT: ([1, queries, 1, table[0][2]], "float16"),
@@ -140,7 +146,7 @@ def _blocks(
                 given = ", ".join(described.state_names)
                 yield f"the states of {function} are {given}; they must be {', '.join(names)}"
                 continue
-            for cache in names:
+            for cache in caches:
                 state, places = described.state_descriptor(cache), size if cache in CACHES else ring
                 shape = list(state.shape)
                 if len(shape) != 5 or shape[1] != 1 or shape[3:] != [1, places] or state.dtype.lower() != "float16":

@@ -20,6 +20,11 @@ LAYER_ROWS, LAYER_TABLE, LAYER_ROLE = "ple_embeddings", "embed_tokens_per_layer"
 """The int8 rows of per-layer embeddings that the host reads, the tensor of the file of safetensors, and the role of the
 file in `auxiliary_assets` (PerLayerEmbeddings.swift, 13b60ae; LanguageModelBundle.swift, 79de95b)."""
 
+FIXED_STATES = ("conv_state", "rec_state")
+"""Windows of convolutions and recurrences, layers x 3 x their shape: a row for each size of blocks."""
+OWN_HOSTS = "Apple's engines give functions of fixed sizes no states {states}; run the bundle with Bundle.generate"
+"""A note about bundles with such states."""
+
 QUERIES = (8, 16, 64)
 """The sizes of blocks of tokens."""
 

@@ -7,7 +7,7 @@ which only fills the cache. The caller computes the mask, and writes blocks that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,19 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from transformers import Cache
-from transformers.cache_utils import DynamicLayer
 
 from patcomp import AIProgram, ExternalizeSpec, TorchConverter
 from patcomp.interface.constraints import constrain
 from patcomp.ir.verify import verify
 from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.layers import StackedCacheLayer
+from patcomp_models.language.open_lengths import open_lengths
 from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.static_contract import (
     CACHES,
     CAUSAL_MASK,
     EXTEND,
+    FIXED_STATES,
     FORBIDDEN,
     GATHER,
     IN_STEP,
@@ -48,7 +48,9 @@ from patcomp_models.language.static_contract import (
     TABLE,
 )
 from patcomp_models.language.static_embeddings import Embeddings, Gathered, GatherEmbeddings, LoadEmbeddings
-from patcomp_models.language.static_states import StaticCaches
+from patcomp_models.language.static_layers import BlockOfTokens, forms_of_blocks
+from patcomp_models.language.static_rotary import RotaryTables
+from patcomp_models.language.static_states import StaticCaches, windows_of
 
 _DEFAULT_CONTEXT = 4096
 
@@ -84,16 +86,6 @@ def checked_context(model: Any, context: int) -> int:
     return context
 
 
-class _Rows(StackedCacheLayer):
-    """One layer of a cache of the shape layers x 1 x heads*width x 1 x S. All of it is read: a mask hides the rest."""
-
-    def _written(self, cache: Tensor, new: Tensor, width: int) -> Tensor:
-        _, heads, queries, width = new.shape
-        columns = new.transpose(2, 3).reshape(1, 1, heads * width, 1, queries)
-        cache.narrow(0, self.layer, 1).narrow(4, self.offset, queries).copy_(columns)
-        return cache.narrow(0, self.layer, 1).reshape(1, heads, width, self.total).transpose(2, 3)
-
-
 class Extend(nn.Module):
     """A block of q tokens behind those in the cache.
 
@@ -112,6 +104,7 @@ class Extend(nn.Module):
         self.model: Any = model
         self.embeddings, self.caches, self.rows, self.logits = embeddings, caches, rows, logits
         self.inputs = inputs_of(caches, rows)
+        self.own_window = 0 if caches.ring else windows_of(model.config, 1)[0]
 
     def forward(self, *given: Tensor) -> Tensor:
         """The logits, 1 x 1 x q x V.
@@ -128,35 +121,36 @@ class Extend(nn.Module):
                 key_cache, value_cache, layers x 1 x heads*width x 1 x S, and those of the ring.
         """
         named = dict(zip([*self.inputs, *self.caches.names], given, strict=True))
-        tokens, model = named[INPUT].squeeze(2), self.model
+        tokens, places = named[INPUT].squeeze(2), named[STATIC_POSITIONS].to(torch.int32)
         count = tokens.shape[1]
         steps = [_step(named[IN_STEP], named[CACHES[0]], count)]
-        mask: Any = named[CAUSAL_MASK].permute(0, 2, 3, 1)
+        mask = named[CAUSAL_MASK].permute(0, 2, 3, 1)
+        window = _windowed(mask, places, self.own_window)
         if self.caches.ring:
             steps.append(_step(named[SLIDING_STEP], named[SLIDING_CACHES[0]], count))
-            mask = {"full_attention": mask, "sliding_attention": named[SLIDING_MASK].permute(0, 2, 3, 1)}
-        further = {}
+            window = named[SLIDING_MASK].permute(0, 2, 3, 1)
+        further: dict[str, Any] = {}
         if self.rows is not None:
             rows = self.rows.values(named[LAYER_ROWS].squeeze(2), tokens.dtype)
-            further["per_layer_inputs"] = rows.unflatten(2, (model.config.num_hidden_layers, -1))
-        layers = [_layer(self.caches.of_layer(layer, named), steps) for layer in range(len(self.caches.layers))]
-        hidden = model.model(
-            inputs_embeds=tokens,
-            position_ids=named[STATIC_POSITIONS].to(torch.int32),
-            attention_mask=mask,
-            past_key_values=Cache(layers=layers),
-            use_cache=True,
-            **further,
-        ).last_hidden_state
-        if not self.logits:
-            return named[CACHES[0]][0, 0, 0, 0, 0]
-        if model.lm_head.weight is model.model.embed_tokens.weight:
-            table = self.embeddings.values(named[TABLE].squeeze(1), hidden.dtype)
-            made: Tensor = nn.functional.linear(hidden, table)
-        else:
-            made = model.lm_head(hidden)
-        cap = getattr(model.config, "final_logit_softcapping", None)
-        return (made if cap is None else torch.tanh(made / cap) * cap)[None]
+            further["per_layer_inputs"] = rows.unflatten(2, (self.model.config.num_hidden_layers, -1))
+        block = BlockOfTokens.of(named[IN_STEP], named[CAUSAL_MASK])
+        layers = self.caches.cache_layers(named, steps, block)
+        masks = {"create_causal_mask": mask, "create_sliding_window_causal_mask": window}
+        called = self.model if self.logits else self.model.base_model
+        with (
+            open_lengths(self.model, further=forms_of_blocks(masks)),
+            headed(self.model, self.embeddings, named[TABLE]),
+        ):
+            made = called(
+                inputs_embeds=tokens,
+                position_ids=places,
+                past_key_values=Cache(layers=layers),
+                use_cache=True,
+                **further,
+            )
+        self.caches.write_fixed(named, layers)
+        logits: Tensor = made.logits[None].to(tokens.dtype) if self.logits else named[CACHES[0]][0, 0, 0, 0, 0]
+        return logits
 
 
 def inputs_of(caches: StaticCaches, rows: Embeddings | None) -> list[str]:
@@ -173,71 +167,65 @@ def _step(given: Tensor, cache: Tensor, count: int) -> Any:
     return start
 
 
-def _layer(found: tuple[Tensor, Tensor, int, bool] | None, steps: Sequence[Any]) -> Any:
-    """One layer of the cache of transformers; one that writes nothing has no tensors."""
-    if found is None:
-        return DynamicLayer()
-    keys, values, row, is_ring = found
-    return _Rows(keys, values, row, steps[is_ring], keys.shape[4])
+def _windowed(mask: Tensor, places: Tensor, window: int) -> Tensor:
+    """What queries see of a window, whose keys are in a cache with a place for each token.
+
+    Args:
+        mask: what they see without it, 1 x 1 x q x S.
+        places: their positions, 1 x q.
+        window: how many tokens; 0 for all.
+    """
+    total = mask.shape[3]
+    if not 0 < window < total:
+        return mask
+    known = torch.arange(total, dtype=torch.int32)
+    return torch.where(known > places[0, :, None] - window, mask, FORBIDDEN)
 
 
-class _RotaryTables(nn.Module):
-    """The composite `rope_cached_cos_sin_gather`: the model's own rotary embedding of each position, computed once.
-    Angles do not fit half precision."""
+@contextmanager
+def headed(model: Any, embeddings: Embeddings, table: Tensor) -> Iterator[None]:
+    """A head that shares the weight of the embeddings multiplies by their table while the model is called.
 
-    def __init__(self, rotary: nn.Module, context: int, dtype: torch.dtype, options: Mapping[str, str]):
-        super().__init__()
-        with torch.no_grad():
-            cosines, sines = rotary(torch.zeros(1), torch.arange(context)[None], **options)
-        self.cosines, self.sines = nn.Buffer(cosines[0].to(dtype)), nn.Buffer(sines[0].to(dtype))
+    Args:
+        model: a causal language model of transformers.
+        embeddings: its table.
+        table: V x 1 x hidden, as a function is given it.
+    """
+    head, own = model.get_output_embeddings(), model.get_input_embeddings()
+    if head.weight is not own.weight:
+        yield
+        return
+    entries, bias = table.squeeze(1), getattr(head, "bias", None)
+    places = [(parent, name) for parent in model.modules() for name, part in parent.named_children() if part is head]
 
-    def forward(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cosines[position_ids], self.sines[position_ids]
+    class Shared(nn.Module):
+        weight, bias = None, None
 
+        def forward(self, hidden: Tensor) -> Tensor:
+            return nn.functional.linear(hidden, embeddings.values(entries, hidden.dtype), bias)
 
-_ONE = "all_layers"
-
-
-class _Rotary(nn.Module):
-    """The module that the model calls for its rotary embedding, which may have a kind for each type of layers."""
-
-    def __init__(self, rotary: Any, context: int, dtype: torch.dtype):
-        super().__init__()
-        kinds = getattr(rotary, "layer_types", None)
-        options = {_ONE: {}} if kinds is None else {kind: {"layer_type": kind} for kind in sorted(kinds)}
-        self.tables = nn.ModuleDict({
-            kind: _RotaryTables(rotary, context, dtype, given) for kind, given in options.items()
-        })  # fmt: skip
-
-    def forward(self, hidden: Tensor, position_ids: Tensor, layer_type: str = _ONE) -> tuple[Tensor, Tensor]:
-        made: tuple[Tensor, Tensor] = self.tables[layer_type](position_ids)
-        return made
+    for parent, name in places:
+        setattr(parent, name, Shared())
+    try:
+        yield
+    finally:
+        for parent, name in places:
+            setattr(parent, name, head)
 
 
 _GATHERED = ExternalizeSpec(
     target_class=Gathered, composite_op_name="fused_interleaved_embedding_gather_dequant_reshape"
 )
-_ROTARY = ExternalizeSpec(target_class=_RotaryTables, composite_op_name="rope_cached_cos_sin_gather")
-
-
-@contextmanager
-def rotary_tables(model: Any, context: int, dtype: torch.dtype) -> Iterator[None]:
-    """The model with tables in place of its rotary embedding, which comes back."""
-    before = model.model.rotary_emb
-    model.model.rotary_emb = _Rotary(before, context, dtype)
-    try:
-        yield
-    finally:
-        model.model.rotary_emb = before
+_ROTARY = ExternalizeSpec(target_class=RotaryTables, composite_op_name="rope_cached_cos_sin_gather")
 
 
 def extend_arguments(
     model: Any, embeddings: Embeddings, caches: StaticCaches, rows: Embeddings | None, queries: int, size: int
 ) -> tuple[Tensor, ...]:
     """Example arguments of `Extend`: the first block, with empty caches."""
-    hidden, dtype = model.config.hidden_size, model.model.embed_tokens.weight.dtype
+    hidden, dtype = embeddings.table.shape[2], model.get_input_embeddings().weight.dtype
     positions = torch.arange(queries)
-    ids = positions % model.config.vocab_size
+    ids = positions % len(embeddings.table)
 
     def mask(places: int, window: int) -> Tensor:
         known = torch.arange(places)[:, None]
@@ -284,7 +272,7 @@ def static_program(
         )
 
     add(LoadEmbeddings(embeddings), (), LOAD, output_names=[TABLE])
-    gather = GatherEmbeddings(embeddings, model.model.embed_tokens.weight.dtype)
+    gather = GatherEmbeddings(embeddings, model.get_input_embeddings().weight.dtype)
     for count in queries:
         tokens = torch.zeros(1, count, dtype=torch.int32)
         add(
@@ -315,7 +303,7 @@ def constrained(program: AIProgram, context: int) -> AIProgram:
     all other functions take it; functions with a smaller cache see a part of the caches."""
     table, module = _surface([8, 1, 1], [1, 1, 1, 1]), program.module.clone()
     for name in program.calls:
-        kept = {each.name: _length(each) for each in program.signature(name).states}
+        kept = {each.name: _length(each) for each in program.signature(name).states if each.name not in FIXED_STATES}
         sizes = {state: context if state in CACHES else size for state, size in kept.items()}
         states = {state: _surface([1, 1, 8, 1, 1], [1, 1, 1, 1, 8 * size, 1]) for state, size in sizes.items()}
         constrain(module.graph(name), {TABLE: table, **states})

@@ -48,7 +48,7 @@ OTHERS = {
 LOADERS = {
     "bundles/diffusion/generation.py", "bundles/kinds/speaker_diarization.py",
     "bundles/kinds/streaming_codec.py", "bundles/loading.py", "bundles/speech/folders.py",
-    "bundles/synthesis/bark.py", "tasks/boxes.py", "tasks/images.py",
+    "bundles/synthesis/bark.py", "tasks/boxes.py", "tasks/images.py", "language/vision/pictures.py",
 }  # fmt: skip
 """The files that pass a checked folder to a library."""
 PACKAGES = ("transformers", "diffusers", "package")

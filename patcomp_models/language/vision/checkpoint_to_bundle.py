@@ -21,6 +21,7 @@ from patcomp.errors import ConversionWarning
 from patcomp.hub import is_hub_id
 from patcomp.ir.anonymous import make_anonymous
 from patcomp.options import takes
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.bundle_folders.unfinished import Unfinished, request_of, unfinished
 from patcomp_models.checkpoints.agreement import Allowed
 from patcomp_models.checkpoints.exporting import exported_module
@@ -53,7 +54,7 @@ from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
-from patcomp_models.language.vision.pictures import PROCESSOR, loaded_processor
+from patcomp_models.language.vision.pictures import loaded_processor
 from patcomp_models.language.vision.prompts import image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
 from patcomp_models.language.vision.tower import Tower
@@ -177,7 +178,7 @@ class _Request:
         notes = [TILES if self.processor is None else TILES_HERE] if self.settings.makes_tiles else []
         if self.folder is not None:
             form, files = self.stored()
-            notes += notes_on_weights(model, names_in(files, form), takes_head=self.options.draft is not None)
+            notes += notes_on_weights(model, names_in(files, form), taken=int(self.options.draft is not None))
         return notes
 
 

@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 
 from patcomp.errors import reason_of
+from patcomp_models.bundle_folders.contract import PROCESSOR
+from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened
-
-PROCESSOR = "processor"
-"""The folder of a bundle with the processor, and the key of the block `vision` that names it."""
 
 
 def loaded_processor(folder: Path) -> Any:
     """The processor of images and text in a folder; no code of the folder is run.
 
     Raises:
-        LanguageModelError: there is none, or its files are damaged.
+        LanguageModelError: there is none, its files are damaged, or they name what is outside of the folder.
     """
     from transformers import AutoProcessor, ProcessorMixin
 
+    check_folder(folder, LanguageModelError)
     try:
-        found = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        found = AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many classes for folders that lack a part
         raise LanguageModelError(f"{str(folder)!r} has no processor of images and text: {reason_of(error)}") from error
     if not isinstance(found, ProcessorMixin):
@@ -55,7 +55,9 @@ def prepared_pictures(
     Raises:
         LanguageModelError: the prompt does not go with the pictures, or a tile is not of the bundle's size.
     """
-    processor = loaded_processor(folder / str(vision[PROCESSOR]))
+    processor = loaded_processor(
+        inside(folder, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
+    )
     pictures = [opened(each) for each in images]
     try:
         made = processor(text=[text], images=[pictures], return_tensors="pt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from patcomp import load
 from patcomp.errors import ConversionWarning
 from patcomp_models.checkpoints.agreement import STRICT
-from patcomp_models.checkpoints.left_out import first_head, foreseeing, notes_on_weights
+from patcomp_models.checkpoints.left_out import foreseeing, heads_in, notes_on_weights
 from patcomp_models.checkpoints.quantized.formats.float8 import Float8
 from patcomp_models.language import (
     LanguageModelError,
@@ -25,7 +26,15 @@ from patcomp_models.language import (
     convert_language_model,
     convert_vision_language_model,
 )
-from patcomp_models.language.generation import Drafting, HiddenStates, Session, draft_without, greedy, speculative
+from patcomp_models.language.generation import (
+    Drafting,
+    Heads,
+    HiddenStates,
+    Session,
+    draft_without,
+    greedy,
+    speculative,
+)
 from patcomp_models.language.multi_token import HeadDecoder, load_head, own_name
 from patcomp_models.language.sources import language_model_of, source_of
 from patcomp_models.language.text_part import text_part
@@ -162,6 +171,51 @@ def test_drafting_with_a_head(kind: str, tmp_path: Path) -> None:
     assert [problem for problem in check_bundle(bundle.path) if "float16" not in problem.message] == []
 
 
+def test_heads_in_a_row(tmp_path: Path) -> None:
+    """Each takes the hidden state of the one before and the next token, as the heads of transformers' own class do,
+    also behind tokens that were wrong."""
+    from transformers.cache_utils import MtpCache
+    from transformers.modeling_layers import MtpModel
+
+    kind = "glm4_moe"
+    model, _ = with_head(tmp_path / "model", kind, heads=3)
+    bundle = convert_language_model(
+        tmp_path / "model", out=tmp_path / "bundle", dtype="float32", draft="mtp", max_context=64, tokenizer=False
+    )
+    assert bundle.metadata["language"]["function_map"] == {"main": ["main"], "draft": ["draft", "draft2", "draft3"]}
+    assert [*load(bundle.asset).described("draft2").state_names] == ["draft2KeyCache", "draft2ValueCache"]
+    assert [problem for problem in check_bundle(bundle.path) if "float16" not in problem.message] == []
+
+    model.config.name_or_path, model.config.dtype = str(tmp_path / "model"), torch.float32
+    model.config.num_nextn_predict_layers = 3
+    model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{LAYERS + each}.*" for each in range(3)]
+    model.set_attn_implementation("eager")
+    theirs = MtpModel.from_pretrained(model).eval()
+    asked: list[tuple[list[int], list[int]]] = []
+
+    class Recorded(Heads):
+        def __call__(self, tokens: Any, count: int) -> list[int]:
+            made = super().__call__(tokens, count)
+            asked.append(([*tokens], made))
+            return made
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("patcomp_models.language.bundle.Heads", Recorded)
+        made = bundle.generation(PROMPT, 12, draft=True)
+    assert made.tokens == generated(model, PROMPT, 12)
+    assert len(asked) > 3
+    for tokens, foreseen in asked:
+        text = torch.tensor([tokens])
+        with torch.no_grad():
+            found, _, _ = theirs(
+                input_ids=text[:, 1:], last_hidden_states=hidden_of(model, text[:, :-1]), attention_mask=None,
+                position_ids=1 + torch.arange(len(tokens) - 1)[None],
+                mtp_cache=MtpCache(config=model.config.get_mtp_config()),
+            )  # fmt: skip
+        assert foreseen == found[0, : len(foreseen)].tolist()
+        assert len(foreseen) == 3
+
+
 def test_a_head_reads_features_and_positions_of_an_image(tmp_path: Path) -> None:
     """As one more layer behind the model, which takes the embeddings and positions of its own tokens."""
     model: Any = vision_checkpoints.checkpoint("qwen3_5")
@@ -266,15 +320,16 @@ def test_hidden_states_reach_the_head(fixed: bool) -> None:
 def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_path: Path) -> None:
     with_head(tmp_path, "deepseek_v3", heads=2)
     source = source_of(tmp_path, lambda what: nullcontext(), trust_remote_code=False)
-    note = "heads that foresee several tokens (MTP) are left out" + (
-        " behind the first: model.layers.3 (30 weights)" if takes_head else
-        ": model.layers.2 (30 weights), model.layers.3 (30 weights); draft='mtp' (--draft mtp) makes a function of the "
-        "first"
-    )  # fmt: skip
-    with pytest.warns(ConversionWarning) as seen:
+    wanted = [] if takes_head else [
+        "heads that foresee several tokens (MTP) are left out: model.layers.2 (30 weights), "
+        "model.layers.3 (30 weights); "
+        "draft='mtp' (--draft mtp) makes functions of them"
+    ]  # fmt: skip
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
         _, notes = language_model_of(source, "float32", STRICT, trust_remote_code=False, takes_head=takes_head)
-    assert [*notes] == [note]
-    assert [str(each.message) for each in seen] == [note]
+    assert [*notes] == wanted
+    assert [str(each.message) for each in seen if each.category is ConversionWarning] == wanted
 
 
 def test_a_draft_without_the_tokens_of_images() -> None:
@@ -288,8 +343,8 @@ def test_names() -> None:
     other = ["model.layers.6.mlp.up_proj.weight", "visual.layers.61.mlp.weight", "model.attempt.weight"]
     assert foreseeing([*qwen, *layer, *other]) == sorted([*qwen, *layer])
     assert foreseeing(other) == []
-    assert first_head([*qwen, *other]) == qwen[:2]
-    assert first_head([*layer, *other]) == layer[:2]
+    assert heads_in([*qwen, *other]) == [qwen[:2], [qwen[0], qwen[2]]]
+    assert heads_in([*layer, *other]) == [layer[:2], layer[2:]]
     assert [own_name(name) for name in (qwen[0], qwen[2], *layer)] == [
         "projection.weight", "model.layers.0.mlp.up_proj.weight", "embedding_norm.weight",
         "model.layers.0.mlp.up_proj.weight", "projection.weight",
@@ -303,7 +358,7 @@ def test_names() -> None:
         _keys_to_ignore_on_load_unexpected = ("^mtp.*", "visual", "bias")
 
     names = [*qwen, *other, "h.0.attn.bias", "h.0.bias"]
-    assert notes_on_weights(Model(), names, takes_head=True) == [
+    assert notes_on_weights(Model(), names, taken=1) == [
         "heads that foresee several tokens (MTP) are left out behind the first: mtp.layers.1 (1 weights)",
         "weights that Model has no place for are left out: h.0 (1 weights), visual.layers.61 (1 weights)",
     ]

@@ -125,7 +125,7 @@ def test_an_export_that_fails_is_one_message(tmp_path: Path) -> None:
 def test_attention_that_the_caller_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = []
 
-    def export(begun: object, decoders: Any) -> None:
+    def export(begun: object, decoders: Any, *further: object) -> None:
         chosen.append(decoders[0].model.config._attn_implementation)
         raise LanguageModelError("as far as this")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.language import LanguageModelError, convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.generating import expanded_prompt
-from patcomp_models.language.vision.pictures import PROCESSOR
 from patcomp_models.language.vision.prompts import image_keys, placed
 from patcomp_models.language.vision.towers import TOWERS
 from tests.models.language.vision_checkpoints import (
@@ -125,3 +125,11 @@ def test_a_tile_of_another_size(tmp_path: Path) -> None:
     vision = {PROCESSOR: PROCESSOR, "image_size": 2 * SIZE, "image_token_count": 16, "image_token_id": 90}
     with pytest.raises(LanguageModelError, match="tiles of 3 x 32 x 32, and the bundle takes 3 x 64 x 64"):
         prepared_pictures(tmp_path, vision, "word5 <image>", [picture(64, 48)])
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", 3, "of\x00zero"])
+def test_a_processor_outside_of_the_bundle_is_refused(tmp_path: Path, name: object) -> None:
+    from patcomp_models.language.vision.pictures import prepared_pictures
+
+    with pytest.raises(LanguageModelError, match=r"vision.processor of metadata.json is .* name of a file or folder"):
+        prepared_pictures(tmp_path, {PROCESSOR: name}, "", [])

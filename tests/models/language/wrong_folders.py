@@ -87,7 +87,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "an adapter": (
         only(("adapter_config.json", '{"base_model_name_or_path": "Qwen/Qwen3-0.6B"}')),
-        "holds an adapter for Qwen/Qwen3-0.6B, and only whole models are converted; merge the adapter",
+        "holds an adapter of the type None, and only LORA is read",
     ),
     "a model and an adapter": (text("adapter_config.json", "{}"), "holds an adapter for None, and only whole models"),
     "a pipeline of diffusers": (only(("model_index.json", "{}")), "holds a pipeline of diffusers, which has several"),
