@@ -1,5 +1,5 @@
-"""Vision towers that compute features by the model's own `get_image_features`, called as the model calls it: with pixels,
-or with patches as rows and the grid of them.
+"""Vision towers that compute features by the model's own `get_image_features`, called as the model calls it: with
+pixels, or with patches as rows and the grid of them.
 
 Grids are constant, and the export reads the numbers in them, so the model computes positions, windows and masks itself.
 """

@@ -15,7 +15,9 @@ _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
 NOT_CONVERTED: dict[str, str] = {
-    **dict.fromkeys(("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER),
+    **dict.fromkeys(
+        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+    ),
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
     **dict.fromkeys(("chameleon", "emu3"), _CODES),

@@ -75,8 +75,10 @@ _GLM: dict[str, Any] = {
 }  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
-    **{kind: {} for kind in ("qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
-         "pp_chart2table", "qianfan_ocr", "ovis2", "deepseek_vl", "janus", "shieldgemma2")},
+    **{kind: {} for kind in (
+        "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
+        "pp_chart2table", "qianfan_ocr", "ovis2", "deepseek_vl", "janus", "shieldgemma2",
+    )},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
     "paddleocr_vl": {"text_config.rope_parameters": _ROPE},
     "kimi_k25": {"text_config.num_key_value_heads": 4},
