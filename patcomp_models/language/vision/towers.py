@@ -45,6 +45,17 @@ class JanusTower(FixedTower):
     around = Around("<begin_of_image>", "<end_of_image>")
 
 
+class OvisTower(FixedTower):
+    """Ovis2: the tokens around an image have rows of the table of visual words."""
+
+    around = Around("<IMG_START>", "<IMG_GRID><IMG_END>", "<image>")
+
+    def rows_of_tokens(self) -> dict[int, Tensor]:
+        tokens = self.model.config.visual_indicator_token_ids
+        rows = self.model.model.visual_embeddings_table.weight.detach()[-self.vision.num_visual_indicator_tokens :]
+        return dict(zip(tokens, rows, strict=True))
+
+
 class AriaTower(FixedTower):
     """Aria: as many tokens as queries."""
 
@@ -228,7 +239,7 @@ TOWERS: dict[str, type[Tower]] = {
     "got_ocr2": SurroundedTower,
     "pp_chart2table": SurroundedTower,
     "qianfan_ocr": SurroundedTower,
-    "ovis2": FixedTower,
+    "ovis2": OvisTower,
     "deepseek_vl": FixedTower,
     "janus": JanusTower,
     "aria": AriaTower,

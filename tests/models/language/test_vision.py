@@ -29,11 +29,13 @@ from tests.models.language.vision_checkpoints import (
     SETTINGS,
     SIZE,
     VARIANTS,
+    VOCABULARY,
     checkpoint,
     generated,
     pixels,
     prompt,
 )
+from tests.models.language.vision_types import SMALL_TYPES
 
 NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
@@ -181,6 +183,29 @@ def test_positions_of_two_images() -> None:
             counted[start:end] = after[0]
             made.append(part.positions(torch.arange(start, end)[None], before, side))
         assert torch.equal(torch.cat(made, -1).long(), wanted)
+
+
+@pytest.mark.parametrize(
+    "kind", ["ovis2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2")]
+)
+def test_every_token_behind_an_image(kind: str) -> None:
+    """A model may read other rows than those of its table for tokens around an image."""
+    model: Any = checkpoint(kind)
+    tower = tower_of(model, SIZE)
+    # Kimi K2.5 reads the row of a pad token for the place of a video, and there is none
+    others = [
+        token
+        for token in range(VOCABULARY)
+        if token not in (IMAGE_TOKEN, getattr(model.config, "video_token_id", None))
+    ]
+    ids = torch.tensor([[5, *[IMAGE_TOKEN] * tower.token_count, *others]])
+    with export_implementations(model), torch.no_grad():
+        wanted = model(input_ids=ids, **tower.given(pixels(), ids)).logits
+        decoder = EmbeddingDecoder(tower)
+        embeddings = EmbeddingTable(tower)(ids)
+        embeddings[0, ids[0] == IMAGE_TOKEN] = tower(pixels())[0]
+        made = decoder(embeddings, torch.arange(ids.shape[1])[None], *decoder.states.zeros(ids.shape[1]))
+    torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

@@ -77,9 +77,10 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
         "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
-        "pp_chart2table", "qianfan_ocr", "ovis2", "deepseek_vl", "janus", "shieldgemma2",
+        "pp_chart2table", "qianfan_ocr", "deepseek_vl", "janus", "shieldgemma2",
     )},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
+    "ovis2": {"visual_indicator_token_ids": [91, 92, 93, 94, 95]},
     "paddleocr_vl": {"text_config.rope_parameters": _ROPE},
     "kimi_k25": {"text_config.num_key_value_heads": 4},
     "aria": {"projector_patch_to_query_dict": {16: 4}},
