@@ -21,17 +21,25 @@ from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 class EmbeddingTable(nn.Module):
     """From tokens, (1, q), to embeddings with zeros behind them, (1, q, width)."""
 
+    rows: Tensor
+
     def __init__(self, tower: Tower):
         super().__init__()
         self.table = tower.model.get_input_embeddings()
         self.extra, self.carried = tower.extra, tower.carried
         config = tower.model.config
+        rows = tower.rows_of_tokens()
+        self.others = list(rows)
+        self.register_buffer("rows", torch.stack([*rows.values()]) if rows else None)
         self.image = config.image_token_id if config.image_token_id >= config.get_text_config().vocab_size else None
 
     def forward(self, input_ids: Tensor) -> Tensor:
         if self.image is not None:  # the table has no row for it, and what is read is replaced
             input_ids = torch.where(input_ids == self.image, 0, input_ids)
-        return nn.functional.pad(self.table(input_ids).to(self.carried), (0, self.extra))
+        made = self.table(input_ids)
+        for number, token in enumerate(self.others):
+            made = torch.where((input_ids == token)[..., None], self.rows[number], made)
+        return nn.functional.pad(made.to(self.carried), (0, self.extra))
 
 
 class EmbeddingDecoder(Decoder):

@@ -29,6 +29,8 @@ TILES_HERE = (
     "less"
 )
 """A note about such a processor, of a bundle that has it."""
+_PADDERS = ("LlavaImageProcessor", "JanusImageProcessor", "DeepseekVLImageProcessor")
+"""The processors whose `do_pad` makes squares; the last two do so where a folder says nothing."""
 _FILES = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -91,7 +93,7 @@ def _is_number(value: object) -> bool:
 
 def _strategy(processor: Mapping[str, Any]) -> str:
     name = str(processor.get("image_processor_type", ""))
-    if processor.get("do_pad") and name.startswith("LlavaImageProcessor"):
+    if processor.get("do_pad", name.startswith(_PADDERS[1:])) and name.startswith(_PADDERS):
         return PAD  # the do_pad of other processors is about batches
     if not processor.get("do_center_crop"):
         return STRETCH

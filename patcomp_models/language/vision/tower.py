@@ -118,6 +118,10 @@ class Tower(nn.Module):
         any."""
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
 
+    def rows_of_tokens(self) -> dict[int, Tensor]:
+        """Rows, (hidden,), that tokens around an image have in the place of those of the table of embeddings."""
+        return {}
+
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         """The arguments with which the model itself takes an image beside tokens.
 

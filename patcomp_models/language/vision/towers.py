@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
+from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
+from patcomp_models.language.vision.refused import NOT_CONVERTED
 from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 _TILE = 512
@@ -29,6 +31,36 @@ class FixedTower(Tower):
             raise LanguageModelError(
                 f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
             )
+
+
+class SurroundedTower(FixedTower):
+    """GOT-OCR 2 and Qianfan-OCR."""
+
+    around = Around("<img>", "</img>")
+
+
+class JanusTower(FixedTower):
+    """Janus, whose generation of images is left out."""
+
+    around = Around("<begin_of_image>", "<end_of_image>")
+
+
+class OvisTower(FixedTower):
+    """Ovis2: the tokens around an image have rows of the table of visual words."""
+
+    around = Around("<IMG_START>", "<IMG_GRID><IMG_END>", "<image>")
+
+    def rows_of_tokens(self) -> dict[int, Tensor]:
+        tokens = self.model.config.visual_indicator_token_ids
+        rows = self.model.model.visual_embeddings_table.weight.detach()[-self.vision.num_visual_indicator_tokens :]
+        return dict(zip(tokens, rows, strict=True))
+
+
+class AriaTower(FixedTower):
+    """Aria: as many tokens as queries."""
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.get_image_features(pixel_values=pixels).pooler_output.reshape(-1, self.hidden)]
 
 
 class PrefixTower(FixedTower):
@@ -190,6 +222,28 @@ TOWERS: dict[str, type[Tower]] = {
     "qwen3_vl": StackedTower,
     "qwen3_vl_moe": StackedTower,
     "qwen3_5": StackedTower,
+    "qwen3_5_moe": StackedTower,
+    "cosmos3_omni": StackedTower,
+    "cosmos3_edge": ChannelsLastTower,
+    "glm4v": OwnGridTower,
+    "glm46v": OwnGridTower,
+    "glmga": OwnGridTower,
+    "glm4v_moe": OwnGridTower,
+    "glm_ocr": OwnGridTower,
+    "exaone4_5": OwnGridTower,
+    "hyperclovax_vision_v2": OwnGridTower,
+    "lfm3_vl": OwnGridTower,
+    "minimax_m3_vl": SurroundedGridTower,
+    "paddleocr_vl": PatchTower,
+    "kimi_k25": PatchTower,
+    "got_ocr2": SurroundedTower,
+    "pp_chart2table": SurroundedTower,
+    "qianfan_ocr": SurroundedTower,
+    "ovis2": OvisTower,
+    "deepseek_vl": FixedTower,
+    "janus": JanusTower,
+    "aria": AriaTower,
+    "shieldgemma2": TwoWayTower,
 }
 """The towers, by the `model_type` of the whole model."""
 
@@ -204,6 +258,10 @@ def check_known(kind: object, what: str) -> None:
     Raises:
         LanguageModelError: it is not.
     """
+    if isinstance(kind, str) and kind in NOT_CONVERTED and kind not in TOWERS:
+        raise LanguageModelError(
+            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {NOT_CONVERTED[kind]}"
+        )
     if kind not in TOWERS:
         raise LanguageModelError(
             f"{what} is of type {kind!r}, whose vision tower is not known; these are: {', '.join(TOWERS)}; "

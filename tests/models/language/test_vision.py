@@ -11,6 +11,7 @@ import torch
 
 import patcomp
 from patcomp_models.checkpoints.loading import export_implementations
+from patcomp_models.errors import LanguageModelError
 from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
 from patcomp_models.language import bundle as bundles
 from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
@@ -18,7 +19,9 @@ from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp_models.language.vision.generating import embedded_call, features_of
 from patcomp_models.language.vision.marks import Marks, marks_of_image
-from patcomp_models.language.vision.towers import tower_of
+from patcomp_models.language.vision.own import OwnGridTower
+from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
@@ -26,17 +29,19 @@ from tests.models.language.vision_checkpoints import (
     SETTINGS,
     SIZE,
     VARIANTS,
+    VOCABULARY,
     checkpoint,
     generated,
     pixels,
     prompt,
 )
+from tests.models.language.vision_types import SMALL_TYPES
 
 NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
-STATES = {"lfm2_vl": 3, "qwen3_5": 4}
+STATES = {"lfm2_vl": 3, "lfm3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 4}
 """The states of models that keep more than keys and values."""
-TOLERANCE = {"qwen3_5": 2e-5}  # its own code computes the recurrence of a prompt in chunks
+TOLERANCE = {"qwen3_5": 2e-5, "qwen3_5_moe": 2e-5}  # its own code computes the recurrence of a prompt in chunks
 
 
 def each_tower(*in_ci: str) -> pytest.MarkDecorator:
@@ -49,6 +54,39 @@ def each_tower(*in_ci: str) -> pytest.MarkDecorator:
 
 def test_every_tower_is_tested() -> None:
     assert SETTINGS.keys() == TOWERS.keys()
+
+
+def test_every_type_is_converted_or_refused_with_a_reason() -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
+
+    assert not TYPES.keys() - TOWERS.keys() - NOT_CONVERTED.keys()
+    with pytest.raises(LanguageModelError, match="cross attention"):
+        check_known("mllama", "the model")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl", "kimi_k25"],
+)
+def test_rows_are_those_of_the_image_processor(kind: str) -> None:
+    """A model computes something of patches in any order, so its own logits do not show a wrong one."""
+    import transformers
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as PROCESSORS
+
+    tower = tower_of(checkpoint(kind), SIZE)
+    assert isinstance(tower, OwnGridTower)
+    found = PROCESSORS[kind]
+    processor = getattr(
+        transformers, found["pil"] if isinstance(found, dict) and "pil" in found else found["torchvision"]
+    )
+    image = torch.randn(3, SIZE, SIZE)
+    made = processor(
+        do_resize=False, do_rescale=False, do_normalize=False, do_convert_rgb=False, patch_size=tower.patch_size,
+        merge_size=tower.merged, temporal_patch_size=getattr(tower.vision, "temporal_patch_size", 1),
+    )(image.numpy(), return_tensors="pt", input_data_format="channels_first")  # fmt: skip
+    rows = tower.given(image[None], torch.tensor([[1]]))
+    assert torch.equal(made["pixel_values"].reshape(rows["pixel_values"].shape), rows["pixel_values"])
+    assert made["image_grid_thw"].tolist() == rows["image_grid_thw"].tolist()
 
 
 @each_tower("qwen3_vl")
@@ -90,8 +128,8 @@ def test_logits(kind: str, tmp_path: Path) -> None:
 def test_half_precision(kind: str, tmp_path: Path) -> None:
     """The bundle is checked when it is made; here are its form and its tokens, up to ties of float16."""
     model: Any = checkpoint(kind)
-    is_rough = (
-        kind == "qwen3_5"
+    is_rough = kind.startswith(
+        "qwen3_5"
     )  # transformers' own float16 is 0.056 of the largest logit off its float32, for this model
     made = convert_vision_language_model(model, out=tmp_path / "bundle", image_processor=PROCESSOR, check=not is_rough)
     problems = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
@@ -145,6 +183,29 @@ def test_positions_of_two_images() -> None:
             counted[start:end] = after[0]
             made.append(part.positions(torch.arange(start, end)[None], before, side))
         assert torch.equal(torch.cat(made, -1).long(), wanted)
+
+
+@pytest.mark.parametrize(
+    "kind", ["ovis2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2")]
+)
+def test_every_token_behind_an_image(kind: str) -> None:
+    """A model may read other rows than those of its table for tokens around an image."""
+    model: Any = checkpoint(kind)
+    tower = tower_of(model, SIZE)
+    # Kimi K2.5 reads the row of a pad token for the place of a video, and there is none
+    others = [
+        token
+        for token in range(VOCABULARY)
+        if token not in (IMAGE_TOKEN, getattr(model.config, "video_token_id", None))
+    ]
+    ids = torch.tensor([[5, *[IMAGE_TOKEN] * tower.token_count, *others]])
+    with export_implementations(model), torch.no_grad():
+        wanted = model(input_ids=ids, **tower.given(pixels(), ids)).logits
+        decoder = EmbeddingDecoder(tower)
+        embeddings = EmbeddingTable(tower)(ids)
+        embeddings[0, ids[0] == IMAGE_TOKEN] = tower(pixels())[0]
+        made = decoder(embeddings, torch.arange(ids.shape[1])[None], *decoder.states.zeros(ids.shape[1]))
+    torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize("kind", SETTINGS)

@@ -242,7 +242,7 @@ WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
         processor(**{**PROCESSOR, "size": {"height": 64, "width": 64}}),
         "the image size is 64, and this smolvlm takes 32 at most",
     ),
-    "an unknown tower": (changed(model_type="llava_next"), "is of type 'llava_next', whose vision tower is not known"),
+    "a refused type": (changed(model_type="mllama"), "is of type 'mllama', which becomes no bundle"),
     "no tower": (changed(model_type="llama"), "is of type 'llama', whose vision tower is not known; these are: llava"),
     "no type": (changed(model_type=None), "is of type None, whose vision tower is not known"),
     "another class": (changed(architectures=["SmolVLMModel"]), "holds SmolVLMModel, and as a model of images and text"),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.vision.tower import Tower
+from tests.models.language.vision_types import SMALL_TYPES, small
 
 declare_operators()
 
@@ -109,6 +110,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
+SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
     "llava of siglip": (
