@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import prepared_pictures
+from patcomp_models.language.vision.pictures import Pictures, prepared_pictures
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
@@ -182,10 +182,11 @@ class Bundle:
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
         if images and not vision:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        tiles: list[np.ndarray] = []
+        pictures: Pictures | None = None
         has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
         if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
-            tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
+            pictures = prepared_pictures(self.path, vision, str(prompt), images)
+            tokens = pictures.tokens
         else:
             tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
         limit, stops = self._limit, () if ignore_eos else self._stops
@@ -193,15 +194,16 @@ class Bundle:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
-        if vision and not tiles:
+        if vision and pictures is None:
             tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
         if vision:
-            pixels = tiles or [pixels_of(each, vision) for each in images]
-            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
+            pixels = pictures.tiles if pictures else [pixels_of(each, vision) for each in images]
+            packed = pictures.features if pictures else None
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, packed, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := function_sizes(asset.function_names):
@@ -229,6 +231,7 @@ class Bundle:
         tokens: list[int],
         new: int,
         pixels: Sequence[np.ndarray],
+        packed: Callable[[np.ndarray], np.ndarray] | None,
         draft: Bundle | str | Path | Draft | Literal[True] | None,
         drafted: int | None,
         stops: Sequence[int],
@@ -242,6 +245,8 @@ class Bundle:
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
             features = features_of(assets[TOWER].run, *pixels) if pixels else None
+            if features is not None and packed is not None:
+                features = packed(features)
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)

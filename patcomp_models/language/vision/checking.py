@@ -59,7 +59,7 @@ class VisionComparison:
         tokens = torch.tensor([self.tokens])
         with torch.no_grad():
             given = {
-                name: each.to(self.model.dtype) if each.is_floating_point() else each
+                name: each.to(self.model.dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
                 for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
             }
             logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()

@@ -54,7 +54,7 @@ from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
-from patcomp_models.language.vision.pictures import loaded_processor
+from patcomp_models.language.vision.pictures import PACKED, loaded_processor
 from patcomp_models.language.vision.prompts import image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
 from patcomp_models.language.vision.tower import Tower
@@ -208,8 +208,9 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
         described[TOWER] = keys = _image_keys(tower, request.settings, request.tokenizer)
         if request.processor is not None:
-            keys[PROCESSOR] = PROCESSOR
-            work.once("processor", lambda: request.processor.save_pretrained(work.folder / PROCESSOR))
+            keys |= {PROCESSOR: PROCESSOR, **({PACKED: True} if tower.packs else {})}
+            parts = [request.processor, *([model.config] if tower.packs else [])]
+            work.once("processor", lambda: [part.save_pretrained(work.folder / PROCESSOR) for part in parts])
         words = with_placed_images(request.tokenizer, keys)
         work.once("description", lambda: write_description(work.folder, described, words))
         comparison = VisionComparison(decoder, DTYPES[options.dtype])

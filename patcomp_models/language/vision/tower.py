@@ -57,6 +57,8 @@ class Tower(nn.Module):
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
+    packs = False
+    """Whether the model packs the features of tiles, and the last row of each is the one that ends a line."""
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 
@@ -96,6 +98,11 @@ class Tower(nn.Module):
     def side(self) -> int:
         """How many tokens a row of the image has, of a model with marks."""
         return self.size // self.unit
+
+    @property
+    def stacked_before(self) -> list[int]:
+        """The layers to whose input further features are added; the number behind the last layer is the norm."""
+        return list(range(1, self.stacked + 1))
 
     @property
     def extra(self) -> int:
@@ -157,6 +164,17 @@ class Tower(nn.Module):
         patch, grid = self.patch_size, self.grid_side
         parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
         return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
+
+
+class FixedTower(Tower):
+    """A tower whose table of positions is of one size of images."""
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__(model, size)
+        if self.size != self.usual_size:
+            raise LanguageModelError(
+                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
+            )
 
 
 def _one(size: int | list[int] | tuple[int, ...]) -> int:

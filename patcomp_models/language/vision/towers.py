@@ -16,21 +16,18 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import NOT_CONVERTED
-from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.tiled import (
+    DoclingTower,
+    GraniteTower,
+    LlamaTower,
+    PackedTower,
+    PerceptionTower,
+    TimmTower,
+)
+from patcomp_models.language.vision.tower import FixedTower, LanguageCall, Tower, exchanged
 
 _TILE = 512
 """The side of a tile of LFM2-VL."""
-
-
-class FixedTower(Tower):
-    """A tower whose table of positions is of one size of images."""
-
-    def __init__(self, model: Any, size: int | None):
-        super().__init__(model, size)
-        if self.size != self.usual_size:
-            raise LanguageModelError(
-                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
-            )
 
 
 class SurroundedTower(FixedTower):
@@ -244,6 +241,16 @@ TOWERS: dict[str, type[Tower]] = {
     "janus": JanusTower,
     "aria": AriaTower,
     "shieldgemma2": TwoWayTower,
+    "vipllava": FixedTower,
+    "video_llava": FixedTower,
+    "llama4": LlamaTower,
+    "granite_docling": DoclingTower,
+    "fast_vlm": TimmTower,
+    "perception_lm": PerceptionTower,
+    "llava_next": PackedTower,
+    "llava_next_video": PackedTower,
+    "llava_onevision": PackedTower,
+    "granite4_vision": GraniteTower,
 }
 """The towers, by the `model_type` of the whole model."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,52 @@ from tests.models.language.vision_checkpoints import (
     picture,
     words,
 )
+from tests.models.language.vision_types import CANVASES
 
 NEW = 6
 SHAPES = (64, 48), (30, 50)
 AYA = ("<picture>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "TILE", "TILE_GLOBAL")
 COHERE = ("<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_LINE_BREAK|>")
-PLACEHOLDERS = {"aya_vision": "<picture>"}
-KINDS = ("idefics3", "smolvlm", "internvl", "aya_vision", "cohere2_vision")
+PLACEHOLDERS = {"aya_vision": "<picture>", "llama4": "<|image|>"}
+PATCHES = {"llama4": "<|patch|>"}
+"""The names of image tokens that are not `<image>`."""
+PACKED = ("llava_next", "llava_next_video", "llava_onevision", "granite4_vision")
+LLAMA = ("<|image|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>")
+DOCLING = ("<fake_token_around_image>", "<global-img>")
+KINDS = (
+    "idefics3",
+    "smolvlm",
+    "internvl",
+    "aya_vision",
+    "cohere2_vision",
+    "llama4",
+    "granite_docling",
+    "perception_lm",
+    *PACKED,
+)
 
 
 def processor(kind: str) -> Any:
     """A processor that makes tiles of 32 x 32 with 4 tokens each."""
     import transformers as tf
 
-    special = {"smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, **SPECIAL}
+    special = {
+        "smolvlm": SPECIAL["idefics3"],
+        "aya_vision": AYA,
+        "cohere2_vision": COHERE,
+        "llama4": LLAMA,
+        "granite_docling": DOCLING,
+        **SPECIAL,
+    }
     names = NAMED | {"img_line_break_token": COHERE[2]}
     if kind == "cohere2_vision":
         names |= {"boi_token": COHERE[0], "eoi_token": COHERE[1]}
-    further = ["<video>"] if kind == "internvl" else []
-    tokens = ["<image>", *special[kind], *further]
+    further = ["<video>"] if kind in ("internvl", "perception_lm", "llava_next_video", "llava_onevision") else []
+    tokens = ["<image>", *special.get(kind, ()), *further]
     # the names are stored with the tokenizer, as in the folders of the hub
     tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=words(*special[kind], *further)._tokenizer, unk_token="<unk>", eos_token="</s>",
-        pad_token="<s>", extra_special_tokens={name: token for name, token in names.items() if token in tokens},
+        tokenizer_object=_named(words(*tokens[1:])._tokenizer, PATCHES.get(kind, "<image>")),
+        unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens={name: token for name, token in names.items() if token in tokens},
     )  # fmt: skip
     cropped: dict[str, Any] = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 6}
     if kind in ("idefics3", "smolvlm"):
@@ -65,7 +89,35 @@ def processor(kind: str) -> Any:
             tf.GotOcr2ImageProcessorPil(**cropped), tokenizer, patch_size=8, img_size=SIZE, downsample_factor=2,
             image_token="<picture>", img_patch_token="<image>",
         )  # fmt: skip
-    return tf.Cohere2VisionProcessor(tf.Cohere2VisionImageProcessor(**cropped, patch_size=2), tokenizer)
+    if kind == "cohere2_vision":
+        return tf.Cohere2VisionProcessor(tf.Cohere2VisionImageProcessor(**cropped, patch_size=2), tokenizer)
+    if kind == "llama4":
+        return tf.Llama4Processor(tf.Llama4ImageProcessor(size=SQUARE, max_patches=6), tokenizer, patch_size=8)
+    if kind == "granite_docling":
+        return tf.GraniteDoclingProcessor(tf.GraniteDoclingImageProcessorPil(**cropped), tokenizer, image_seq_len=4)
+    if kind == "perception_lm":
+        images = tf.PerceptionLMImageProcessor(tile_size=SIZE, max_num_tiles=4)
+        return tf.PerceptionLMProcessor(tf.PerceptionLMVideoProcessor(), images, tokenizer, patch_size=8)
+    canvases = {"image_grid_pinpoints": CANVASES, "size": SQUARE, "crop_size": SQUARE}
+    if kind == "llava_onevision":
+        return tf.LlavaOnevisionProcessor(
+            tf.LlavaOnevisionImageProcessorPil(**canvases), tokenizer, tf.LlavaOnevisionVideoProcessor(),
+            num_image_tokens=16, vision_feature_select_strategy="full", vision_aspect_ratio="anyres_max_2",
+        )  # fmt: skip
+    images = tf.LlavaNextImageProcessorPil(**canvases)
+    if kind == "granite4_vision":
+        return tf.Granite4VisionProcessor(
+            images, tokenizer, patch_size=8, vision_feature_select_strategy="full", downsample_rate="1/2"
+        )
+    options = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    if kind == "llava_next":
+        return tf.LlavaNextProcessor(images, tokenizer, **options)
+    return tf.LlavaNextVideoProcessor(tf.LlavaNextVideoVideoProcessor(), images, tokenizer, **options)
+
+
+def _named(tokenizer: Any, image: str) -> Any:
+    """A tokenizer whose image token has another name."""
+    return type(tokenizer).from_str(tokenizer.to_str().replace('"<image>"', json.dumps(image)))
 
 
 def converted(kind: str, path: Path) -> tuple[Any, Bundle]:

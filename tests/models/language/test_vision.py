@@ -208,6 +208,21 @@ def test_every_token_behind_an_image(kind: str) -> None:
     torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
 
 
+def together(name: str, given: list[Any], axis: int) -> Any:
+    """An argument of a model for two images, from those for one."""
+    if "token_type" in name:
+        return given[0]
+    if name != "mm_encoder_outputs":
+        return torch.cat(given, axis)
+    made, other = (each["image"] for each in given)
+    if made.pooler_output is not None:
+        made.pooler_output = [*made.pooler_output, *other.pooler_output]
+    else:
+        layers = zip(made.deepstack_features, other.deepstack_features, strict=True)
+        made.deepstack_features = [(layer, [*one, *two]) for (layer, one), (_, two) in layers]
+    return {"image": made}
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_several_images(kind: str) -> None:
     """Two images in one call. In Gemma 3, each sees itself only; in Qwen's models, it has positions of its own."""
@@ -217,9 +232,8 @@ def test_several_images(kind: str) -> None:
     ids = torch.tensor([[*image, *image, 5, 6] if kind == "paligemma" else [5, *image, 6, *image, 7]])
     images = [pixels(1), pixels(2)]
     given = [tower.given(each, ids) for each in images]
-    axis = 1 if kind in ("idefics3", "smolvlm") else 0
-    both = {name: torch.cat([each[name] for each in given], axis) for name in given[0] if "token_type" not in name}
-    both |= {name: each for name, each in given[0].items() if "token_type" in name}
+    axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
+    both = {name: together(name, [each[name] for each in given], axis) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
         decoder = EmbeddingDecoder(tower)
