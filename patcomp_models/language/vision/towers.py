@@ -15,7 +15,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 _TILE = 512
@@ -258,9 +258,9 @@ def check_known(kind: object, what: str) -> None:
     Raises:
         LanguageModelError: it is not.
     """
-    if isinstance(kind, str) and kind in NOT_CONVERTED and kind not in TOWERS:
+    if isinstance(kind, str) and kind in WITHOUT_TOWER and kind not in TOWERS:
         raise LanguageModelError(
-            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {NOT_CONVERTED[kind]}"
+            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {WITHOUT_TOWER[kind]}"
         )
     if kind not in TOWERS:
         raise LanguageModelError(

@@ -20,7 +20,7 @@ from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTa
 from patcomp_models.language.vision.generating import embedded_call, features_of
 from patcomp_models.language.vision.marks import Marks, marks_of_image
 from patcomp_models.language.vision.own import OwnGridTower
-from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
@@ -59,7 +59,7 @@ def test_every_tower_is_tested() -> None:
 def test_every_type_is_converted_or_refused_with_a_reason() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
 
-    assert not TYPES.keys() - TOWERS.keys() - NOT_CONVERTED.keys()
+    assert not TYPES.keys() - TOWERS.keys() - WITHOUT_TOWER.keys()
     with pytest.raises(LanguageModelError, match="cross attention"):
         check_known("mllama", "the model")
 
