@@ -4,7 +4,7 @@
 
 It knows what `docs/language-models.md` says of a bundle and nothing else: assets by role, functions, their inputs and
 states. `--pixels` has the tiles of pictures, (tiles, 3, height, width), whose tokens are in the prompt; `--read` has
-what the function `encode` of models with an encoder and a decoder reads. Caches have room for all tokens from the start.
+what the function `encode` of models with an encoder and a decoder reads. Caches have room for all tokens at once.
 """
 
 from __future__ import annotations
