@@ -142,6 +142,10 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "BlenderbotForConditionalGeneration": ("blenderbot", _TRANSLATES),
     "BlenderbotSmallForConditionalGeneration": ("blenderbot-small", _TRANSLATES),
     "MvpForConditionalGeneration": ("mvp", _TRANSLATES),
+    "EncoderDecoderModel": (
+        "encoder-decoder", {"encoder": {"model_type": "bert", **_TEXT}, "decoder_start_token_id": 1, "pad_token_id": 0,
+                            "decoder": {"model_type": "bert", **_TEXT, "is_decoder": True,
+                                        "add_cross_attention": True}}),
 }  # fmt: skip
 """Models that write one text for another."""
 
