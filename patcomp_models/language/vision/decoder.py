@@ -19,27 +19,16 @@ from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 
 class EmbeddingTable(nn.Module):
-    """From tokens, (1, q), to embeddings with zeros behind them, (1, q, width)."""
-
-    rows: Tensor
+    """From tokens, (1, q), to embeddings, (1, q, width): what rides behind them of text, then zeros."""
 
     def __init__(self, tower: Tower):
         super().__init__()
-        self.table = tower.model.get_input_embeddings()
-        self.extra, self.carried = tower.extra, tower.carried
-        config = tower.model.config
-        rows = tower.rows_of_tokens()
-        self.others = list(rows)
-        self.register_buffer("rows", torch.stack([*rows.values()]) if rows else None)
-        self.image = config.image_token_id if config.image_token_id >= config.get_text_config().vocab_size else None
+        self.tower = tower
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        if self.image is not None:  # the table has no row for it, and what is read is replaced
-            input_ids = torch.where(input_ids == self.image, 0, input_ids)
-        made = self.table(input_ids)
-        for number, token in enumerate(self.others):
-            made = torch.where((input_ids == token)[..., None], self.rows[number], made)
-        return nn.functional.pad(made.to(self.carried), (0, self.extra))
+        tower = self.tower
+        made = torch.cat(tower.embedded(input_ids), -1).to(tower.carried)
+        return nn.functional.pad(made, (0, tower.hidden + tower.extra - made.shape[-1]))
 
 
 class EmbeddingDecoder(Decoder):
@@ -112,15 +101,18 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden] * (1 + tower.stacked) + [MARK_COLUMNS] * tower.is_marked
-    embeddings, *stacked = call.new.split(sizes, -1)
+    sizes = [tower.hidden, tower.per_layer] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
+    embeddings, per_layer, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None
     if tower.has_saved_positions:
         assert marks is not None
         before = _counted(marks.ends(tower.side), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
-    arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before))
+    of_layers = per_layer.to(kind) if tower.per_layer else None
+    arguments = tower.arguments(
+        LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, of_layers)
+    )
     return {**arguments, "inputs_embeds": embeddings}, stacked
 
 

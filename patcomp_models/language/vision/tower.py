@@ -32,6 +32,8 @@ class LanguageCall:
     """Of the new tokens."""
     images_before: Tensor | None
     """(1, q), how many images end before each new token."""
+    per_layer: Tensor | None
+    """(1, q, width), the embeddings of each layer of the new tokens."""
 
 
 class Tower(nn.Module):
@@ -53,10 +55,14 @@ class Tower(nn.Module):
     """Whether two marks of `marks.py` ride behind the features."""
     has_saved_positions = False
     """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
+    per_layer = 0
+    """How many elements the embeddings of each layer by token have, which ride behind the first features."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
+    of_image: Tensor
+    """(1, width), the embeddings of each layer of an image token, if there are any."""
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 
@@ -71,6 +77,10 @@ class Tower(nn.Module):
             raise LanguageModelError(
                 f"the image size is {size}, and {model.config.model_type} takes multiples of {unit} pixels"
             )
+        if self.per_layer:
+            with torch.no_grad():
+                _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
+            self.register_buffer("of_image", of_image[0])
 
     @property
     def usual_size(self) -> int:
@@ -100,7 +110,7 @@ class Tower(nn.Module):
     @property
     def extra(self) -> int:
         """How many elements ride behind the features of a token."""
-        return self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
+        return self.per_layer + self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
 
     @property
     def carried(self) -> torch.dtype:
@@ -108,19 +118,26 @@ class Tower(nn.Module):
         return torch.float32 if self.model.dtype == torch.float32 else torch.float16
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        parts = [part.to(self.carried) for part in self.features(pixel_values.to(self.model.dtype))]
-        if self.is_marked:
-            parts.append(marks_of_image(self.side).to(self.carried))
-        return torch.cat(parts, -1)[None]
+        first, *stacked = self.features(pixel_values.to(self.model.dtype))
+        of_layers = [self.of_image.expand(len(first), -1)] if self.per_layer else []
+        marks = [marks_of_image(self.side)] if self.is_marked else []
+        return torch.cat([part.to(self.carried) for part in (first, *of_layers, *stacked, *marks)], -1)[None]
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if
         any."""
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
 
-    def rows_of_tokens(self) -> dict[int, Tensor]:
-        """Rows, (hidden,), that tokens around an image have in the place of those of the table of embeddings."""
-        return {}
+    def embedded(self, tokens: Tensor) -> list[Tensor]:
+        """The embeddings of tokens, (1, q, hidden), and those of each layer, (1, q, width), of a model that has them.
+
+        Args:
+            tokens: (1, q); what is read for image tokens is replaced.
+        """
+        config = self.model.config
+        if config.image_token_id >= config.get_text_config().vocab_size:  # the table has no row for it
+            tokens = torch.where(tokens == config.image_token_id, 0, tokens)
+        return [self.model.get_input_embeddings()(tokens)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         """The arguments with which the model itself takes an image beside tokens.
@@ -157,6 +174,17 @@ class Tower(nn.Module):
         patch, grid = self.patch_size, self.grid_side
         parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
         return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
+
+
+class FixedTower(Tower):
+    """A tower whose table of positions is of one size of images."""
+
+    def __init__(self, model: Any, size: int | None):
+        super().__init__(model, size)
+        if self.size != self.usual_size:
+            raise LanguageModelError(
+                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
+            )
 
 
 def _one(size: int | list[int] | tuple[int, ...]) -> int:

@@ -9,28 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
-from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.tower import FixedTower, Tower, exchanged
 
 _TILE = 512
 """The side of a tile of LFM2-VL."""
-
-
-class FixedTower(Tower):
-    """A tower whose table of positions is of one size of images."""
-
-    def __init__(self, model: Any, size: int | None):
-        super().__init__(model, size)
-        if self.size != self.usual_size:
-            raise LanguageModelError(
-                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
-            )
 
 
 class SurroundedTower(FixedTower):
@@ -50,10 +40,12 @@ class OvisTower(FixedTower):
 
     around = Around("<IMG_START>", "<IMG_GRID><IMG_END>", "<image>")
 
-    def rows_of_tokens(self) -> dict[int, Tensor]:
-        tokens = self.model.config.visual_indicator_token_ids
-        rows = self.model.model.visual_embeddings_table.weight.detach()[-self.vision.num_visual_indicator_tokens :]
-        return dict(zip(tokens, rows, strict=True))
+    def embedded(self, tokens: Tensor) -> list[Tensor]:
+        (made,) = super().embedded(tokens)
+        rows = self.model.model.visual_embeddings_table.weight[-self.vision.num_visual_indicator_tokens :]
+        for token, row in zip(self.model.config.visual_indicator_token_ids, rows, strict=True):
+            made = torch.where((tokens == token)[..., None], row, made)
+        return [made]
 
 
 class AriaTower(FixedTower):
@@ -61,59 +53,6 @@ class AriaTower(FixedTower):
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output.reshape(-1, self.hidden)]
-
-
-class PrefixTower(FixedTower):
-    """PaliGemma: the tokens of the prompt, which is the first call, see each other; positions begin at 1."""
-
-    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        kinds = torch.zeros_like(tokens)
-        kinds[:, prompt or tokens.shape[1] :] = 1
-        return {"pixel_values": pixels, "token_type_ids": kinds}
-
-    def arguments(self, call: LanguageCall) -> dict[str, Any]:
-        for layer in call.cache.layers:
-            layer.is_initialized = False  # else the model takes the call for a later one
-        is_later = (call.places.narrow(1, 0, 1) > 0).long().expand(call.places.shape)
-        return {"position_ids": call.places + 1, "token_type_ids": _behind(is_later, call.offset, 1)}
-
-
-class TwoWayTower(FixedTower):
-    """Gemma 3: the tokens of an image see each other."""
-
-    is_marked = True
-    around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
-
-    @property
-    def side(self) -> int:
-        return int(self.model.config.mm_tokens_per_image**0.5)
-
-    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        return {"pixel_values": pixels, "token_type_ids": self.is_image(tokens).long()}
-
-    def arguments(self, call: LanguageCall) -> dict[str, Any]:
-        from transformers.masking_utils import create_causal_mask
-
-        assert call.marks is not None
-        # the model's own masks of windows are made by vmap, which a program cannot hold
-        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).int()
-        text: Any = self.model.config.get_text_config()
-        full = create_causal_mask(
-            config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
-            position_ids=None, block_sequence_ids=_behind(image, call.offset, -1),
-        )  # fmt: skip
-        new, total = full.shape[2:]
-        near = torch.arange(total) > (torch.arange(new) + call.offset - text.sliding_window)[:, None]
-        sliding = torch.where(near, full, False if full.dtype == torch.bool else torch.finfo(full.dtype).min)
-        return {
-            "position_ids": call.places,
-            "attention_mask": {"full_attention": full, "sliding_attention": sliding},
-        }
-
-
-def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
-    """The kinds of all tokens, from those of the new ones."""
-    return nn.functional.pad(kinds, (offset, 0), value=earlier)
 
 
 class ShuffledTower(Tower):
@@ -209,7 +148,7 @@ class CohereTower(FixedTower):
 
 TOWERS: dict[str, type[Tower]] = {
     "llava": FixedTower,
-    "gemma3": TwoWayTower,
+    "gemma3": GemmaTower,
     "paligemma": PrefixTower,
     "idefics3": ShuffledTower,
     "smolvlm": ShuffledTower,
@@ -243,7 +182,10 @@ TOWERS: dict[str, type[Tower]] = {
     "deepseek_vl": FixedTower,
     "janus": JanusTower,
     "aria": AriaTower,
-    "shieldgemma2": TwoWayTower,
+    "shieldgemma2": GemmaTower,
+    "gemma3n": Gemma3nTower,
+    "gemma4": Gemma4Tower,
+    "gemma4_unified": UnifiedTower,
 }
 """The towers, by the `model_type` of the whole model."""
 
