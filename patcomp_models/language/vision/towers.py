@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
@@ -99,8 +100,8 @@ class TwoWayTower(FixedTower):
         image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).int()
         text: Any = self.model.config.get_text_config()
         full = create_causal_mask(
-            config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
-            position_ids=None, block_sequence_ids=_behind(image, call.offset, -1),
+            config=text, inputs_embeds=call.embeddings, attention_mask=None, position_ids=None,
+            block_sequence_ids=_behind(image, call.offset, -1), **{CACHE: call.cache},
         )  # fmt: skip
         new, total = full.shape[2:]
         near = torch.arange(total) > (torch.arange(new) + call.offset - text.sliding_window)[:, None]
