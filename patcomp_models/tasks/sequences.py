@@ -23,6 +23,7 @@ from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEm
 
 from patcomp.frontend_torch.exporting.kept import kept
 from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
 
@@ -53,7 +54,7 @@ class EncodeInput(nn.Module):
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
         mask = {"attention_mask": torch.ones(read.shape[:2], dtype=torch.int64)} if self.is_masked else {}
         encoded = self.model.get_encoder()(read, **mask)
-        self.model(encoder_outputs=encoded, **mask, decoder_input_ids=first, past_key_values=cache, use_cache=True)
+        self.model(encoder_outputs=encoded, **mask, decoder_input_ids=first, use_cache=True, **{CACHE: cache})
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
@@ -88,8 +89,8 @@ class DecodeTokens(nn.Module):
             else {}
         )
         logits: Tensor = self.model(
-            encoder_outputs=Encoded(encoded), decoder_input_ids=input_ids, past_key_values=cache,
-            use_cache=True, **positions,
+            encoder_outputs=Encoded(encoded), decoder_input_ids=input_ids, use_cache=True,
+            **{CACHE: cache}, **positions,
         ).logits  # fmt: skip
         return logits
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
@@ -54,7 +55,7 @@ class EmbeddingDecoder(Decoder):
         kind = self.model.dtype
         arguments, stacked = _read(self.tower, call, kind)
         with _stacked([each.to(kind) for each in stacked], self.model):
-            return self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+            return self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
 
 
 class EmbeddedHead(HeadDecoder):
@@ -81,7 +82,7 @@ class EmbeddedHead(HeadDecoder):
     def _logits(self, call: NewTokens) -> Tensor:
         arguments, _ = _read(self.tower, call, self.dtype)
         arguments["inputs_embeds"] = self.joined(arguments["inputs_embeds"], *call.further)
-        logits: Tensor = self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        logits: Tensor = self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
         return logits
 
 
