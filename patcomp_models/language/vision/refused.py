@@ -14,8 +14,9 @@ _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
+    "florence2": "its text is read by an encoder; patcomp convert FOLDER -o NAME.aimodel makes encode and decode",
     **dict.fromkeys(
-        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+        ("pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
     ),
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
