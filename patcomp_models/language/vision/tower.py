@@ -16,6 +16,9 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, marks_of_image
 from patcomp_models.language.vision.prompts import Around
 
+SQUARE = 448
+"""The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
+
 
 @dataclass(frozen=True)
 class LanguageCall:

@@ -17,6 +17,7 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.sized import LineTower, PixtralTower
 from patcomp_models.language.vision.tower import FixedTower, Tower, exchanged
 
 _TILE = 512
@@ -183,6 +184,8 @@ TOWERS: dict[str, type[Tower]] = {
     "janus": JanusTower,
     "aria": AriaTower,
     "shieldgemma2": GemmaTower,
+    "mistral3": LineTower,
+    "lighton_ocr": PixtralTower,
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
@@ -222,4 +225,6 @@ def tower_of(model: Any, size: int | None) -> Tower:
         LanguageModelError: the architecture is not known, or takes no image of this size.
     """
     check_known(model.config.model_type, type(model).__name__)
+    if (model.config.model_type, model.config.vision_config.model_type) == ("llava", "pixtral"):
+        return LineTower(model, size)
     return TOWERS[model.config.model_type](model, size)
