@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 from transformers import vision_utils
 
-from patcomp_models.language.vision.tower import LanguageCall, Size, Tower
-
-_SQUARE = 448
-"""The side of the image of Apple's bundle of Qwen3-VL."""
+from patcomp_models.language.vision.tower import SQUARE, LanguageCall, Size, Tower
 
 
 class GridTower(Tower):
@@ -35,7 +32,7 @@ class GridTower(Tower):
 
     @property
     def usual_size(self) -> int:
-        return _SQUARE // self.unit * self.unit
+        return SQUARE // self.unit * self.unit
 
     @property
     def unit(self) -> int:

@@ -40,8 +40,7 @@ WITHOUT_TOWER: dict[str, str] = {
         ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
          "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3",
          "video_llava",
-         "llava_next", "llava_next_video", "llava_onevision", "vipllava", "idefics2", "llama4", "mistral3",
-         "lighton_ocr"),
+         "llava_next", "llava_next_video", "llava_onevision", "vipllava", "idefics2", "llama4",),
         _UNTRIED,
     ),
 }  # fmt: skip

@@ -18,6 +18,8 @@ from patcomp_models.language.vision.prompts import Around
 
 Size = int | tuple[int, int]
 """The side of a square image, or the height and width of an image."""
+SQUARE = 448
+"""The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
 
 
 @dataclass(frozen=True)

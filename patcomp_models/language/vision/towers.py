@@ -18,6 +18,7 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
+from patcomp_models.language.vision.sized import LineTower, PixtralTower
 from patcomp_models.language.vision.tower import FixedTower, Size, Tower, exchanged
 
 _TILE = 512
@@ -184,6 +185,8 @@ TOWERS: dict[str, type[Tower]] = {
     "janus": JanusTower,
     "aria": AriaTower,
     "shieldgemma2": GemmaTower,
+    "mistral3": LineTower,
+    "lighton_ocr": PixtralTower,
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
@@ -223,4 +226,6 @@ def tower_of(model: Any, size: Size | None) -> Tower:
         LanguageModelError: the architecture is not known, or takes no image of this size.
     """
     check_known(model.config.model_type, type(model).__name__)
+    if (model.config.model_type, model.config.vision_config.model_type) == ("llava", "pixtral"):
+        return LineTower(model, size)
     return TOWERS[model.config.model_type](model, size)

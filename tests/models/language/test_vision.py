@@ -90,7 +90,25 @@ def test_rows_are_those_of_the_image_processor(kind: str) -> None:
     assert made["image_grid_thw"].tolist() == rows["image_grid_thw"].tolist()
 
 
-@each_tower("qwen3_vl")
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_unified"])
+def test_rows_are_those_of_the_image_processor_of_gemma(kind: str) -> None:
+    from transformers import Gemma4ImageProcessorPil, Gemma4UnifiedImageProcessor
+
+    tower = tower_of(checkpoint(kind), SIZE)
+    image = torch.randn(3, SIZE, SIZE)
+    processor = Gemma4ImageProcessorPil if kind == "gemma4" else Gemma4UnifiedImageProcessor
+    made = processor(
+        do_resize=False, do_rescale=False, do_convert_rgb=False, patch_size=tower.vision.patch_size,
+        pooling_kernel_size=tower.vision.pooling_kernel_size, max_soft_tokens=70,
+    )(image.numpy(), return_tensors="pt", input_data_format="channels_first")  # fmt: skip
+    rows = tower.given(image[None], torch.tensor([[1]]))
+    count = tower.grid_side**2
+    assert torch.equal(made["pixel_values"][:, :count], rows["pixel_values"])
+    assert torch.equal(made["image_position_ids"][:, :count], rows["image_position_ids"])
+    assert bool((made["image_position_ids"][:, count:] == -1).all())
+
+
+@each_tower("qwen3_vl", "gemma4")
 @pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
 def test_logits(kind: str, tmp_path: Path) -> None:
     """In float32, of an image and 12 tokens in one call, and of 8 tokens behind it."""
@@ -129,9 +147,8 @@ def test_logits(kind: str, tmp_path: Path) -> None:
 def test_half_precision(kind: str, tmp_path: Path) -> None:
     """The bundle is checked when it is made; here are its form and its tokens, up to ties of float16."""
     model: Any = checkpoint(kind)
-    is_rough = kind.startswith(
-        "qwen3_5"
-    )  # transformers' own float16 is 0.056 of the largest logit off its float32, for this model
+    # transformers' own float16 is 0.056 of the largest logit off its float32 for Qwen3.5; Gemma 3n's tower is deep
+    is_rough = kind.startswith(("qwen3_5", "gemma3n"))
     made = convert_vision_language_model(model, out=tmp_path / "bundle", image_processor=PROCESSOR, check=not is_rough)
     problems = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
     assert [each.message for each in check_bundle(made.path)] == problems
@@ -190,7 +207,11 @@ def test_digits_are_exact(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["ovis2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2")]
+    "kind",
+    [
+        *("ovis2", "gemma3n", "gemma4"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2"),
+    ],
 )
 def test_every_token_behind_an_image(kind: str) -> None:
     """A model may read other rows than those of its table for tokens around an image."""

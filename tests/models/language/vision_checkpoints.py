@@ -122,7 +122,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "vision_config": {"hidden_size": 2048, "vocab_size": 4, "vocab_offset": 84,
                           "model_args": {"channel_multiplier": 0.1, "msfa_output_resolution": 2}},
         "audio_config": {"hidden_size": 32, "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2,
-                         "vocab_size": 4, "vocab_offset": 88, "sscp_conv_channel_size": [4, 4]},
+                         "vocab_size": 8, "vocab_offset": 88, "sscp_conv_channel_size": [4, 4]},
         "vision_soft_tokens_per_image": 4,
     },
     "gemma4": {
@@ -149,6 +149,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "text_config": {"model_type": "qwen2", **_TEXT},
             "vision_config": {"model_type": "siglip_vision_model", **_VISION},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
+    "llava of pixtral": (
+        "llava",
+        {
+            "text_config": {"model_type": "mistral", **_TEXT},
+            "vision_config": {"model_type": "pixtral", **_VISION, "head_dim": 12},
             "vision_feature_layer": -1,
             "vision_feature_select_strategy": "full",
         },
@@ -189,6 +198,7 @@ SPECIAL = {
     "internvl": ("<img>", "</img>"),
     "lfm2_vl": ("<|image_start|>", "<|image_end|>"),
     "llava": (),
+    "mistral3": ("[IMG_BREAK]", "[IMG_END]"),
 }
 NAMED = {
     "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image>",
