@@ -55,7 +55,7 @@ from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
 from patcomp_models.language.vision.pictures import PACKED, loaded_processor
-from patcomp_models.language.vision.prompts import image_keys, with_placed_images
+from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
@@ -203,10 +203,11 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         programs = _programs(tower, decoder, head, context, step)
         functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
         word = None if request.compression is None else request.compression.text
-        notes = [*notes, refusal] if refusal else notes
+        keys = _image_keys(tower, request.settings, request.tokenizer)
+        notes = [*notes, *([refusal] if refusal else []), *([LINES] if has_lines(keys) else [])]
         described = description(model, context, name, request.identifier, notes, functions, word)
         described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
-        described[TOWER] = keys = _image_keys(tower, request.settings, request.tokenizer)
+        described[TOWER] = keys
         if request.processor is not None:
             keys |= {PROCESSOR: PROCESSOR, **({PACKED: True} if tower.packs else {})}
             parts = [request.processor, *([model.config] if tower.packs else [])]
@@ -293,7 +294,7 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
         "rescale_factor": settings.rescale,
         "image_strategy": settings.strategy,
         "resample": settings.resample,
-        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer),
+        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.grid),
     }
 
 

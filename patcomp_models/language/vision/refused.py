@@ -7,15 +7,15 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_LAYERS = "its language model reads embeddings of each layer by token, which a bundle with images does not carry yet"
 _AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
 _SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
 _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
-NOT_CONVERTED: dict[str, str] = {
+WITHOUT_TOWER: dict[str, str] = {
+    "florence2": "its text is read by an encoder; patcomp convert FOLDER -o NAME.aimodel makes encode and decode",
     **dict.fromkeys(
-        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+        ("pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
     ),
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
@@ -26,7 +26,6 @@ NOT_CONVERTED: dict[str, str] = {
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
-    **dict.fromkeys(("gemma3n", "gemma4"), _LAYERS),
     **dict.fromkeys(("deepseek_ocr2", "unlimited_ocr", "step3p7", "molmo2"), _VIEWS),
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "ernie4_5_vl_moe": "its experts are chosen by the kind of a token, which a bundle does not carry yet",
@@ -37,9 +36,7 @@ NOT_CONVERTED: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "gemma4_unified", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3",
-         "idefics2", "mistral3",
-         "lighton_ocr"),
+         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip

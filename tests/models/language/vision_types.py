@@ -88,6 +88,8 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
         "pp_chart2table", "qianfan_ocr", "deepseek_vl", "janus", "shieldgemma2",
     )},
+    "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
+    "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
     "ovis2": {"visual_indicator_token_ids": [91, 92, 93, 94, 95]},
     "paddleocr_vl": {"text_config.rope_parameters": _ROPE},
