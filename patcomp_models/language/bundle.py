@@ -51,10 +51,11 @@ from patcomp_models.language.generation import (
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
-from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
+from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
+from patcomp_models.language.vision.shapes import image_functions
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
 
@@ -104,8 +105,8 @@ class Bundle:
                 at the place of each.
             max_new_tokens: how many tokens to generate at most.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
-                of the shape (1, 3, size, size); or a list of several. A bundle with a processor makes the processor's
-                tiles of files and images of Pillow beside a text.
+                of a shape of the bundle, (1, 3, height, width); or a list of several. A bundle with a processor makes
+                what the processor does of files and images of Pillow beside a text.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -194,14 +195,16 @@ class Bundle:
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
             )
         if vision and not tiles:
-            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
+            tiles = [pixels_of(each, vision) for each in images]
+            functions = image_functions(vision)
+            counts = [functions[each.shape[2:]].tokens for each in tiles]
+            tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
         if vision:
-            pixels = tiles or [pixels_of(each, vision) for each in images]
-            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
+            return self._generation_with_vision(tokens, max_new_tokens, tiles, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := function_sizes(asset.function_names):
@@ -241,7 +244,7 @@ class Bundle:
         image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
-            features = features_of(assets[TOWER].run, *pixels) if pixels else None
+            features = features_of(tower_run(assets[TOWER].run, metadata["vision"]), *pixels) if pixels else None
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)

@@ -114,7 +114,7 @@ def test_one_tile(kind: str) -> None:
     text = f"word5 {place} word7"
     wanted = make(text=[text], images=[[picture(SIZE, SIZE)]], return_tensors="pt")["input_ids"][0].tolist()
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
-    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, images=1) == wanted
+    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == wanted
 
 
 def test_a_tile_of_another_size(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_tile_of_another_size(tmp_path: Path) -> None:
 
     processor("internvl").save_pretrained(tmp_path / PROCESSOR)
     vision = {PROCESSOR: PROCESSOR, "image_size": 2 * SIZE, "image_token_count": 16, "image_token_id": 90}
-    with pytest.raises(LanguageModelError, match="tiles of 3 x 32 x 32, and the bundle takes 3 x 64 x 64"):
+    with pytest.raises(LanguageModelError, match="images of 32x32, and the bundle takes 64x64; convert"):
         prepared_pictures(tmp_path, vision, "word5 <image>", [picture(64, 48)])
 
 
