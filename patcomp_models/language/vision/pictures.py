@@ -1,30 +1,30 @@
-"""Pictures of any shape, as the processor of a checkpoint prepares them: tiles, and what stands around them.
+"""Pictures of any shape, as the processor of a checkpoint prepares them: tiles or patches, and what stands around them.
 
-A bundle has the processor in a folder. Its function `main` of the vision tower takes one tile. If the model packs the
-features of tiles, its configuration is in the same folder.
+A bundle has the processor in a folder. A function of the vision tower takes one tile, or an image of one shape.
 """
 
 from __future__ import annotations
 
-import inspect
+import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from patcomp.errors import reason_of
+from patcomp.errors import ConversionWarning, reason_of
 from patcomp_models.bundle_folders.contract import PROCESSOR
-from patcomp_models.checkpoints.loading import classes_of
 from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.vision.images import opened
+from patcomp_models.language.vision.images import opened, resized
+from patcomp_models.language.vision.shapes import image_functions, nearest_shape, shown
 
-PACKED = "packed"
-"""The key of the block `vision` of `metadata.json` that says whether the model packs the features of tiles."""
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PATCHES = "patches"
+"""A key of the block `vision` of `metadata.json`: how the processor arranges patches of an image as rows."""
 
 
 def loaded_processor(folder: Path) -> Any:
@@ -47,55 +47,27 @@ def loaded_processor(folder: Path) -> Any:
     return found
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """The pictures of a prompt, prepared.
+def processor_folder(bundle: Path, vision: Mapping[str, Any]) -> Path:
+    """The folder of the processor in a bundle."""
+    return inside(bundle, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
 
-    Attributes:
-        tokens: of the prompt, with those of the pictures.
-        tiles: of all pictures, each (1, 3, size, size) of float32.
-        counts: how many tiles each picture has; empty if the features of tiles are those of the pictures.
-        sizes: height and width of each picture.
-        places: how many image tokens the prompt has.
-        config: of a model that packs the features of tiles, or None.
+
+def made_of(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
+    """What a processor makes of a prompt with pictures.
+
+    Raises:
+        LanguageModelError: the prompt does not go with the pictures.
     """
-
-    tokens: list[int]
-    tiles: list[np.ndarray]
-    counts: list[int]
-    sizes: list[list[int]]
-    places: int
-    config: Any
-
-    def features(self, of_tiles: np.ndarray) -> np.ndarray:
-        """The features of the image tokens, (1, image tokens, width), by the model's own function.
-
-        Args:
-            of_tiles: one behind the other, (1, tiles * rows, width); the last row of a tile ends a line.
-
-        Raises:
-            LanguageModelError: the prompt has another number of image tokens.
-        """
-        if self.config is None:
-            return of_tiles
-        rows = torch.from_numpy(of_tiles[0]).float().unflatten(0, (len(self.tiles), -1))
-        function = _packer(self.config).pack_image_features
-        options = {name: getattr(self.config, name) for name in inspect.signature(function).parameters
-                   if hasattr(self.config, name)}  # fmt: skip
-        packed = function(
-            SimpleNamespace(config=self.config), rows[:, :-1].split(self.counts), self.sizes,
-            image_newline=rows[0, -1], **options,
-        )  # fmt: skip
-        made = torch.cat(packed[0] if isinstance(packed, tuple) else packed)  # also the numbers of rows
-        if len(made) != self.places:
-            raise LanguageModelError(
-                f"the prompt has {self.places} image tokens, and its pictures have {len(made)} features; put the "
-                "placeholder of the processor where each picture is to be"
-            )
-        return made[None].numpy().astype(of_tiles.dtype)
+    try:
+        made: Mapping[str, Any] = processor(text=[text], images=[[*pictures]], **options)
+    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
+        raise LanguageModelError(f"the bundle's processor refuses the prompt: {reason_of(error)}") from error
+    return made
 
 
-def prepared_pictures(folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]) -> Pictures:
+def prepared_pictures(
+    folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
+) -> tuple[list[int], list[np.ndarray]]:
     """The tokens of a prompt with those of its pictures, and the tiles of the pictures.
 
     Args:
@@ -104,59 +76,99 @@ def prepared_pictures(folder: Path, vision: Mapping[str, Any], text: str, images
         text: the prompt, with the placeholder of the processor once for each picture.
         images: paths of files, or images of Pillow.
 
-    Raises:
-        LanguageModelError: the prompt does not go with the pictures, or a tile is not of the bundle's size.
-    """
-    place = inside(folder, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
-    processor, config = loaded_processor(place), _packing(place) if vision.get(PACKED) else None
-    pictures = [opened(each) for each in images]
-    options: dict[str, Any] = {"return_tensors": "pt"} if config is None else {"return_tensors": None, "do_pad": False}
-    try:
-        made = processor(text=[text], images=[pictures], **options)
-    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
-        raise LanguageModelError(f"the processor of {str(folder)!r} refuses the prompt: {reason_of(error)}") from error
-    if config is None:
-        tiles, counts, sizes = tiles_of(made["pixel_values"].float().numpy()), [], []
-    else:
-        each_picture = [np.asarray(picture, np.float32) for picture in made["pixel_values"]]
-        tiles, counts = np.concatenate(each_picture), [len(picture) for picture in each_picture]
-        sizes = [[int(side) for side in size] for size in made["image_sizes"]]
-    size, count = int(vision["image_size"]), int(vision["image_token_count"])
-    if tiles.shape[1:] != (3, size, size):
-        raise LanguageModelError(
-            f"the processor makes tiles of {' x '.join(map(str, tiles.shape[1:]))}, and the bundle takes 3 x {size} x "
-            f"{size}; convert the model with the size of its processor"
-        )
-    tokens = [int(token) for token in made["input_ids"][0]]
-    found = tokens.count(int(vision["image_token_id"]))
-    if config is None and found != len(tiles) * count:
-        raise LanguageModelError(
-            f"the prompt has {found} image tokens, and its {len(tiles)} tiles have {count} each; put the placeholder "
-            "of the processor where each picture is to be"
-        )
-    return Pictures(tokens, [tile[None] for tile in tiles], counts, sizes, found, config)
-
-
-def _packing(folder: Path) -> Any:
-    """The configuration of a model that packs the features of tiles.
+    Returns:
+        Tokens, and images of (1, 3, height, width) of float32. If the bundle has no function for what the processor
+        makes of a picture, the picture is first resized to the nearest shape, with a warning.
 
     Raises:
-        LanguageModelError: the folder has none.
+        LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
-    from transformers import AutoConfig
+    processor = loaded_processor(processor_folder(folder, vision))
+    made = made_of(processor, text, [_fitted(opened(each), processor, vision) for each in images], return_tensors="pt")
+    pixels, functions = _pixels(made, vision), image_functions(vision)
+    for each in pixels:
+        if each.shape[2:] not in functions:
+            raise LanguageModelError(
+                f"the processor makes images of {shown(each.shape[2:])}, and the bundle takes "
+                f"{', '.join(map(shown, functions))}; convert the model with sizes that its processor makes"
+            )
+    tokens = made["input_ids"][0].tolist()
+    found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
+    if found != sum(wanted):
+        raise LanguageModelError(
+            f"the prompt has {found} image tokens, and its images have {' + '.join(map(str, wanted))}; put the "
+            "placeholder of the processor where each picture is to be"
+        )
+    return tokens, pixels
 
-    try:
-        found = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises many classes for damaged files
-        raise LanguageModelError(f"{str(folder)!r} has no configuration of a model: {reason_of(error)}") from error
-    if not hasattr(_packer(found), "pack_image_features"):
-        raise LanguageModelError(f"{str(folder)!r} has the configuration of {found.model_type!r}, which packs no tiles")
-    return found
+
+def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
+    """A picture of which the processor makes shapes of the bundle; resized if it does not."""
+    if PATCHES not in vision:
+        return picture
+    made = [each.shape[2:] for each in _pixels(processor.image_processor([picture], return_tensors="pt"), vision)]
+    if not set(made) - image_functions(vision).keys():
+        return picture
+    shape = nearest_shape(vision, made[-1])
+    warnings.warn(
+        f"the processor makes {shown(made[-1])} of a picture, and the bundle has no function for this height x width; "
+        f"the picture is resized to {shown(shape)} (convert the model with image_shapes={shown(made[-1])!r})",
+        ConversionWarning,
+        stacklevel=2,
+    )
+    return resized(picture, shape, vision)
 
 
-def _packer(config: Any) -> Any:
-    """The class of a model, by its configuration."""
-    return next(iter(classes_of("AutoModel", {"model_type": config.model_type})), None)
+def _pixels(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.ndarray]:
+    """Images, (1, 3, height, width), from what a processor makes.
+
+    Raises:
+        LanguageModelError: patches are of another size than the bundle's.
+    """
+    values = made["pixel_values"].float().numpy()
+    if PATCHES not in vision:
+        return [tile[None] for tile in tiles_of(values)]
+    if "image_sizes" in made:  # padded to the largest image
+        sizes = made["image_sizes"].tolist()
+        return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
+    if "image_grid_thw" in made:
+        grids = made["image_grid_thw"][:, 1:].tolist()
+        parts = np.split(values, np.cumsum([math.prod(grid) for grid in grids])[:-1])
+    else:  # padded to the largest number of patches
+        grids = made["spatial_shapes"].tolist()
+        parts = [part[: math.prod(grid)] for part, grid in zip(values, grids, strict=True)]
+    size, layout = int(vision["patch_size"]), vision[PATCHES]
+    return [pixels_of_patches(part, grid, size, **layout) for part, grid in zip(parts, grids, strict=True)]
+
+
+def pixels_of_patches(
+    patches: np.ndarray, grid: Sequence[int], size: int, *, merged: int, channels_last: bool
+) -> np.ndarray:
+    """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
+
+    Args:
+        patches: (rows * columns, ...).
+        grid: how many rows and columns of patches the image has.
+        size: of a patch.
+        merged: the side of the squares of patches whose rows are one behind the other.
+        channels_last: whether the channels of a pixel are one behind the other.
+
+    Raises:
+        LanguageModelError: the patches are of another size.
+    """
+    rows, columns = grid
+    flat = patches.reshape(len(patches), -1)
+    moments = flat.shape[1] // (3 * size * size)
+    if flat.shape != (rows * columns, 3 * size * size * moments) or (channels_last and moments != 1):
+        raise LanguageModelError(
+            f"the processor makes {len(flat)} patches of {flat.shape[1]} numbers, and the bundle takes {rows} x "
+            f"{columns} patches of {size} x {size} pixels; the processor is another model's"
+        )
+    if channels_last:
+        flat = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+    first = flat.reshape(-1, 3, moments, size, size)[:, :, 0]
+    parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
+    return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 
 
 def tiles_of(pixels: np.ndarray) -> np.ndarray:

@@ -64,6 +64,8 @@ class Tower(nn.Module):
     """Whether an image may have any height and width."""
     per_layer = 0
     """How many elements the embeddings of each layer by token have, which ride behind the first features."""
+    channels_last = False
+    """Whether the channels of a pixel are one behind the other, in a model that takes patches as rows."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
@@ -107,6 +109,11 @@ class Tower(nn.Module):
     @property
     def patch_size(self) -> int:
         return _one(self.vision.patch_size)
+
+    @property
+    def row_merge(self) -> int:
+        """The side of the squares of patches that are one behind the other, in a model that takes them as rows."""
+        return 1
 
     @property
     def unit(self) -> int:
@@ -183,19 +190,16 @@ class Tower(nn.Module):
         """How many rows and columns of patches the image has."""
         return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
 
-    def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
-        """The patches of an image as rows, channels first, those that are merged into a token together.
-
-        Args:
-            pixels: (1, 3, height, width).
-            merged: the side of the squares of patches that are one token.
+    def patches_of(self, pixels: Tensor) -> Tensor:
+        """The patches of an image, (1, 3, height, width), in the order of the model.
 
         Returns:
-            (patches, 3, patch size, patch size).
+            (patches, 3, patch size, patch size); if `channels_last`, (patches, patch size, patch size, 3).
         """
-        patch, (rows, columns) = self.patch_size, self.patch_grid
+        patch, merged, (rows, columns) = self.patch_size, self.row_merge, self.patch_grid
         parts = pixels.reshape(3, rows // merged, merged, patch, columns // merged, merged, patch)
-        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
+        patches = parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
+        return patches.permute(0, 2, 3, 1) if self.channels_last else patches
 
 
 class FixedTower(Tower):

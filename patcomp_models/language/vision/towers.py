@@ -109,6 +109,7 @@ class UnfoldedTower(Tower):
     around = Around("<|image_start|>", "<|image_end|>")
 
     takes_shapes = True
+    channels_last = True
     shapes: Tensor
 
     def __init__(self, model: Any, size: Size | None):
@@ -137,7 +138,7 @@ class UnfoldedTower(Tower):
         return [inner.multi_modal_projector(made.reshape(1, *self.patch_grid, -1)).flatten(0, 2)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, math.prod(self.patch_grid), -1)
+        rows = self.patches_of(pixels).flatten(1)[None]
         mask = torch.ones(rows.shape[:2], dtype=torch.int32)
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 

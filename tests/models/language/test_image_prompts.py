@@ -57,7 +57,7 @@ def test_as_the_processor(kind: str) -> None:
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
     text = f"word5 word6 {keys.get(PLACEHOLDER, '<image>')} word7"
     wanted = processor(kind, tokenizer)(images=[image], text=[text])["input_ids"][0]
-    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, images=1) == list(wanted)
+    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == list(wanted)
     assert placed(placed(text, vision), vision) == placed(text, vision)
 
 

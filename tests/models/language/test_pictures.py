@@ -38,17 +38,8 @@ PATCHES = {"llama4": "<|patch|>"}
 PACKED = ("llava_next", "llava_next_video", "llava_onevision", "granite4_vision")
 LLAMA = ("<|image|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>")
 DOCLING = ("<fake_token_around_image>", "<global-img>")
-KINDS = (
-    "idefics3",
-    "smolvlm",
-    "internvl",
-    "aya_vision",
-    "cohere2_vision",
-    "llama4",
-    "granite_docling",
-    "perception_lm",
-    *PACKED,
-)
+KINDS = ("idefics3", "smolvlm", "internvl", "aya_vision", "cohere2_vision", "llama4", "granite_docling",
+         "perception_lm", *PACKED)  # fmt: skip
 
 
 def processor(kind: str) -> Any:
@@ -56,22 +47,19 @@ def processor(kind: str) -> Any:
     import transformers as tf
 
     special = {
-        "smolvlm": SPECIAL["idefics3"],
-        "aya_vision": AYA,
-        "cohere2_vision": COHERE,
-        "llama4": LLAMA,
-        "granite_docling": DOCLING,
-        **SPECIAL,
-    }
+        "smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, "llama4": LLAMA,
+        "granite_docling": DOCLING, **SPECIAL,
+    }  # fmt: skip
     names = NAMED | {"img_line_break_token": COHERE[2]}
     if kind == "cohere2_vision":
         names |= {"boi_token": COHERE[0], "eoi_token": COHERE[1]}
     further = ["<video>"] if kind in ("internvl", "perception_lm", "llava_next_video", "llava_onevision") else []
     tokens = ["<image>", *special.get(kind, ()), *further]
+    named = {name: token for name, token in names.items() if token in tokens}
     # the names are stored with the tokenizer, as in the folders of the hub
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=_named(words(*tokens[1:])._tokenizer, PATCHES.get(kind, "<image>")),
-        unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens={name: token for name, token in names.items() if token in tokens},
+        unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens=named,
     )  # fmt: skip
     cropped: dict[str, Any] = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 6}
     if kind in ("idefics3", "smolvlm"):
@@ -147,6 +135,7 @@ def test_two_shapes(kind: str, tmp_path: Path) -> None:
         text = f"word5 {' word6 '.join([place] * len(images))} word7 word8"
         given = make(text=[text], images=[images], return_tensors="pt")
         given.pop("num_patches", None)
+        given["pixel_values"] = given["pixel_values"].to(model.dtype)  # bfloat16 of Llama 4's processor
         length = given["input_ids"].shape[1]
         with torch.no_grad():
             wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
@@ -166,7 +155,7 @@ def test_one_tile(kind: str) -> None:
     text = f"word5 {place} word7"
     wanted = make(text=[text], images=[[picture(SIZE, SIZE)]], return_tensors="pt")["input_ids"][0].tolist()
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
-    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, images=1) == wanted
+    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == wanted
 
 
 def test_a_tile_of_another_size(tmp_path: Path) -> None:
@@ -175,7 +164,7 @@ def test_a_tile_of_another_size(tmp_path: Path) -> None:
 
     processor("internvl").save_pretrained(tmp_path / PROCESSOR)
     vision = {PROCESSOR: PROCESSOR, "image_size": 2 * SIZE, "image_token_count": 16, "image_token_id": 90}
-    with pytest.raises(LanguageModelError, match="tiles of 3 x 32 x 32, and the bundle takes 3 x 64 x 64"):
+    with pytest.raises(LanguageModelError, match="images of 32x32, and the bundle takes 64x64; convert"):
         prepared_pictures(tmp_path, vision, "word5 <image>", [picture(64, 48)])
 
 

@@ -261,17 +261,17 @@ def picture(width: int, height: int) -> Any:
     return image.fromarray(np.stack(channels, -1).astype(np.uint8))
 
 
-def words(*special: str) -> Any:
-    """A tokenizer of a few words; the image token is `<image>`, and further special tokens may be given."""
+def words(*special: str, image: str = "<image>") -> Any:
+    """A tokenizer of a few words and the image token; further special tokens may be given."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>", *special]
+    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), image, *special]
     assert len(known) <= VOCABULARY
     model = models.WordLevel({word: number for number, word in enumerate(known)}, unk_token="<unk>")
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(["<image>", *special])
+    tokenizer.add_special_tokens([image, *special])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
 
 
