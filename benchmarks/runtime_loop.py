@@ -69,6 +69,13 @@ def _int32(values: Any) -> np.ndarray:
     return np.asarray(values, np.int32)
 
 
+def _of_shape(image: np.ndarray, vision: Mapping[str, Any]) -> str:
+    """The function of the vision tower for an image."""
+    shapes = vision.get("image_shapes", {}).items()
+    fitting = (name for name, told in shapes if (told["height"], told["width"]) == image.shape[2:])
+    return next(fitting, "main")
+
+
 async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Sequence[np.ndarray] = ()) -> list[int]:
     """The most probable next tokens of a language model, or of one with images, by its function `main`.
 
@@ -84,7 +91,10 @@ async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Seque
             role: await Functions.opened(bundle / name, stack)
             for role, name in told["assets"].items() if str(name).endswith(".aimodel")
         }  # fmt: skip
-        features = [(await assets["vision"].run("main", {"pixel_values": each}))["image_features"][0] for each in tiles]
+        features = [
+            (await assets["vision"].run(_of_shape(each, told["vision"]), {"pixel_values": each}))["image_features"][0]
+            for each in tiles
+        ]
         states = assets["main"].empty("main", len(prompt) + count)
         made: list[int] = []
         waiting = list(prompt)
