@@ -21,6 +21,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
+from patcomp.frontend_torch.exporting.kept import kept
 from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
@@ -51,7 +52,8 @@ class EncodeInput(nn.Module):
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
         mask = {"attention_mask": torch.ones(read.shape[:2], dtype=torch.int64)} if self.is_masked else {}
-        self.model(read, **mask, decoder_input_ids=first, past_key_values=cache, use_cache=True)
+        encoded = self.model.get_encoder()(read, **mask)
+        self.model(encoder_outputs=encoded, **mask, decoder_input_ids=first, past_key_values=cache, use_cache=True)
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
@@ -62,7 +64,7 @@ class DecodeTokens(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
-        self.width = model.get_encoder().config.hidden_size
+        self.width = getattr(model.get_encoder(), "config", model.config).hidden_size
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
@@ -108,7 +110,7 @@ def reading_and_writing(
         is_masked: whether the encoder must be told that nothing is padding, because it has no windows without a mask.
     """
     encode, decode = EncodeInput(model, is_masked), DecodeTokens(model)
-    with torch.no_grad():
+    with torch.no_grad(), kept(model):
         keys, values = encode(read)
     texts = min(_BEAMS, most_texts)
     new, total = (Dim(name, min=1, max=longest) for name in ("new", "total"))
@@ -140,10 +142,11 @@ def speech(model: Any, folder: Path) -> list[Entry]:
 
 def text_to_text(model: Any, folder: Path) -> list[Entry]:
     """T5, BART, Marian, NLLB and others: `encode` takes a text of any length, without padding."""
-    read = torch.arange(3, 3 + 16)[None] % model.config.vocab_size
-    longest = getattr(model.get_decoder().config, "max_position_embeddings", None)
+    read = torch.arange(3, 3 + 16)[None] % model.get_input_embeddings().num_embeddings
+    longest = getattr(getattr(model.get_decoder(), "config", model.config), "max_position_embeddings", None)
     length = Dim("length", min=2, max=longest or 2**20)
-    return reading_and_writing(model, TOKENS, read, {1: length}, longest or 2**16)
+    is_masked = model.config.model_type == "switch_transformers"  # its encoder looks into the mask
+    return reading_and_writing(model, TOKENS, read, {1: length}, longest or 2**16, is_masked=is_masked)
 
 
 def image_to_text(model: Any, folder: Path) -> list[Entry]:

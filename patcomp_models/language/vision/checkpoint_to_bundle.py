@@ -293,7 +293,7 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
         "rescale_factor": settings.rescale,
         "image_strategy": settings.strategy,
         "resample": settings.resample,
-        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.side),
+        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.grid),
     }
 
 

@@ -14,7 +14,7 @@ from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
-from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, images_before
+from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, as_digits, from_digits, skipped_before
 from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
 
 
@@ -37,7 +37,8 @@ class EmbeddingDecoder(Decoder):
         logits = decoder(inputs_embeds, position_ids, *states)
 
     `inputs_embeds` are the rows of an `EmbeddingTable`, those of image tokens replaced by the features of a `Tower`. If
-    an image takes fewer positions than tokens, the caches have one row more, which counts the images up to each token.
+    an image takes fewer positions than tokens, the caches have one row more, which counts for each token how many
+    positions less than tokens the images up to it have.
     """
 
     takes = EMBEDDED
@@ -85,7 +86,7 @@ class EmbeddedHead(HeadDecoder):
 
 
 def _counting(states: States, tower: Tower) -> States:
-    """States with a further row in the caches, if it counts images."""
+    """States with a further row in the caches, if it counts positions."""
     if not tower.has_saved_positions:
         return states
     made = (
@@ -107,7 +108,7 @@ def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, A
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.ends(tower.side), call.given[KEY_CACHE], call.offset, call.total)
+        before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
     of_layers = per_layer.to(kind) if tower.per_layer else None
     arguments = tower.arguments(
@@ -116,12 +117,14 @@ def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, A
     return {**arguments, "inputs_embeds": embeddings}, stacked
 
 
-def _counted(ends: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
-    """How many images end before each new token; the last row of the keys counts them."""
+def _counted(skipped: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
+    """How many positions less than tokens the images before each new token have; the last row of the keys counts them,
+    in the first two elements of a token."""
     row = keys.narrow(0, keys.shape[0] - 1, 1)
-    before, after = images_before(ends, row.narrow(3, 0, total)[0, 0, 0, :, 0].float(), offset)
-    place = row.narrow(3, offset, ends.shape[1])
-    place.copy_(after[:, None, None, :, None].expand(place.shape).to(row.dtype))
+    before, after = skipped_before(skipped, from_digits(row.narrow(3, 0, total)[0, 0, 0, :, :2]), offset)
+    place = row.narrow(3, offset, skipped.shape[1])
+    digits = nn.functional.pad(as_digits(after[0]), (0, row.shape[4] - 2))
+    place.copy_(digits[None, None, None].expand(place.shape).to(row.dtype))
     return before
 
 

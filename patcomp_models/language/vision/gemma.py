@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.tower import FixedTower, LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.tower import FixedTower, LanguageCall, Size, Tower, exchanged
 
 _SQUARE = 768
 """The side to which the image processor of Gemma 4 resizes squares: 256 tokens, of 280 at most."""
@@ -42,7 +42,7 @@ class TwoWayTower(Tower):
     def arguments(self, call: LanguageCall) -> dict[str, Any]:
         assert call.marks is not None
         # the model's own masks of windows are made by vmap, which a program cannot hold
-        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1)
+        image = torch.where(call.marks.is_image, call.marks.starts(call.places), -1)
         every = _behind(image, call.offset, -1)
         new, old = torch.arange(image.shape[1])[:, None] + call.offset, torch.arange(every.shape[1])
         text = self.model.config.get_text_config()
@@ -75,8 +75,9 @@ class GemmaTower(TwoWayTower, FixedTower):
     around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
 
     @property
-    def side(self) -> int:
-        return int(self.model.config.mm_tokens_per_image**0.5)
+    def grid(self) -> tuple[int, int]:
+        side = int(self.model.config.mm_tokens_per_image**0.5)
+        return side, side
 
 
 class Gemma3nTower(Tower):
@@ -118,12 +119,13 @@ class Gemma4Tower(TwoWayTower):
     kinds = "mm_token_type_ids"
     places: Tensor
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         text = model.config.get_text_config()
         self.is_marked = text.use_bidirectional_attention == "vision"
         super().__init__(model, size)
-        index = torch.arange(self.grid_side**2)
-        self.register_buffer("places", torch.stack([index % self.grid_side, index // self.grid_side], -1)[None])
+        rows, columns = self.patch_grid
+        index = torch.arange(rows * columns)
+        self.register_buffer("places", torch.stack([index % columns, index // columns], -1)[None])
 
     @property
     def per_layer(self) -> int:  # type: ignore[override]
@@ -167,7 +169,7 @@ class Gemma4Tower(TwoWayTower):
         return [earlier, near & (earlier | image)]
 
     def _rows(self, pixels: Tensor) -> Tensor:
-        return self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, self.grid_side**2, -1)
+        return self.patches_of(pixels).permute(0, 2, 3, 1).flatten(1)[None]
 
 
 class UnifiedTower(Gemma4Tower):

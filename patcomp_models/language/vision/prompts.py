@@ -37,14 +37,16 @@ class Around:
     """What stands between two lines of an image."""
 
 
-def image_keys(around: Around | None, image_token: int, tokenizer: Any, side: int = 1) -> dict[str, str]:
+def image_keys(
+    around: Around | None, image_token: int, tokenizer: Any, grid: tuple[int, int] = (1, 1)
+) -> dict[str, str]:
     """The text that stands for an image in a prompt, and the one that takes its place; empty if they are the same.
 
     Args:
         around: what the processor of the architecture puts around an image.
         image_token: the id of the image token.
         tokenizer: of the bundle, or None.
-        side: how many tokens a line of the image has.
+        grid: how many lines the image has, and how many tokens a line.
     """
     if around is None or tokenizer is None:
         return {}
@@ -58,7 +60,7 @@ def image_keys(around: Around | None, image_token: int, tokenizer: Any, side: in
         )
         return {}
     image = tokenizer.convert_ids_to_tokens(image_token)
-    shown = around.line.join([image * side] * side) if around.line else image
+    shown = around.line.join([image * grid[1]] * grid[0]) if around.line else image
     return {PLACEHOLDER: around.placeholder or image, EXPANDED: around.before + shown + around.after}
 
 

@@ -13,7 +13,7 @@ _SIZES = "its tower reads the sizes of images beside pixels, which is not built 
 _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
-NOT_CONVERTED: dict[str, str] = {
+WITHOUT_TOWER: dict[str, str] = {
     **dict.fromkeys(
         ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
     ),

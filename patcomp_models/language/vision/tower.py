@@ -1,4 +1,4 @@
-"""A vision tower of transformers with an image of one size, and how the language model takes its features."""
+"""A vision tower of transformers with an image of one shape, and how the language model takes its features."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from patcomp_models.language.vision.prompts import Around
 
 SQUARE = 448
 """The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
+Size = int | tuple[int, int]
+"""The side of a square image, or the height and width of an image."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class LanguageCall:
     cache: Any
     marks: Marks | None
     """Of the new tokens."""
-    images_before: Tensor | None
-    """(1, q), how many images end before each new token."""
+    skipped_before: Tensor | None
+    """(1, q), how many positions less than tokens the images before each new token have."""
     per_layer: Tensor | None
     """(1, q, width), the embeddings of each layer of the new tokens."""
 
@@ -44,20 +46,22 @@ class Tower(nn.Module):
 
     Args:
         model: an `AutoModelForImageTextToText`.
-        size: the side of the image, in pixels; None for the usual one.
+        size: the side of the image, in pixels, or its height and width; None for the usual square.
 
     Raises:
         LanguageModelError: the model takes no image of this size.
 
-    Called with `pixel_values`, (1, 3, size, size) of float32, it returns the features, (1, image tokens, width), of
+    Called with `pixel_values`, (1, 3, height, width) of float32, it returns the features, (1, image tokens, width), of
     float16 if the model computes in half precision. What rides behind the features of a token (`extra` elements) is
     behind its embedding, too.
     """
 
     is_marked = False
-    """Whether two marks of `marks.py` ride behind the features."""
+    """Whether the marks of `marks.py` ride behind the features."""
     has_saved_positions = False
-    """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
+    """Whether an image takes fewer positions than tokens, so that a row of the cache counts positions."""
+    takes_shapes = False
+    """Whether an image may have any height and width."""
     per_layer = 0
     """How many elements the embeddings of each layer by token have, which ride behind the first features."""
     stacked = 0
@@ -69,21 +73,29 @@ class Tower(nn.Module):
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__()
         self.model = model
         self.vision: Any = model.config.vision_config
-        self.size = size = size or self.usual_size
+        size = size or self.usual_size
+        self.shape = (size, size) if isinstance(size, int) else size
         self.hidden = int(model.config.get_text_config().hidden_size)
-        unit = self.unit
-        if size < unit or size % unit:
+        unit, shown = self.unit, size if isinstance(size, int) else "x".join(map(str, size))
+        if any(side < unit or side % unit for side in self.shape):
             raise LanguageModelError(
-                f"the image size is {size}, and {model.config.model_type} takes multiples of {unit} pixels"
+                f"the image size is {shown}, and {model.config.model_type} takes multiples of {unit} pixels"
             )
+        if not self.takes_shapes and self.shape[0] != self.shape[1]:
+            raise LanguageModelError(f"the image size is {shown}, and {model.config.model_type} takes squares only")
         if self.per_layer:
             with torch.no_grad():
                 _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
             self.register_buffer("of_image", of_image[0])
+
+    @property
+    def size(self) -> int:
+        """The side of a square image."""
+        return self.shape[0]
 
     @property
     def usual_size(self) -> int:
@@ -103,12 +115,12 @@ class Tower(nn.Module):
     def token_count(self) -> int:
         """How many tokens an image has."""
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            return int(self(torch.zeros(1, 3, self.size, self.size)).shape[1])
+            return int(self(torch.zeros(1, 3, *self.shape)).shape[1])
 
     @property
-    def side(self) -> int:
-        """How many tokens a row of the image has, of a model with marks."""
-        return self.size // self.unit
+    def grid(self) -> tuple[int, int]:
+        """How many rows and columns of tokens the image has, of a model with marks."""
+        return self.shape[0] // self.unit, self.shape[1] // self.unit
 
     @property
     def extra(self) -> int:
@@ -123,8 +135,12 @@ class Tower(nn.Module):
     def forward(self, pixel_values: Tensor) -> Tensor:
         first, *stacked = self.features(pixel_values.to(self.model.dtype))
         of_layers = [self.of_image.expand(len(first), -1)] if self.per_layer else []
-        marks = [marks_of_image(self.side)] if self.is_marked else []
+        marks = [self.marks()] if self.is_marked else []
         return torch.cat([part.to(self.carried) for part in (first, *of_layers, *stacked, *marks)], -1)[None]
+
+    def marks(self) -> Tensor:
+        """The marks of the tokens of an image, (image tokens, 4)."""
+        return marks_of_image(*self.grid)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if
@@ -146,7 +162,7 @@ class Tower(nn.Module):
         """The arguments with which the model itself takes an image beside tokens.
 
         Args:
-            pixels: (1, 3, size, size).
+            pixels: (1, 3, height, width).
             tokens: (1, n), with as many image tokens as there are features.
             prompt: how many of the tokens are those of the prompt; by default all.
         """
@@ -160,29 +176,29 @@ class Tower(nn.Module):
         return tokens == self.model.config.image_token_id
 
     @property
-    def grid_side(self) -> int:
-        """How many patches a row of the image has."""
-        return self.size // self.patch_size
+    def patch_grid(self) -> tuple[int, int]:
+        """How many rows and columns of patches the image has."""
+        return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
 
     def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
         """The patches of an image as rows, channels first, those that are merged into a token together.
 
         Args:
-            pixels: (1, 3, size, size).
+            pixels: (1, 3, height, width).
             merged: the side of the squares of patches that are one token.
 
         Returns:
             (patches, 3, patch size, patch size).
         """
-        patch, grid = self.patch_size, self.grid_side
-        parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
-        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
+        patch, (rows, columns) = self.patch_size, self.patch_grid
+        parts = pixels.reshape(3, rows // merged, merged, patch, columns // merged, merged, patch)
+        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
 
 
 class FixedTower(Tower):
     """A tower whose table of positions is of one size of images."""
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__(model, size)
         if self.size != self.usual_size:
             raise LanguageModelError(

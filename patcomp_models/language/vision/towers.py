@@ -6,6 +6,7 @@ The model is not changed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, Gemm
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.refused import NOT_CONVERTED
-from patcomp_models.language.vision.sized import LineTower, PixtralTower
-from patcomp_models.language.vision.tower import FixedTower, Tower, exchanged
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
+from patcomp_models.language.vision.sized import HunYuanTower, LineTower, MiniCPMTower, PixtralTower
+from patcomp_models.language.vision.tower import FixedTower, Size, Tower, exchanged
 
 _TILE = 512
 """The side of a tile of LFM2-VL."""
@@ -99,17 +100,17 @@ class UnfoldedTower(Tower):
 
     around = Around("<|image_start|>", "<|image_end|>")
 
+    takes_shapes = True
     shapes: Tensor
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__(model, size)
-        grid = self.grid_side
         embeddings = model.model.vision_tower.embeddings
         side, table = embeddings.position_embedding_size, embeddings.position_embedding.weight
-        self.register_buffer("shapes", torch.tensor([[grid, grid]]))
+        self.register_buffer("shapes", torch.tensor([self.patch_grid]))
         with torch.no_grad():
             positions = embeddings.resize_positional_embeddings(
-                table.reshape(side, side, -1), self.shapes, max_length=grid * grid
+                table.reshape(side, side, -1), self.shapes, max_length=math.prod(self.patch_grid)
             )
         self.register_buffer("positions", positions)
 
@@ -122,13 +123,13 @@ class UnfoldedTower(Tower):
         return int(self.patch_size * self.model.config.downsample_factor)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        inner, grid, given = self.model.model, self.grid_side, self.given(pixels, pixels)
+        inner, given = self.model.model, self.given(pixels, pixels)
         with exchanged(inner.vision_tower.embeddings, "resize_positional_embeddings", lambda *_, **__: self.positions):
             made = inner.vision_tower(**given, return_dict=True).last_hidden_state
-        return [inner.multi_modal_projector(made.reshape(1, grid, grid, -1)).flatten(0, 2)]
+        return [inner.multi_modal_projector(made.reshape(1, *self.patch_grid, -1)).flatten(0, 2)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, self.grid_side**2, -1)
+        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, math.prod(self.patch_grid), -1)
         mask = torch.ones(rows.shape[:2], dtype=torch.int32)
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 
@@ -185,6 +186,8 @@ TOWERS: dict[str, type[Tower]] = {
     "aria": AriaTower,
     "shieldgemma2": GemmaTower,
     "mistral3": LineTower,
+    "hunyuan_vl": HunYuanTower,
+    "minicpmv4_6": MiniCPMTower,
     "lighton_ocr": PixtralTower,
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
@@ -203,9 +206,9 @@ def check_known(kind: object, what: str) -> None:
     Raises:
         LanguageModelError: it is not.
     """
-    if isinstance(kind, str) and kind in NOT_CONVERTED and kind not in TOWERS:
+    if isinstance(kind, str) and kind in WITHOUT_TOWER and kind not in TOWERS:
         raise LanguageModelError(
-            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {NOT_CONVERTED[kind]}"
+            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {WITHOUT_TOWER[kind]}"
         )
     if kind not in TOWERS:
         raise LanguageModelError(
@@ -214,12 +217,12 @@ def check_known(kind: object, what: str) -> None:
         )
 
 
-def tower_of(model: Any, size: int | None) -> Tower:
+def tower_of(model: Any, size: Size | None) -> Tower:
     """The vision tower of a model of transformers.
 
     Args:
         model: an `AutoModelForImageTextToText`.
-        size: the side of the image; None for the usual one of the architecture.
+        size: the side of the image, or its height and width; None for the usual square of the architecture.
 
     Raises:
         LanguageModelError: the architecture is not known, or takes no image of this size.

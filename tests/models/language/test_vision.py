@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp_models.language.vision.generating import embedded_call, features_of
-from patcomp_models.language.vision.marks import Marks, marks_of_image
+from patcomp_models.language.vision.marks import Marks, as_digits, from_digits, marks_of_image, skipped_before
 from patcomp_models.language.vision.own import OwnGridTower
-from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
     PROCESSOR,
     SETTINGS,
+    SHAPES,
     SIZE,
     VARIANTS,
     VOCABULARY,
@@ -59,7 +61,7 @@ def test_every_tower_is_tested() -> None:
 def test_every_type_is_converted_or_refused_with_a_reason() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
 
-    assert not TYPES.keys() - TOWERS.keys() - NOT_CONVERTED.keys()
+    assert not TYPES.keys() - TOWERS.keys() - WITHOUT_TOWER.keys()
     with pytest.raises(LanguageModelError, match="cross attention"):
         check_known("mllama", "the model")
 
@@ -101,7 +103,7 @@ def test_rows_are_those_of_the_image_processor_of_gemma(kind: str) -> None:
         pooling_kernel_size=tower.vision.pooling_kernel_size, max_soft_tokens=70,
     )(image.numpy(), return_tensors="pt", input_data_format="channels_first")  # fmt: skip
     rows = tower.given(image[None], torch.tensor([[1]]))
-    count = tower.grid_side**2
+    count = math.prod(tower.patch_grid)
     assert torch.equal(made["pixel_values"][:, :count], rows["pixel_values"])
     assert torch.equal(made["image_position_ids"][:, :count], rows["image_position_ids"])
     assert bool((made["image_position_ids"][:, count:] == -1).all())
@@ -178,28 +180,31 @@ def test_the_model_is_not_changed() -> None:
 
 
 def test_positions_of_two_images() -> None:
-    """As the model's own function has them, in one call, and in calls that are cut in and behind an image."""
+    """Of different shapes, as the model's own function has them, in one call and in calls that are cut at images."""
     model: Any = checkpoint("qwen2_5_vl")
-    tower = tower_of(model, SIZE)
-    side = tower.side
-    image = [IMAGE_TOKEN] * side * side
-    tokens = torch.tensor([[5, 6, 7, *image, 8, *image, 9, 10]])
-    kinds = tower.is_image(tokens)
-    grids = torch.tensor([[1, tower.grid_side, tower.grid_side]] * 2)
+    towers = [tower_of(model, shape) for shape in SHAPES]
+    counts = [tower.token_count for tower in towers]
+    tokens = torch.tensor([[5, 6, 7, *[IMAGE_TOKEN] * counts[0], 8, *[IMAGE_TOKEN] * counts[1], 9, 10]])
+    kinds = towers[0].is_image(tokens)
+    grids = torch.cat([tower.thw for tower in towers])
     wanted, _ = model.model.get_rope_index(tokens, mm_token_type_ids=kinds.int(), image_grid_thw=grids)
-    marks = torch.zeros(1, tokens.shape[1], 2)
-    marks[kinds] = marks_of_image(side).float().repeat(2, 1)
-    from patcomp_models.language.vision.marks import images_before
-
-    for cuts in ([], [4], [3 + side * side], [20, 21, 30]):
-        counted = torch.full((tokens.shape[1],), 7.0)  # what is behind the tokens of earlier calls does not count
+    marks = torch.zeros(1, tokens.shape[1], 4)
+    marks[kinds] = torch.cat([marks_of_image(*tower.grid) for tower in towers]).float()
+    for cuts in ([], [4], [3 + counts[0]], [20, 21, 30]):
+        counted = torch.full((tokens.shape[1],), 99.0)  # what is behind the tokens of earlier calls does not count
         made = []
         for start, end in zip([0, *cuts], [*cuts, tokens.shape[1]], strict=True):
             part = Marks.of(marks[:, start:end])
-            before, after = images_before(part.ends(side), counted[:end], start)
+            before, after = skipped_before(part.skipped(), counted[:end], start)
             counted[start:end] = after[0]
-            made.append(part.positions(torch.arange(start, end)[None], before, side))
+            made.append(part.positions(torch.arange(start, end)[None], before))
         assert torch.equal(torch.cat(made, -1).long(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_digits_are_exact(dtype: torch.dtype) -> None:
+    counts = torch.tensor([0.0, 1, 255, 256, 2049, 65535])
+    assert torch.equal(from_digits(as_digits(counts).to(dtype)), counts)
 
 
 @pytest.mark.parametrize(
@@ -231,20 +236,34 @@ def test_every_token_behind_an_image(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_several_images(kind: str) -> None:
-    """Two images in one call. In Gemma 3, each sees itself only; in Qwen's models, it has positions of its own."""
+    """Two images in one call, of different shapes if the model takes them. In Gemma 3, each sees itself only; in Qwen's
+    models, it has positions of its own."""
     model: Any = checkpoint(kind)
-    tower = tower_of(model, SIZE)
-    image = [IMAGE_TOKEN] * tower.token_count
-    ids = torch.tensor([[*image, *image, 5, 6] if kind == "paligemma" else [5, *image, 6, *image, 7]])
-    images = [pixels(1), pixels(2)]
-    given = [tower.given(each, ids) for each in images]
-    axis = 1 if kind in ("idefics3", "smolvlm") else 0
-    both = {name: torch.cat([each[name] for each in given], axis) for name in given[0] if "token_type" not in name}
+    takes_shapes = tower_of(model, SIZE).takes_shapes
+    towers = [tower_of(model, shape) for shape in (SHAPES if takes_shapes else (SIZE, SIZE))]
+    tower, first, second = towers[0], *([IMAGE_TOKEN] * each.token_count for each in towers)
+    ids = torch.tensor([[*first, *second, 5, 6] if kind == "paligemma" else [5, *first, 6, *second, 7]])
+    images = [torch.randn(1, 3, *each.shape) for each in towers]
+    given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
+    axis = {"idefics3": 1, "smolvlm": 1, "minicpmv4_6": 3}.get(kind, 0)
+    both = {
+        name: joined([each[name] for each in given], axis if name == "pixel_values" else 0)
+        for name in given[0]
+        if "token_type" not in name
+    }
     both |= {name: each for name, each in given[0].items() if "token_type" in name}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
         decoder = EmbeddingDecoder(tower)
         embeddings = EmbeddingTable(tower)(ids)
-        embeddings[0, ids[0] == IMAGE_TOKEN] = torch.cat([tower(image)[0] for image in images])
+        features = [each(image)[0] for each, image in zip(towers, images, strict=True)]
+        embeddings[0, ids[0] == IMAGE_TOKEN] = torch.cat(features)
         made = decoder(embeddings, torch.arange(ids.shape[1])[None], *decoder.states.zeros(ids.shape[1]))
     torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
+
+
+def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
+    """Tensors one behind the other; patches of LFM2-VL are padded to the same number."""
+    if parts[0].shape[:axis] + parts[0].shape[axis + 1 :] != parts[1].shape[:axis] + parts[1].shape[axis + 1 :]:
+        return torch.nn.utils.rnn.pad_sequence([part[0] for part in parts], batch_first=True)
+    return torch.cat(parts, axis)

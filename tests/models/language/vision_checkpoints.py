@@ -185,6 +185,8 @@ OF_TIMM = ("gemma3n",)
 """Models whose tower is one of timm."""
 SIZE = 32
 """The side of the image, of all of them."""
+SHAPES = (32, 48), (48, 16)
+"""Height and width of further images, of those that take any shape."""
 PROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.25], "size": {"height": SIZE, "width": SIZE}}
 """The settings of an image processor that goes with them."""
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from patcomp.emit.native import Native
-from patcomp.errors import PatcompError
+from patcomp.errors import ConversionWarning, PatcompError
 from patcomp_models.tasks import TASKS, convert_folder
 from patcomp_models.tasks.table import task_of
 from tests.helpers.command import Command
@@ -181,6 +182,15 @@ def test_what_a_model_would_do_without(tmp_path: Path) -> None:
         PatcompError, match="MarkupLMForTokenClassification takes xpath_tags_seq too, and without it computes"
     ):
         convert_folder(tmp_path / "model")
+
+
+def test_a_model_that_chooses_its_attention_for_good(tmp_path: Path) -> None:
+    """BigBird computes full attention from the first short text on; a fresh one reads a long text in blocks."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BigBirdConfig(**sizes, vocab_size=96, max_position_embeddings=256, block_size=8)
+    transformers.BigBirdForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.warns(ConversionWarning, match="length open from 2 to 256, and the program takes it from 2 to 88"):
+        convert_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
