@@ -149,8 +149,12 @@ class Tower(nn.Module):
     def forward(self, pixel_values: Tensor) -> Tensor:
         first, *stacked = self.features(pixel_values.to(self.model.dtype))
         of_layers = [self.of_image.expand(len(first), -1)] if self.per_layer else []
-        marks = [marks_of_image(*self.grid)] if self.is_marked else []
+        marks = [self.marks()] if self.is_marked else []
         return torch.cat([part.to(self.carried) for part in (first, *of_layers, *stacked, *marks)], -1)[None]
+
+    def marks(self) -> Tensor:
+        """The marks of the tokens of an image, (image tokens, 4)."""
+        return marks_of_image(*self.grid)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if

@@ -18,7 +18,7 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
-from patcomp_models.language.vision.sized import LineTower, PixtralTower
+from patcomp_models.language.vision.sized import HunYuanTower, LineTower, MiniCPMTower, PixtralTower
 from patcomp_models.language.vision.tiled import (
     DoclingTower,
     GraniteTower,
@@ -195,6 +195,8 @@ TOWERS: dict[str, type[Tower]] = {
     "aria": AriaTower,
     "shieldgemma2": GemmaTower,
     "mistral3": LineTower,
+    "hunyuan_vl": HunYuanTower,
+    "minicpmv4_6": MiniCPMTower,
     "lighton_ocr": PixtralTower,
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,

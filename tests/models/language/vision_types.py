@@ -88,6 +88,14 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
         "pp_chart2table", "qianfan_ocr", "deepseek_vl", "janus", "shieldgemma2",
     )},
+    "hunyuan_vl": {
+        "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
+        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+    },
+    "minicpmv4_6": {"image_token_id": 90, "vision_config": {
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+        "patch_size": 8, "insert_layer_id": 0,
+    }},
     "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
