@@ -178,29 +178,14 @@ class Bundle:
             raise LanguageModelError(
                 f"the bundle {str(self.path)!r} takes {self._batch} texts in a call; `Bundle.generate_batch` gives them"
             )
-        vision = metadata["vision"] if metadata["kind"] == VISION else {}
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
-        if images and not vision:
-            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        tiles: list[np.ndarray] = []
-        has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
-        if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
-            tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
-        else:
-            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
+        tokens, pixels = self.prepared(prompt, images)
         limit, stops = self._limit, () if ignore_eos else self._stops
-        if prompt and not tokens:
-            raise LanguageModelError(
-                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
-            )
-        if vision and not tiles:
-            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
-        if vision:
-            pixels = tiles or [pixels_of(each, vision) for each in images]
+        if metadata["kind"] == VISION:
             return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
@@ -223,6 +208,33 @@ class Bundle:
                 return greedy(session, tokens, max_new_tokens, stops)
             foresees = self._draft(draft, asset, opened, session)
             return speculative(session, foresees, tokens, max_new_tokens, drafted, stops)
+
+    def prepared(self, prompt: Sequence[int] | str, images: Sequence[Any]) -> tuple[list[int], list[np.ndarray]]:
+        """The tokens of a prompt with those of its images, and the pixels that the tower takes, one after the other.
+
+        Args:
+            prompt, images: as of `generate`.
+
+        Raises:
+            LanguageModelError: as `generate`.
+        """
+        metadata = self.metadata
+        vision = metadata["vision"] if metadata["kind"] == VISION else {}
+        if images and not vision:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        tiles: list[np.ndarray] = []
+        has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
+        if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
+            tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
+        else:
+            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
+        if prompt and not tokens:
+            raise LanguageModelError(
+                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
+            )
+        if vision and not tiles:
+            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
+        return tokens, tiles or [pixels_of(each, vision) for each in images]
 
     def _generation_with_vision(
         self,
@@ -364,15 +376,13 @@ class Bundle:
             return ""
         return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
 
-    def tokens_of(self, file: Path) -> list[int]:
-        """The token ids of a text in a file, without special ones.
+    def tokens_of(self, text: str) -> list[int]:
+        """The token ids of a text, without special ones.
 
         Raises:
-            LanguageModelError: the bundle has no tokenizer, or there is no text.
+            LanguageModelError: the bundle has no tokenizer.
         """
-        if not file.is_file():
-            raise LanguageModelError(f"there is no text at {str(file)!r}")
-        return self._split(file.read_text(errors="replace"), add_special_tokens=False)
+        return self._split(text, add_special_tokens=False)
 
     def _split(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text."""
