@@ -24,10 +24,13 @@ from patcomp_models.language.vision.shapes import image_functions, shown
 PACKED = "packed"
 """The key of the block `vision` of `metadata.json` that says whether the model packs the features of tiles."""
 
+Pack = Callable[[np.ndarray], np.ndarray]
+"""Makes of the features of all tiles those of the image tokens."""
+
 
 def packed_pictures(
     folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
-) -> tuple[list[int], list[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+) -> tuple[list[int], list[np.ndarray], Pack]:
     """The tokens of a prompt with those of its pictures, the tiles of the pictures, and what packs their features.
 
     Args:
