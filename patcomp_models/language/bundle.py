@@ -214,8 +214,8 @@ class Bundle:
     def prepared(
         self, prompt: Sequence[int] | str, images: Sequence[Any]
     ) -> tuple[list[int], list[np.ndarray], Pack | None]:
-        """The tokens of a prompt with those of its images, the pixels that the tower takes, one after the other, and what
-        makes of their features those of the image tokens, if they are others.
+        """The tokens of a prompt with those of its images, the pixels that the tower takes, one after the other, and
+        what makes of their features those of the image tokens, if they are others.
 
         Args:
             prompt, images: as of `generate`.
