@@ -92,7 +92,7 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
         "vision_config.max_image_size": 64, "text_config.head_dim": 8,
     },
-    "minicpmv4_6": {"image_token_id": 90, "vision_config": {
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
         "patch_size": 8, "insert_layer_id": 0,
     }},
