@@ -60,7 +60,7 @@ from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
-from patcomp_models.language.vision.shapes import COUNT, HEIGHT, IMAGE_SHAPES, WIDTH, function_name, shapes_in
+from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
@@ -295,7 +295,11 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
     """The block `vision` of `metadata.json`; Apple's package does not read the keys from `resample` on."""
     tower, *others = towers
     shapes = {
-        function_name(each.shape, tower.size): {HEIGHT: each.shape[0], WIDTH: each.shape[1], COUNT: each.token_count}
+        function_name(each.shape, tower.size): {
+            HEIGHT: each.shape[0],
+            WIDTH: each.shape[1],
+            TOKEN_COUNT: each.token_count,
+        }
         for each in others
     }
     return {
