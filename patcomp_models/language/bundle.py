@@ -55,7 +55,7 @@ from patcomp_models.language.vision.generating import embedded_call, expanded_pr
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
-from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
+from patcomp_models.language.vision.prompts import PLACEHOLDER, has_lines, placed
 from patcomp_models.language.vision.shapes import image_functions
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
@@ -245,6 +245,12 @@ class Bundle:
             tiles = [pixels_of(each, vision) for each in images]
             functions = image_functions(vision)
             counts = [functions[each.shape[2:]].tokens for each in tiles]
+            is_square = all(functions[each.shape[2:]].name == MAIN for each in tiles)
+            if has_lines(vision) and isinstance(prompt, str) and not is_square:
+                raise LanguageModelError(
+                    "tokens stand between lines of an image, and a text has those of the square only; give files of "
+                    "images to a bundle with a processor, or token ids"
+                )
             tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._image_token(vision))
         return tokens, tiles, pack
 

@@ -146,7 +146,8 @@ class _Request:
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = _settings(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
-        processor = _processor(folder, settings, str(config.get("model_type")))
+        own = folder if options.image_processor is None else None  # the folder's prepares images in another way
+        processor = _processor(own, settings, str(config.get("model_type")))
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -216,7 +217,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described[TOWER] = keys
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
-            if tower.takes_shapes:
+            if tower.takes_patches:
                 keys[PATCHES] = {"merged": tower.row_merge, "channels_last": tower.channels_last}
             if tower.packs:
                 keys[PACKED] = True

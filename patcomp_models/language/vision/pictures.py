@@ -18,7 +18,7 @@ from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened, resized_picture
-from patcomp_models.language.vision.shapes import image_functions, nearest_shape, sides
+from patcomp_models.language.vision.shapes import IMAGE_SHAPES, image_functions, nearest_shape, sides
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -106,9 +106,10 @@ def prepared_pictures(
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
     """A picture of which the processor makes shapes of the bundle; resized if it does not."""
-    if PATCHES not in vision:
+    if IMAGE_SHAPES not in vision:
         return picture
-    made = [each.shape[2:] for each in images_made(processor.image_processor([picture], return_tensors="pt"), vision)]
+    alone = processor(text=[processor.image_token], images=[[picture]], return_tensors="pt")
+    made = [each.shape[2:] for each in images_made(alone, vision)]
     if not set(made) - image_functions(vision).keys():
         return picture
     shape = nearest_shape(vision, made[-1])
@@ -128,9 +129,9 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
         LanguageModelError: patches are of another size than the bundle's.
     """
     values = made["pixel_values"].float().numpy()
-    if PATCHES not in vision:
+    if IMAGE_SHAPES not in vision:
         return [tile[None] for tile in tiles_of(values)]
-    if "image_sizes" in made:  # padded to the largest image
+    if PATCHES not in vision:  # pixels, padded to the largest image
         sizes = made["image_sizes"].tolist()
         return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
     if "image_grid_thw" in made:

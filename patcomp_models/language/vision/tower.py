@@ -64,8 +64,10 @@ class Tower(nn.Module):
     """Whether an image may have any height and width."""
     per_layer = 0
     """How many elements the embeddings of each layer by token have, which ride behind the first features."""
+    takes_patches = False
+    """Whether the model takes the patches of an image as rows, not pixels."""
     channels_last = False
-    """Whether the channels of a pixel are one behind the other, in a model that takes patches as rows."""
+    """Whether the channels of a pixel are one behind the other, in such a model."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
@@ -112,7 +114,7 @@ class Tower(nn.Module):
 
     @property
     def row_merge(self) -> int:
-        """The side of the squares of patches that are one behind the other, in a model that takes them as rows."""
+        """The side of the squares of patches that are one behind the other, if the model takes patches."""
         return 1
 
     @property

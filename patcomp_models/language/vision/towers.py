@@ -108,8 +108,7 @@ class UnfoldedTower(Tower):
 
     around = Around("<|image_start|>", "<|image_end|>")
 
-    takes_shapes = True
-    channels_last = True
+    takes_shapes = takes_patches = channels_last = True
     shapes: Tensor
 
     def __init__(self, model: Any, size: Size | None):
