@@ -28,7 +28,7 @@ from patcomp.frontend_torch.exporting.failures import (
     what_is_wrong_with,
     wrong_shapes,
 )
-from patcomp.frontend_torch.exporting.kept import copied, kept, registered
+from patcomp.frontend_torch.exporting.kept import copied, kept, needless_casts, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example, narrowed
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
@@ -106,7 +106,7 @@ def export(
     further = [_with_constants, _strictly, *drafts]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
-    with _ONE_AT_A_TIME, callers_defaults(), open_pools():
+    with _ONE_AT_A_TIME, callers_defaults(), open_pools(), needless_casts():
         registered(call[:2])
         for step in steps:
             try:

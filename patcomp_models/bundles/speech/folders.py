@@ -30,6 +30,13 @@ def class_named(config: Mapping[str, Any]) -> str:
     return name if name.isidentifier() else ""
 
 
+def configuration_of(folder: Path) -> Any:
+    """The configuration of a checkpoint, as transformers completes it."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
 def extractor_of(folder: Path) -> Any:
     """The feature extractor of a checkpoint, or of a bundle.
 
