@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +49,7 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
+from patcomp_models.language.hearing import AUDIO, EMBED, features_of_sound, prepared
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
@@ -91,6 +93,7 @@ class Bundle:
         max_new_tokens: int = 16,
         image: Any = None,
         *,
+        audio: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -108,6 +111,8 @@ class Bundle:
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
                 of a shape of the bundle, (1, 3, height, width); or a list of several. A bundle with a processor makes
                 what the processor does of files and images of Pillow beside a text.
+            audio: for a bundle that hears: samples at the rate of the model, (samples,) of floats from -1 to 1, beside
+                a text with the placeholder of the processor; or what the processor made, beside its token ids.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -123,8 +128,9 @@ class Bundle:
             MissingToolchainError: coreai-core is not installed.
         """
         return self.generation(
-            prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos, adapter=adapter
-        ).tokens
+            prompt, max_new_tokens, image, audio=audio, draft=draft, drafted=drafted, ignore_eos=ignore_eos,
+            adapter=adapter,
+        ).tokens  # fmt: skip
 
     def generate_batch(
         self, prompts: Sequence[Sequence[int] | str], max_new_tokens: int = 16, *, ignore_eos: bool = False
@@ -161,6 +167,7 @@ class Bundle:
         max_new_tokens: int = 16,
         image: Any = None,
         *,
+        audio: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -172,6 +179,13 @@ class Bundle:
             As `generate`.
         """
         metadata = self.metadata
+        if (audio is None) != (AUDIO not in metadata):
+            takes = "needs a recording, audio=" if audio is None else "takes no audio"
+            raise LanguageModelError(f"the bundle {str(self.path)!r} {takes}")
+        if AUDIO in metadata:
+            if image is not None or draft is not None or adapter is not None:
+                raise LanguageModelError("a bundle that hears takes no image=, draft= or adapter=")
+            return self._generation_with_audio(prompt, max_new_tokens, audio, () if ignore_eos else self._stops)
         adapters = metadata["language"].get(ADAPTERS, {})
         if adapter is not None and (adapter not in adapters or draft is not None):
             known = f"it has {', '.join(adapters) or 'none'}, which go without draft="
@@ -294,6 +308,27 @@ class Bundle:
             if isinstance(foresees, Drafting):
                 foresees = draft_without(image_token, foresees)
             return speculative(session, foresees, tokens, new, drafted, stops)
+
+    def _generation_with_audio(
+        self, prompt: Sequence[int] | str, new: int, recording: Any, stops: Sequence[int]
+    ) -> Generation:
+        """Generate with the functions `audio`, `embed` and `main`; the whole prompt is one call."""
+        audio = self.metadata[AUDIO]
+        tokens, windows = prepared(self.path, audio, prompt, recording)
+        if not tokens or len(tokens) + new > self._limit:
+            raise LanguageModelError(
+                f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
+            )
+        with ExitStack() as opened:
+            asset, placeholder = _opened(self.asset, opened), audio["audio_token_id"]
+            features = features_of_sound(partial(asset.run, entrypoint=AUDIO), windows, tokens.count(placeholder))
+
+            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                return asset.run(inputs, states, name)
+
+            call = embedded_call(partial(asset.run, entrypoint=EMBED), main, features, placeholder)
+            session = Session(call, {MAIN: None}, _empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
+            return greedy(session, tokens, new, stops)
 
     @property
     def _limit(self) -> int:
