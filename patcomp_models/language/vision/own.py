@@ -103,10 +103,8 @@ class ErnieTower(OwnGridTower):
         return [*super().embedded(tokens), kinds.to(self.carried)]
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        # the second moment of an image is the first one
-        with exchanged(
-            self.model.model.resampler_model, "_temporal_slicing", lambda seen, _: torch.cat([seen, seen], -1)
-        ):
+        resampler = self.model.model.resampler_model  # the second moment of an image is the first one
+        with exchanged(resampler, "_temporal_slicing", lambda seen, _: torch.cat([seen, seen], -1)):
             return super().features(pixels)
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
@@ -134,6 +132,30 @@ def _of_both(block: Any, hidden: Tensor, is_image: Tensor) -> tuple[Tensor, None
     text, image = (part(hidden)[0].reshape(hidden.shape) for part in (block.text_moe, block.vision_moe))
     made = torch.where(is_image[..., None], image, text)
     return made if block.shared_experts is None else made + block.shared_experts(hidden), None
+
+
+class OmniTower(OwnGridTower):
+    """Qwen2.5-Omni and Qwen3-Omni; audio is left out.
+
+    The model finds images by the token that begins one, and positions are then those of the other models of Qwen.
+    """
+
+    @property
+    def stacked(self) -> int:  # type: ignore[override]
+        return len(getattr(self.vision, "deepstack_visual_indexes", ()))
+
+    @property
+    def begin(self) -> int:  # type: ignore[override]
+        return int(self.model.config.vision_start_token_id)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        found = self.model.model.get_image_features(self._rows(pixels), self.thw)
+        return [found.pooler_output[0], *(each[0] for each in getattr(found, "deepstack_features", ()))]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        given = super().given(pixels, tokens, prompt)
+        del given["mm_token_type_ids"]
+        return {**given, "attention_mask": torch.ones_like(tokens)}
 
 
 class SurroundedGridTower(OwnGridTower):

@@ -68,6 +68,8 @@ class Tower(nn.Module):
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
+    begin: int | None = None
+    """The token that must be before an image, if the model finds images by it."""
     of_image: Tensor
     """(1, width), what `embedded` gives for an image token beside its embedding, if anything."""
     around: Around | None = None
