@@ -25,7 +25,6 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "CsmForConditionalGeneration": "its decoder runs inside of each step",
     "DiaForConditionalGeneration": _DELAYED,
     "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
     "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
