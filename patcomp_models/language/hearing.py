@@ -81,7 +81,7 @@ def windows_of(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, An
     parts = [part for row in read for part in np.split(row[None], count, axis)]
     if mask is None:
         return [{READ: part} for part in parts]
-    mask = np.pad(mask, ((0, 0), (0, missing))).astype(np.int32)
+    mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
     return [
         {READ: part, MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()

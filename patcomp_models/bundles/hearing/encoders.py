@@ -47,7 +47,7 @@ class Encoder(nn.Module):
         row: of its type.
 
     Called with `input_features`, (1, bins, frames) or (1, frames, bins) of float32, and with the mask of frames,
-    (1, frames) of int32, if the model takes one. The features are of float16 if the model computes in half precision.
+    (1, frames) of bool, if the model takes one. The features are of float16 if the model computes in half precision.
     """
 
     def __init__(self, model: Any, row: Row):

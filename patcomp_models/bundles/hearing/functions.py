@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from patcomp_models.bundles.hearing.encoders import Row, carried
-from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, TOKENS
+from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
 from patcomp_models.language.hearing import AUDIO, EMBED, HEARD, MASK, READ
@@ -60,21 +60,27 @@ def functions_of(model: Any, row: Row, context: int) -> list[Entry]:
     shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
     read: dict[str, Tensor] = {READ: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
     if row.mask:
-        read[MASK] = (torch.arange(frames) < frames * 2 // 3)[None].int()
-    decoder = HearingDecoder(model).eval()
-    states = decoder.states.states
-    new, total = (Dim(name, min=1, max=context) for name in ("new", "total"))
-    inputs = {EMBEDDED: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
-    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
-    capacities = {
-        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)} for state in states if state.grows
-    }
+        read[MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
+    new = Dim("new", min=1, max=context)
     tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
     return [
         Entry(AUDIO, row.encoder(model, row).eval(), read, (HEARD,)),
         Entry(EMBED, Table(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
-        Entry(
-            MAIN, decoder, inputs, (LOGITS,), {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities},
-            tuple(decoder.states.names), keeps_sizes=True,
-        ),
-    ]  # fmt: skip
+        decoder_entry(HearingDecoder(model).eval(), context),
+    ]
+
+
+def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:
+    """The function of a decoder, for at most `context` tokens."""
+    new, total = (Dim(name, min=1, max=context) for name in ("new", "total"))
+    inputs = {EMBEDDED: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
+    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
+    capacities = {
+        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)}
+        for state in decoder.states.states
+        if state.grows
+    }
+    return Entry(
+        MAIN, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
+        {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
+    )  # fmt: skip

@@ -95,7 +95,7 @@ class Hearing(KindOfComponents):
             return found
         frames = audio["frames"]
         read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({MASK: ((1, frames), ("int32",))} if audio["mask"] else {})}
+        read = {**read, **({MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (

@@ -78,7 +78,7 @@ def test_an_encoder_alone(name: str) -> None:
         if name == "FunAsrNano":
             read = read.transpose(1, 2)
             wanted = model.model.get_audio_features(read[:, :40], mask[:, :40]).pooler_output
-            made = row.encoder(model, row)(read * mask[..., None], mask.int())
+            made = row.encoder(model, row)(read * mask[..., None], mask.bool())
         else:
             wanted = model.model.get_audio_features(read, mask, None).pooler_output
             made = row.encoder(model, row)(read)
@@ -95,7 +95,7 @@ def test_a_recording_becomes_windows_with_silence_behind() -> None:
     first, second = windows_of(read, mask, _AUDIO)
     assert np.array_equal(first[READ], read[:, :, :4])
     assert np.array_equal(second[READ], np.pad(read[:, :, 4:], ((0, 0), (0, 0), (0, 2))))
-    assert second[MASK].tolist() == [[1, 1, 0, 0]]
+    assert second[MASK].tolist() == [[True, True, False, False]]
     assert len(windows_of(np.pad(read, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4))), _AUDIO)) == 2
     with pytest.raises(PatcompError, match="has 6 frames, and the bundle takes 4; cut the recording"):
         windows_of(read, mask, {**_AUDIO, "is_cut": False})
