@@ -160,7 +160,7 @@ def pixels_of_patches(
         LanguageModelError: the patches are of another size.
     """
     rows, columns = grid
-    flat = patches.reshape(len(patches), -1)
+    flat: Any = patches.reshape(len(patches), -1)
     moments = flat.shape[1] // (3 * size * size)
     if flat.shape != (rows * columns, 3 * size * size * moments) or (channels_last and moments != 1):
         raise LanguageModelError(
