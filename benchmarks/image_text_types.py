@@ -1,4 +1,4 @@
-"""What small models of every type of images and text become: the tokens of a loop on Apple's runtime, beside `generate`.
+"""What small models of every type of images and text become: tokens of a loop on Apple's runtime, beside `generate`.
 
     python -m benchmarks.image_text_types [--only TYPE ...] [--markdown]
 
@@ -70,8 +70,9 @@ def markdown(rows: Sequence[tuple[str, ...]]) -> str:
     lines = [
         "# Types of images and text",
         "",
-        "`python -m benchmarks.image_text_types --markdown` writes this page: the types of `AutoModelForImageTextToText`",
-        "in transformers, as small models with random weights in float32. `exact` means that the tokens of a loop on the",
+        "`python -m benchmarks.image_text_types --markdown` writes this page: the types of",
+        "`AutoModelForImageTextToText` in transformers, as small models with random weights in float32.",
+        "`exact` means that the tokens of a loop on the",
         "runtime alone (`benchmarks/runtime_loop.py`) are those of `generate`. `pictures` says what `Bundle.generate`",
         "makes of a picture by the processor of the folder: the square, tiles, or an image of its shape.",
         "",

@@ -49,7 +49,7 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
-from patcomp_models.language.hearing import AUDIO, EMBED, features_of_sound, prepared
+from patcomp_models.language.hearing import EMBED, SOUND, features_of_sound, heard_prompt
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
@@ -179,10 +179,10 @@ class Bundle:
             As `generate`.
         """
         metadata = self.metadata
-        if (audio is None) != (AUDIO not in metadata):
+        if (audio is None) != (SOUND not in metadata):
             takes = "needs a recording, audio=" if audio is None else "takes no audio"
             raise LanguageModelError(f"the bundle {str(self.path)!r} {takes}")
-        if AUDIO in metadata:
+        if SOUND in metadata:
             if image is not None or draft is not None or adapter is not None:
                 raise LanguageModelError("a bundle that hears takes no image=, draft= or adapter=")
             return self._generation_with_audio(prompt, max_new_tokens, audio, () if ignore_eos else self._stops)
@@ -313,15 +313,15 @@ class Bundle:
         self, prompt: Sequence[int] | str, new: int, recording: Any, stops: Sequence[int]
     ) -> Generation:
         """Generate with the functions `audio`, `embed` and `main`; the whole prompt is one call."""
-        audio = self.metadata[AUDIO]
-        tokens, windows = prepared(self.path, audio, prompt, recording)
+        audio = self.metadata[SOUND]
+        tokens, windows = heard_prompt(self.path, audio, prompt, recording)
         if not tokens or len(tokens) + new > self._limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
             )
         with ExitStack() as opened:
             asset, placeholder = _opened(self.asset, opened), audio["audio_token_id"]
-            features = features_of_sound(partial(asset.run, entrypoint=AUDIO), windows, tokens.count(placeholder))
+            features = features_of_sound(partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder))
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return asset.run(inputs, states, name)
