@@ -35,8 +35,8 @@ WITHOUT_TOWER: dict[str, str] = {
         ("minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "nemotron_h_omni"), _SIZES
     ),
     **dict.fromkeys(
-        ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3", "idefics2"),
+        ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
+         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2", "video_llama_3"),
         _UNTRIED,
     ),
 }  # fmt: skip

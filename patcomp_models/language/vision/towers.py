@@ -15,7 +15,13 @@ from torch import Tensor
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
-from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
+from patcomp_models.language.vision.own import (
+    ChannelsLastTower,
+    MuseTower,
+    OwnGridTower,
+    PatchTower,
+    SurroundedGridTower,
+)
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.sized import LineTower, PixtralTower
@@ -199,6 +205,8 @@ TOWERS: dict[str, type[Tower]] = {
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
+    "cohere_compass": StackedTower,
+    "muse_glimmer": MuseTower,
     "vipllava": FixedTower,
     "video_llava": FixedTower,
     "llama4": LlamaTower,
