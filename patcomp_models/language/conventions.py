@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -143,3 +143,10 @@ def convention_of(model: Any) -> Convention:
             f"{', '.join(_ARGUMENTS[:-1])} or {_ARGUMENTS[-1]}), so its states cannot be the states of a bundle"
         )
     return Convention(argument)
+
+
+def first_position(model: nn.Module) -> int:
+    """The position of the first token. Models of RoBERTa's kind count positions themselves, from behind that of the
+    padding; all others begin with 0."""
+    name = "create_position_ids_from_input_ids"
+    return max((int(part.padding_idx) + 1 for part in model.modules() if hasattr(part, name)), default=0)

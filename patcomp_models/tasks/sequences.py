@@ -87,7 +87,7 @@ class DecodeTokens(nn.Module):
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
         value_cache: Tensor,
     ) -> Tensor:  # fmt: skip
-        new, total = input_ids.shape[1], position_ids.shape[1]
+        (texts, new), total = input_ids.shape, position_ids.shape[1]
         offset = total - new
         torch._check(offset >= 0)
         torch._check(total <= key_cache.shape[3])
@@ -95,10 +95,10 @@ class DecodeTokens(nn.Module):
         own = Cache(layers=[StackedCacheLayer(key_cache, value_cache, each, offset, total) for each in range(count)])
         cross: Any = Cache(layers=[DynamicLayer() for _ in range(count)])
         for each, layer in enumerate(cross.layers):  # all texts have the one input
-            layer.update(*(kept[each].expand(len(input_ids), -1, -1, -1) for kept in (cross_keys, cross_values)))
+            layer.update(*(kept[each].expand(texts, -1, -1, -1) for kept in (cross_keys, cross_values)))
         cache = EncoderDecoderCache(own, cross)
         cache.is_updated = dict.fromkeys(range(count), True)
-        encoded = key_cache.new_zeros(len(input_ids), cross_keys.shape[3], self.width)  # only its presence is looked at
+        encoded = key_cache.new_zeros(texts, cross_keys.shape[3], self.width)  # only its presence is looked at
         positions = (
             {"decoder_position_ids": position_ids.narrow(1, offset, new)}
             if self.model.config.model_type == "whisper"
@@ -145,7 +145,7 @@ def reading_and_writing(
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
         Entry("encode", encode, read, _CROSS, open_read),
-        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE)),
+        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE), keeps_sizes=True),
     ]
 
 

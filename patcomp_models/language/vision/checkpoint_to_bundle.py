@@ -35,7 +35,7 @@ from patcomp_models.checkpoints.quantized.formats.base import Format
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.asked import context_of
 from patcomp_models.language.bundle import Bundle
-from patcomp_models.language.compressing import applied, plan_for
+from patcomp_models.language.compressing import plans_for
 from patcomp_models.language.contract import (
     DRAFT,
     EMBEDDING,
@@ -50,6 +50,7 @@ from patcomp_models.language.contract import (
 )
 from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
 from patcomp_models.language.multi_token import HEAD, load_head
+from patcomp_models.language.quality import all_applied
 from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
 from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
@@ -59,7 +60,7 @@ from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
-from patcomp_models.language.vision.shapes import COUNT, HEIGHT, IMAGE_SHAPES, WIDTH, function_name, shapes_in
+from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
@@ -145,7 +146,8 @@ class _Request:
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = _settings(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
-        processor = _processor(folder, settings, str(config.get("model_type")))
+        own = folder if options.image_processor is None else None  # the folder's prepares images in another way
+        processor = _processor(own, settings, str(config.get("model_type")))
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -215,7 +217,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described[TOWER] = keys
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
-            if tower.takes_shapes:
+            if tower.takes_patches:
                 keys[PATCHES] = tower.layout
             if tower.packs:
                 keys[PACKED] = True
@@ -230,7 +232,8 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
                     work.once(f"comparison of {each.function}", partial(each.check_programs, programs, head))
     if request.compression is not None:
         with step("compressing the weights"):
-            programs = _compressed(programs, request.compression, model.config.get_text_config().vocab_size)
+            plans = plans_for(programs, request.compression, model.config.get_text_config().vocab_size)
+            programs = all_applied(plans)
     for role, program in programs.items():
         make_anonymous(program.module)  # a bundle does not tell where its model was
         with step(f"writing the asset {_file(role, name)}") as shown:
@@ -249,14 +252,6 @@ def _head(request: _Request, model: Any, tower: Tower, chosen: ExitStack) -> Emb
     found = load_head(text_part(model).model, files, form, request.options.dtype, str(request.folder))
     chosen.enter_context(export_implementations(found))
     return EmbeddedHead(found, tower)
-
-
-def _compressed(
-    programs: Mapping[str, AIProgram], request: CompressionRequest, vocabulary: int
-) -> dict[str, AIProgram]:
-    """Programs with smaller weights, by role; a table of embeddings or a tower may have none that the request means."""
-    plans = {role: plan_for(program, request, vocabulary) for role, program in programs.items()}
-    return {role: applied(plan) if role == MAIN or plan.names else programs[role] for role, plan in plans.items()}
 
 
 def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
@@ -301,7 +296,11 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
     """The block `vision` of `metadata.json`; Apple's package does not read the keys from `resample` on."""
     tower, *others = towers
     shapes = {
-        function_name(each.shape, tower.size): {HEIGHT: each.shape[0], WIDTH: each.shape[1], COUNT: each.token_count}
+        function_name(each.shape, tower.size): {
+            HEIGHT: each.shape[0],
+            WIDTH: each.shape[1],
+            TOKEN_COUNT: each.token_count,
+        }
         for each in others
     }
     return {

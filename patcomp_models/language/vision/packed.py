@@ -18,16 +18,19 @@ from patcomp.errors import reason_of
 from patcomp_models.checkpoints.loading import classes_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened
-from patcomp_models.language.vision.pictures import loaded_processor, made_of, processor_folder
-from patcomp_models.language.vision.shapes import image_functions, shown
+from patcomp_models.language.vision.pictures import loaded_processor, processed, processor_folder
+from patcomp_models.language.vision.shapes import image_functions, sides
 
 PACKED = "packed"
 """The key of the block `vision` of `metadata.json` that says whether the model packs the features of tiles."""
 
+Pack = Callable[[np.ndarray], np.ndarray]
+"""Makes of the features of all tiles those of the image tokens."""
+
 
 def packed_pictures(
     folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
-) -> tuple[list[int], list[np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+) -> tuple[list[int], list[np.ndarray], Pack]:
     """The tokens of a prompt with those of its pictures, the tiles of the pictures, and what packs their features.
 
     Args:
@@ -47,13 +50,13 @@ def packed_pictures(
     place = processor_folder(folder, vision)
     config, packer = _packer(place)
     pillow = [opened(each) for each in images]
-    made = made_of(loaded_processor(place), text, pillow, return_tensors=None, do_pad=False)
+    made = processed(loaded_processor(place), text, pillow, return_tensors=None, do_pad=False)
     pictures = [np.asarray(picture, np.float32) for picture in made["pixel_values"]]
     tiles = [tile[None] for picture in pictures for tile in picture]
     if tiles[0].shape[2:] not in (taken := image_functions(vision)):
         raise LanguageModelError(
-            f"the processor makes tiles of {shown(tiles[0].shape[2:])}, and the bundle takes "
-            f"{', '.join(map(shown, taken))}; convert the model with the size of its processor"
+            f"the processor makes tiles of {sides(tiles[0].shape[2:])}, and the bundle takes "
+            f"{', '.join(map(sides, taken))}; convert the model with the size of its processor"
         )
     tokens = [int(token) for token in made["input_ids"][0]]
     places = tokens.count(int(vision["image_token_id"]))

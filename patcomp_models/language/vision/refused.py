@@ -26,17 +26,15 @@ WITHOUT_TOWER: dict[str, str] = {
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
-    **dict.fromkeys(("deepseek_ocr2", "unlimited_ocr", "step3p7", "molmo2"), _VIEWS),
+    **dict.fromkeys(("step3p7", "molmo2"), _VIEWS),
     "deepseek_vl_hybrid": "it takes each image in two sizes",
-    "ernie4_5_vl_moe": "its experts are chosen by the kind of a token, which a bundle does not carry yet",
-    "hunyuan_vl": "each line of an image ends with a token of its own, which marks do not count yet",
+    "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
+    "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
     **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
-    **dict.fromkeys(
-        ("minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "nemotron_h_omni"), _SIZES
-    ),
+    "minicpm_ocr": _SIZES,
     **dict.fromkeys(
         ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2", "video_llama_3"),
+         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip

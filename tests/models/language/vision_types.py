@@ -88,6 +88,31 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
         "pp_chart2table", "qianfan_ocr", "deepseek_vl", "janus", "shieldgemma2",
     )},
+    "hunyuan_vl": {
+        "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
+        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+    },
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+        "patch_size": 8, "insert_layer_id": 0,
+    }},
+    "video_llama_3": {},
+    "deepseek_ocr2": {
+        "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.num_experts_per_tok": 2,
+        "vision_config.sam_config.downsample_channels": [48, 32], "vision_config.sam_config.global_attn_indexes": [1],
+        "vision_config.sam_config.output_channels": 24, "vision_config.sam_config.window_size": 2,
+    },
+    "nemotron_h_omni": {
+        "image_token_id": 90, "vision_hidden_size": 32, "vision_config.patch_dim": 192,
+        "vision_config.video_patch_dim": 384, "text_config.moe_shared_expert_intermediate_size": 24,
+        "text_config.mamba_num_heads": 4, "text_config.mamba_head_dim": 16, "text_config.n_groups": 2,
+        "text_config.ssm_state_size": 8, "text_config.chunk_size": 8,
+    },
+    "ernie4_5_vl_moe": {
+        "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
+        "text_config.moe_intermediate_size": [24, 16], "text_config.moe_num_experts": 4, "text_config.moe_k": 2,
+        "text_config.mlp_layer_types": ["dense", "sparse"],
+    },
     "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
