@@ -19,7 +19,7 @@ from patcomp_models.language.vision.grids import GridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.tower import LanguageCall, Size, Tower, exchanged
 
-_MERGES = ("spatial_merge_size", "merge_kernel_size")
+_MERGES = ("spatial_merge_size", "merge_kernel_size", "merge_size")
 """What configurations call the side of the square of patches that is a token."""
 
 
@@ -169,3 +169,13 @@ class SurroundedGridTower(OwnGridTower):
     """MiniMax-M3."""
 
     around = Around("]<]start of image[>[", "]<]end of image[>[")
+
+
+class MuseTower(OwnGridTower):
+    """Muse Glimmer: each moment of a patch is one behind the other, patches line by line."""
+
+    row_merge = 1
+    moments_first = True
+
+    def _rows(self, pixels: Tensor) -> Tensor:
+        return self.patches_of(pixels).flatten(1).repeat(1, self.vision.patch_temporal)

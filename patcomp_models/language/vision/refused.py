@@ -33,8 +33,8 @@ WITHOUT_TOWER: dict[str, str] = {
     **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
     "minicpm_ocr": _SIZES,
     **dict.fromkeys(
-        ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
+        ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
+         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip
