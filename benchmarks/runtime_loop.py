@@ -1,6 +1,6 @@
 """The tokens of a bundle by a loop on Apple's runtime that shares no line with `Bundle.generate`.
 
-    python -m benchmarks.runtime_loop BUNDLE --prompt 5 6 7 [--tokens 8] [--pixels TILES.npy] [--read INPUT.npy]
+    python -m benchmarks.runtime_loop BUNDLE --prompt 5 6 7 [--tokens 8] [--pixels TILES.npy] [--read INPUTS.npz]
 
 It knows what `docs/language-models.md` says of a bundle and nothing else: assets by role, functions, their inputs and
 states. `--pixels` has the tiles of pictures, (tiles, 3, height, width), whose tokens are in the prompt; `--read` has
@@ -69,6 +69,13 @@ def _int32(values: Any) -> np.ndarray:
     return np.asarray(values, np.int32)
 
 
+def _of_shape(image: np.ndarray, vision: Mapping[str, Any]) -> str:
+    """The function of the vision tower for an image."""
+    shapes = vision.get("image_shapes", {}).items()
+    fitting = (name for name, told in shapes if (told["height"], told["width"]) == image.shape[2:])
+    return next(fitting, "main")
+
+
 async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Sequence[np.ndarray] = ()) -> list[int]:
     """The most probable next tokens of a language model, or of one with images, by its function `main`.
 
@@ -84,7 +91,10 @@ async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Seque
             role: await Functions.opened(bundle / name, stack)
             for role, name in told["assets"].items() if str(name).endswith(".aimodel")
         }  # fmt: skip
-        features = [(await assets["vision"].run("main", {"pixel_values": each}))["image_features"][0] for each in tiles]
+        features = [
+            (await assets["vision"].run(_of_shape(each, told["vision"]), {"pixel_values": each}))["image_features"][0]
+            for each in tiles
+        ]
         states = assets["main"].empty("main", len(prompt) + count)
         made: list[int] = []
         waiting = list(prompt)
@@ -103,19 +113,18 @@ async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Seque
         return made
 
 
-async def writing(asset: Path, read: np.ndarray, start: Sequence[int], count: int) -> list[int]:
+async def writing(asset: Path, read: Mapping[str, np.ndarray], start: Sequence[int], count: int) -> list[int]:
     """The most probable tokens of a model with the functions `encode` and `decode`.
 
     Args:
         asset: a folder `.aimodel`.
-        read: what `encode` takes, (1, ...).
+        read: what `encode` takes, by name.
         start: the first tokens of the decoder.
         count: how many to generate.
     """
     async with AsyncExitStack() as stack:
         functions = await Functions.opened(asset, stack)
-        (name,) = functions.named("encode").desc.input_names
-        cross = await functions.run("encode", {name: read})
+        cross = await functions.run("encode", read)
         states = functions.empty("decode", len(start) + count)
         made, waiting = [*start], [*start]
         while len(made) < len(start) + count:
@@ -132,10 +141,10 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, nargs="+", required=True, help="tokens")
     parser.add_argument("--tokens", type=int, default=8, help="how many to generate")
     parser.add_argument("--pixels", type=Path, help="a file of numpy")
-    parser.add_argument("--read", type=Path, help="a file of numpy")
+    parser.add_argument("--read", type=Path, help="a file .npz, an array for each input of encode")
     options = parser.parse_args()
     if options.read:
-        loop = writing(options.bundle, np.load(options.read), options.prompt, options.tokens)
+        loop = writing(options.bundle, dict(np.load(options.read)), options.prompt, options.tokens)
     else:
         tiles = [] if options.pixels is None else [each[None] for each in np.load(options.pixels)]
         loop = language(options.bundle, options.prompt, options.tokens, tiles)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,13 +49,16 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
+from patcomp_models.language.hearing import AUDIO, EMBED, features_of_sound, prepared
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
-from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of
+from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
 from patcomp_models.language.vision.images import pixels_of
+from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
-from patcomp_models.language.vision.prompts import PLACEHOLDER, placed
+from patcomp_models.language.vision.prompts import PLACEHOLDER, has_lines, placed
+from patcomp_models.language.vision.shapes import image_functions
 
 _TOKENIZER = Path("tokenizer", "tokenizer.json")
 
@@ -89,6 +93,7 @@ class Bundle:
         max_new_tokens: int = 16,
         image: Any = None,
         *,
+        audio: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -104,8 +109,10 @@ class Bundle:
                 at the place of each.
             max_new_tokens: how many tokens to generate at most.
             image: for a bundle with vision: the path of a file, an image of Pillow, or prepared pixels: a NumPy array
-                of the shape (1, 3, size, size); or a list of several. A bundle with a processor makes the processor's
-                tiles of files and images of Pillow beside a text.
+                of a shape of the bundle, (1, 3, height, width); or a list of several. A bundle with a processor makes
+                what the processor does of files and images of Pillow beside a text.
+            audio: for a bundle that hears: samples at the rate of the model, (samples,) of floats from -1 to 1, beside
+                a text with the placeholder of the processor; or what the processor made, beside its token ids.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -121,8 +128,9 @@ class Bundle:
             MissingToolchainError: coreai-core is not installed.
         """
         return self.generation(
-            prompt, max_new_tokens, image, draft=draft, drafted=drafted, ignore_eos=ignore_eos, adapter=adapter
-        ).tokens
+            prompt, max_new_tokens, image, audio=audio, draft=draft, drafted=drafted, ignore_eos=ignore_eos,
+            adapter=adapter,
+        ).tokens  # fmt: skip
 
     def generate_batch(
         self, prompts: Sequence[Sequence[int] | str], max_new_tokens: int = 16, *, ignore_eos: bool = False
@@ -159,6 +167,7 @@ class Bundle:
         max_new_tokens: int = 16,
         image: Any = None,
         *,
+        audio: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -170,6 +179,13 @@ class Bundle:
             As `generate`.
         """
         metadata = self.metadata
+        if (audio is None) != (AUDIO not in metadata):
+            takes = "needs a recording, audio=" if audio is None else "takes no audio"
+            raise LanguageModelError(f"the bundle {str(self.path)!r} {takes}")
+        if AUDIO in metadata:
+            if image is not None or draft is not None or adapter is not None:
+                raise LanguageModelError("a bundle that hears takes no image=, draft= or adapter=")
+            return self._generation_with_audio(prompt, max_new_tokens, audio, () if ignore_eos else self._stops)
         adapters = metadata["language"].get(ADAPTERS, {})
         if adapter is not None and (adapter not in adapters or draft is not None):
             known = f"it has {', '.join(adapters) or 'none'}, which go without draft="
@@ -178,30 +194,15 @@ class Bundle:
             raise LanguageModelError(
                 f"the bundle {str(self.path)!r} takes {self._batch} texts in a call; `Bundle.generate_batch` gives them"
             )
-        vision = metadata["vision"] if metadata["kind"] == VISION else {}
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
-        if images and not vision:
-            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
-        tiles: list[np.ndarray] = []
-        has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
-        if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
-            tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
-        else:
-            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
+        tokens, pixels, pack = self.prepared(prompt, images)
         limit, stops = self._limit, () if ignore_eos else self._stops
-        if prompt and not tokens:
-            raise LanguageModelError(
-                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
-            )
-        if vision and not tiles:
-            tokens = expanded_prompt(tokens, vision, images=len(images), shown=self._image_token(vision))
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
-        if vision:
-            pixels = tiles or [pixels_of(each, vision) for each in images]
-            return self._generation_with_vision(tokens, max_new_tokens, pixels, draft, drafted, stops)
+        if metadata["kind"] == VISION:
+            return self._generation_with_vision(tokens, max_new_tokens, pixels, pack, draft, drafted, stops)
         with ExitStack() as opened:
             asset = _opened(self.asset, opened)
             if sizes := function_sizes(asset.function_names):
@@ -224,11 +225,55 @@ class Bundle:
             foresees = self._draft(draft, asset, opened, session)
             return speculative(session, foresees, tokens, max_new_tokens, drafted, stops)
 
+    def prepared(
+        self, prompt: Sequence[int] | str, images: Sequence[Any]
+    ) -> tuple[list[int], list[np.ndarray], Pack | None]:
+        """The tokens of a prompt with those of its images, the pixels that the tower takes, one after the other, and
+        what makes of their features those of the image tokens, if they are others.
+
+        Args:
+            prompt, images: as of `generate`.
+
+        Raises:
+            LanguageModelError: as `generate`.
+        """
+        metadata = self.metadata
+        vision = metadata["vision"] if metadata["kind"] == VISION else {}
+        if images and not vision:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no image; `patcomp convert-vlm` makes one")
+        tiles: list[np.ndarray] = []
+        pack: Pack | None = None
+        has_tiles = PROCESSOR in vision and isinstance(prompt, str) and bool(images)
+        if has_tiles and not any(isinstance(each, np.ndarray) for each in images):
+            if vision.get(PACKED):
+                tokens, tiles, pack = packed_pictures(self.path, vision, str(prompt), images)
+            else:
+                tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
+        else:
+            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
+        if prompt and not tokens:
+            raise LanguageModelError(
+                f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
+            )
+        if vision and not tiles:
+            tiles = [pixels_of(each, vision) for each in images]
+            functions = image_functions(vision)
+            counts = [functions[each.shape[2:]].tokens for each in tiles]
+            is_square = all(functions[each.shape[2:]].name == MAIN for each in tiles)
+            if has_lines(vision) and isinstance(prompt, str) and not is_square:
+                raise LanguageModelError(
+                    "tokens stand between lines of an image, and a text has those of the square only; give files of "
+                    "images to a bundle with a processor, or token ids"
+                )
+            tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._image_token(vision))
+        return tokens, tiles, pack
+
     def _generation_with_vision(
         self,
         tokens: list[int],
         new: int,
         pixels: Sequence[np.ndarray],
+        pack: Pack | None,
         draft: Bundle | str | Path | Draft | Literal[True] | None,
         drafted: int | None,
         stops: Sequence[int],
@@ -241,7 +286,9 @@ class Bundle:
         image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
             assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
-            features = features_of(assets[TOWER].run, *pixels) if pixels else None
+            features = features_of(tower_run(assets[TOWER].run, metadata["vision"]), *pixels) if pixels else None
+            if pack is not None and features is not None:
+                features = pack(features)
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return assets[MAIN].run(inputs, states, name)
@@ -261,6 +308,27 @@ class Bundle:
             if isinstance(foresees, Drafting):
                 foresees = draft_without(image_token, foresees)
             return speculative(session, foresees, tokens, new, drafted, stops)
+
+    def _generation_with_audio(
+        self, prompt: Sequence[int] | str, new: int, recording: Any, stops: Sequence[int]
+    ) -> Generation:
+        """Generate with the functions `audio`, `embed` and `main`; the whole prompt is one call."""
+        audio = self.metadata[AUDIO]
+        tokens, windows = prepared(self.path, audio, prompt, recording)
+        if not tokens or len(tokens) + new > self._limit:
+            raise LanguageModelError(
+                f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
+            )
+        with ExitStack() as opened:
+            asset, placeholder = _opened(self.asset, opened), audio["audio_token_id"]
+            features = features_of_sound(partial(asset.run, entrypoint=AUDIO), windows, tokens.count(placeholder))
+
+            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+                return asset.run(inputs, states, name)
+
+            call = embedded_call(partial(asset.run, entrypoint=EMBED), main, features, placeholder)
+            session = Session(call, {MAIN: None}, _empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
+            return greedy(session, tokens, new, stops)
 
     @property
     def _limit(self) -> int:
@@ -364,15 +432,13 @@ class Bundle:
             return ""
         return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
 
-    def tokens_of(self, file: Path) -> list[int]:
-        """The token ids of a text in a file, without special ones.
+    def tokens_of(self, text: str) -> list[int]:
+        """The token ids of a text, without special ones.
 
         Raises:
-            LanguageModelError: the bundle has no tokenizer, or there is no text.
+            LanguageModelError: the bundle has no tokenizer.
         """
-        if not file.is_file():
-            raise LanguageModelError(f"there is no text at {str(file)!r}")
-        return self._split(file.read_text(errors="replace"), add_special_tokens=False)
+        return self._split(text, add_special_tokens=False)
 
     def _split(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text."""

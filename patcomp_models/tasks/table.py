@@ -49,6 +49,12 @@ def _image_to_text(model: Any, folder: Path) -> list[Entry]:
     return image_to_text(model, folder)
 
 
+def _image_and_text_to_text(model: Any, folder: Path) -> list[Entry]:
+    from patcomp_models.tasks.sequences import image_and_text_to_text
+
+    return image_and_text_to_text(model, folder)
+
+
 def _embedding(model: Any, folder: Path) -> list[Entry]:
     from patcomp_models.tasks.sentences import embedding
 
@@ -170,6 +176,12 @@ TASKS = (
     Task("two towers", "AutoModel", _TOWERS, two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
+    Task(
+        "image and text to text",
+        "AutoModelForImageTextToText",
+        ("Florence2ForConditionalGeneration",),
+        _image_and_text_to_text,
+    ),
     Task("text to text", "AutoModelForSeq2SeqLM", _SEQUENCES, _text_to_text),
     Task(
         "time series prediction",

@@ -43,4 +43,4 @@ def test_of_a_sequence(tmp_path: Path) -> None:
     made = model.generate(torch.from_numpy(read).long(), do_sample=False, min_new_tokens=6, max_new_tokens=6)
     wanted = made[0].tolist()
     start = [model.config.decoder_start_token_id]
-    assert asyncio.run(writing(tmp_path / "out.aimodel", read, start, len(wanted) - 1)) == wanted[1:]
+    assert asyncio.run(writing(tmp_path / "out.aimodel", {"input_ids": read}, start, len(wanted) - 1)) == wanted[1:]

@@ -157,7 +157,7 @@ class SpeechSeq2Seq(KindOfComponents):
 
         from patcomp_models.bundles.loading import model_of
         from patcomp_models.bundles.speech.examples import samples
-        from patcomp_models.tasks.sequences import reading_and_writing
+        from patcomp_models.tasks.sequences import EncodeInput, reading_and_writing
 
         model, extractor = model_of(self.folder, "transformers", self._class, self.dtype), extractor_of(self.folder)
         row = self._row
@@ -167,6 +167,6 @@ class SpeechSeq2Seq(KindOfComponents):
         if row.samples_of_frame > 1:
             open_size = row.samples_of_frame * Dim("frames_of_samples", min=16, max=2**20)
         return reading_and_writing(
-            model, name, values, {1: open_size}, int(self._of_decoder(row.longest)), most_texts=row.most_texts,
-            is_masked=row.is_masked,
+            model, EncodeInput(model, row.is_masked), {name: values}, {name: {1: open_size}},
+            int(self._of_decoder(row.longest)), most_texts=row.most_texts,
         )  # fmt: skip

@@ -6,20 +6,20 @@ from pathlib import Path
 
 from patcomp_models.errors import BundleError
 
-_JOINED = "no bundle joins its encoder of sound with its language model yet"
+_OPEN = "its encoder has no mask for padding, and its extractor needs torchaudio, with which nothing is tested"
 _DELAYED = "its tokens of several codebooks are delayed against each other"
 
 RECOGNISERS = {
-    "FunAsrNanoForConditionalGeneration": _JOINED,
-    "GraniteSpeechForConditionalGeneration": _JOINED,
-    "GraniteSpeechPlusForConditionalGeneration": _JOINED,
+    "GraniteSpeechForConditionalGeneration": _OPEN,
+    "GraniteSpeechPlusForConditionalGeneration": _OPEN,
     "KyutaiSpeechToTextForConditionalGeneration": "its language model reads the codes of a codec beside its tokens; "
     "its codec becomes a bundle with --kind streaming_codec",
-    "OmniASRForConditionalGeneration": _JOINED,
+    "MusicFlamingoForConditionalGeneration": "the features of a window depend on its place in the recording",
+    "Nemotron3_5TranscribeForConditionalGeneration": "its encoder reads pieces that see those around them, beside a "
+    "second encoder that tells speakers apart",
+    "OmniASRForConditionalGeneration": "it is of transformers 5.24, and no small model of it is tested",
     "Pop2PianoForConditionalGeneration": "its processor needs the beats of the music from another package",
-    "Qwen3ASRForConditionalGeneration": _JOINED,
     "VibeVoiceAsrForConditionalGeneration": "generate adds new random numbers to what it has heard",
-    "VoxtralForConditionalGeneration": _JOINED,
     "VoxtralRealtimeForConditionalGeneration": "its language model hears a piece of the recording beside each token",
 }
 """Those that recognise speech, or write the notes of music."""

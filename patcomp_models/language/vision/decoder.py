@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
 from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, as_digits, from_digits, skipped_before
-from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.tower import LanguageCall, Tower
 
 
 class EmbeddingTable(nn.Module):
@@ -53,8 +54,8 @@ class EmbeddingDecoder(Decoder):
     def _logits(self, call: NewTokens) -> Tensor:
         kind = self.model.dtype
         arguments, stacked = _read(self.tower, call, kind)
-        with _stacked([each.to(kind) for each in stacked], self.model), self.tower.adapted():
-            return self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        with _stacked([each.to(kind) for each in stacked], self.tower), self.tower.adapted():
+            return self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
 
 
 class EmbeddedHead(HeadDecoder):
@@ -81,7 +82,7 @@ class EmbeddedHead(HeadDecoder):
     def _logits(self, call: NewTokens) -> Tensor:
         arguments, _ = _read(self.tower, call, self.dtype)
         arguments["inputs_embeds"] = self.joined(arguments["inputs_embeds"], *call.further)
-        logits: Tensor = self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        logits: Tensor = self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
         return logits
 
 
@@ -127,24 +128,24 @@ def _counted(skipped: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
 
 
 @contextmanager
-def _stacked(features: list[Tensor], model: Any) -> Iterator[None]:
-    """The language model adds features to the output of its first layers, while it is called.
+def _stacked(features: list[Tensor], tower: Tower) -> Iterator[None]:
+    """The language model adds features to the inputs of some layers, while it is called.
 
     The model's own function picks the tokens of images, of which there is an unknown number. Here the features of text
     are zeros.
     """
-    if not features:
+    inner = tower.model.get_decoder()
+    with ExitStack() as hooks:
+        for place, added in zip(tower.stacked_before, features, strict=True):
+            hooks.enter_context(_added([*inner.layers, inner.norm][place], added))
         yield
-        return
-    inner = model.model.language_model
 
-    def with_features(module: nn.Module, arguments: Any, options: dict[str, Any]) -> Any:
-        is_any = torch.ones(features[0].shape[:2], dtype=torch.bool)
-        return arguments, options | {"deepstack_visual_embeds": features, "visual_pos_masks": is_any}
 
-    handle = inner.register_forward_pre_hook(with_features, with_kwargs=True)
+@contextmanager
+def _added(module: nn.Module, features: Tensor) -> Iterator[None]:
+    """Features are added to the first argument of a module for a while."""
+    handle = module.register_forward_pre_hook(lambda _, given: (given[0] + features, *given[1:]))
     try:
-        with exchanged(inner, "_deepstack_process", lambda hidden, mask, added: hidden + added):
-            yield
+        yield
     finally:
         handle.remove()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from patcomp_models.checkpoints.loading import attention_of
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.tower import FixedTower, LanguageCall, Size, Tower, exchanged
 
@@ -48,7 +49,7 @@ class TwoWayTower(Tower):
         text = self.model.config.get_text_config()
         seen = self.seen(old <= new, (image == image.clamp(min=0))[..., None] & (image[..., None] == every[:, None]),
                          old > new - text.sliding_window)  # fmt: skip
-        if text._attn_implementation == "eager":
+        if attention_of(self.model) == "eager":
             kind = call.embeddings.dtype
             seen = [torch.where(each, 0.0, torch.finfo(kind).min).to(kind) for each in seen]
         full, sliding = (each.reshape(1, 1, *each.shape[-2:]) for each in seen)

@@ -20,7 +20,7 @@ class GridTower(Tower):
 
     is_marked = True
     has_saved_positions = True
-    takes_shapes = True
+    takes_shapes = takes_patches = True
     thw: Tensor
 
     def __init__(self, model: Any, size: Size | None):
@@ -35,8 +35,12 @@ class GridTower(Tower):
         return SQUARE // self.unit * self.unit
 
     @property
+    def row_merge(self) -> int:
+        return int(self.vision.spatial_merge_size)
+
+    @property
     def unit(self) -> int:
-        return int(self.patch_size * self.vision.spatial_merge_size)
+        return self.patch_size * self.row_merge
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
         """What the model's own functions compute of the grid."""
@@ -52,7 +56,7 @@ class GridTower(Tower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         """Patches, each of them for every moment of a video that a token spans."""
-        patches = self.patches_of(pixels, merged=self.vision.spatial_merge_size)
+        patches = self.patches_of(pixels)
         repeated = patches[:, :, None].expand(-1, -1, self.vision.temporal_patch_size, -1, -1)
         return repeated.reshape(len(patches), -1)
 

@@ -40,6 +40,10 @@ class OwnGridTower(GridTower):
         return int(found if isinstance(found, int) else found[0])
 
     @property
+    def row_merge(self) -> int:
+        return self.merged
+
+    @property
     def unit(self) -> int:
         return self.patch_size * self.merged
 
@@ -51,7 +55,7 @@ class OwnGridTower(GridTower):
         return {"thw": grid}
 
     def _rows(self, pixels: Tensor) -> Tensor:
-        patches = self.patches_of(pixels, merged=self.merged)
+        patches = self.patches_of(pixels)
         moments = int(getattr(self.vision, "temporal_patch_size", 1))
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
@@ -73,6 +77,8 @@ class OwnGridTower(GridTower):
 class PatchTower(OwnGridTower):
     """PaddleOCR-VL and Kimi K2.5: patches as small images, line by line."""
 
+    row_merge = 1
+
     def _rows(self, pixels: Tensor) -> Tensor:
         return self.patches_of(pixels)
 
@@ -80,9 +86,10 @@ class PatchTower(OwnGridTower):
 class ChannelsLastTower(OwnGridTower):
     """Cosmos 3 Edge: the channels of a pixel are one behind the other."""
 
+    channels_last = True
+
     def _rows(self, pixels: Tensor) -> Tensor:
-        patches = self.patches_of(pixels, merged=self.merged)
-        return patches.permute(0, 2, 3, 1).reshape(len(patches), -1)
+        return self.patches_of(pixels).flatten(1)
 
 
 class ErnieTower(OwnGridTower):

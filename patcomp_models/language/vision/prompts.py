@@ -46,7 +46,7 @@ def image_keys(
         around: what the processor of the architecture puts around an image.
         image_token: the id of the image token.
         tokenizer: of the bundle, or None.
-        grid: how many lines the image has, and how many tokens a line.
+        grid: how many lines the image has, and how many tokens a line has.
     """
     if around is None or tokenizer is None:
         return {}
@@ -60,7 +60,8 @@ def image_keys(
         )
         return {}
     image = tokenizer.convert_ids_to_tokens(image_token)
-    shown = around.line.join([image * grid[1]] * grid[0]) if around.line else image
+    lines, length = grid
+    shown = around.line.join([image * length] * lines) if around.line else image
     return {PLACEHOLDER: around.placeholder or image, EXPANDED: around.before + shown + around.after}
 
 

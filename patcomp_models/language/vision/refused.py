@@ -7,15 +7,14 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_TIMM = "its tower is a model of timm, and no such tower is tested yet"
-_AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
 _SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
 _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
+    "florence2": "its text is read by an encoder; patcomp convert FOLDER -o NAME.aimodel makes encode and decode",
     **dict.fromkeys(
-        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+        ("pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
     ),
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
@@ -26,20 +25,16 @@ WITHOUT_TOWER: dict[str, str] = {
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
-    **dict.fromkeys(("fast_vlm", "perception_lm"), _TIMM),
     **dict.fromkeys(("step3p7", "molmo2"), _VIEWS),
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
-    **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
     **dict.fromkeys(
-        ("minicpm_ocr", "granite_docling", "granite4_vision"), _SIZES
+        ("minicpm_ocr",), _SIZES
     ),
     **dict.fromkeys(
         ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl",
-         "video_llava",
-         "llava_next", "llava_next_video", "llava_onevision", "vipllava", "idefics2", "llama4",),
+         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip

@@ -17,6 +17,8 @@ from patcomp_models.language.vision.tower import SQUARE, FixedTower, LanguageCal
 class PixtralTower(Tower):
     """Pixtral and LightOnOCR: images of any size."""
 
+    takes_shapes = True
+
     @property
     def usual_size(self) -> int:
         return SQUARE // self.unit * self.unit
@@ -50,6 +52,7 @@ class HunYuanTower(OwnGridTower):
     """
 
     row_merge = 1
+    takes_shapes = False  # images are counted by what each one skips
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -79,7 +82,8 @@ class HunYuanTower(OwnGridTower):
 class MiniCPMTower(PixtralTower):
     """MiniCPM-V 4.6: patches side by side in one image of the height of a patch."""
 
-    around = Around("<image>", "</image>", "<image>./</image>")
+    around = Around("<image_id>0</image_id><image>", "</image>")
+    takes_shapes = False  # its processor makes slices
     sizes: Tensor
 
     def __init__(self, model: Any, size: Size | None):

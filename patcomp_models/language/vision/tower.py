@@ -16,10 +16,10 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, marks_of_image
 from patcomp_models.language.vision.prompts import Around
 
-SQUARE = 448
-"""The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
 Size = int | tuple[int, int]
 """The side of a square image, or the height and width of an image."""
+SQUARE = 448
+"""The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,16 @@ class Tower(nn.Module):
     """Whether an image may have any height and width."""
     by_token = 0
     """How many elements `embedded` gives for a token beside its embedding, which ride behind it."""
+    takes_patches = False
+    """Whether the model takes the patches of an image as rows, not pixels."""
+    channels_last = False
+    """Whether the channels of a pixel are one behind the other, in such a model."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
+    packs = False
+    """Whether the model packs the features of tiles, and the last row of each is the one that ends a line."""
     begin: int | None = None
     """The token that must be before an image, if the model finds images by it."""
     of_image: Tensor
@@ -109,6 +115,11 @@ class Tower(nn.Module):
         return _one(self.vision.patch_size)
 
     @property
+    def row_merge(self) -> int:
+        """The side of the squares of patches that are one behind the other, if the model takes patches."""
+        return 1
+
+    @property
     def unit(self) -> int:
         """The size of an image must be a multiple of it."""
         return self.patch_size
@@ -123,6 +134,11 @@ class Tower(nn.Module):
     def grid(self) -> tuple[int, int]:
         """How many rows and columns of tokens the image has, of a model with marks."""
         return self.shape[0] // self.unit, self.shape[1] // self.unit
+
+    @property
+    def stacked_before(self) -> list[int]:
+        """The layers to whose input further features are added; the number behind the last layer is the norm."""
+        return list(range(1, self.stacked + 1))
 
     @property
     def extra(self) -> int:
@@ -187,19 +203,16 @@ class Tower(nn.Module):
         """How many rows and columns of patches the image has."""
         return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
 
-    def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
-        """The patches of an image as rows, channels first, those that are merged into a token together.
-
-        Args:
-            pixels: (1, 3, height, width).
-            merged: the side of the squares of patches that are one token.
+    def patches_of(self, pixels: Tensor) -> Tensor:
+        """The patches of an image, (1, 3, height, width), in the order of the model.
 
         Returns:
-            (patches, 3, patch size, patch size).
+            (patches, 3, patch size, patch size); if `channels_last`, (patches, patch size, patch size, 3).
         """
-        patch, (rows, columns) = self.patch_size, self.patch_grid
+        patch, merged, (rows, columns) = self.patch_size, self.row_merge, self.patch_grid
         parts = pixels.reshape(3, rows // merged, merged, patch, columns // merged, merged, patch)
-        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
+        patches = parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
+        return patches.permute(0, 2, 3, 1) if self.channels_last else patches
 
 
 class FixedTower(Tower):

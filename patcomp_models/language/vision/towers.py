@@ -18,6 +18,7 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import (
     ChannelsLastTower,
     ErnieTower,
+    OmniTower,
     OwnGridTower,
     PatchTower,
     SurroundedGridTower,
@@ -32,6 +33,14 @@ from patcomp_models.language.vision.sized import (
     PixtralTower,
     RadioTower,
     VideoLlamaTower,
+)
+from patcomp_models.language.vision.tiled import (
+    DoclingTower,
+    GraniteTower,
+    LlamaTower,
+    PackedTower,
+    PerceptionTower,
+    TimmTower,
 )
 from patcomp_models.language.vision.tower import FixedTower, Size, Tower, exchanged
 
@@ -114,7 +123,7 @@ class UnfoldedTower(Tower):
 
     around = Around("<|image_start|>", "<|image_end|>")
 
-    takes_shapes = True
+    takes_shapes = takes_patches = channels_last = True
     shapes: Tensor
 
     def __init__(self, model: Any, size: Size | None):
@@ -143,7 +152,7 @@ class UnfoldedTower(Tower):
         return [inner.multi_modal_projector(made.reshape(1, *self.patch_grid, -1)).flatten(0, 2)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, math.prod(self.patch_grid), -1)
+        rows = self.patches_of(pixels).flatten(1)[None]
         mask = torch.ones(rows.shape[:2], dtype=torch.int32)
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 
@@ -190,6 +199,8 @@ TOWERS: dict[str, type[Tower]] = {
     "lfm3_vl": OwnGridTower,
     "minimax_m3_vl": SurroundedGridTower,
     "ernie4_5_vl_moe": ErnieTower,
+    "qwen2_5_omni_thinker": OmniTower,
+    "qwen3_omni_moe_thinker": OmniTower,
     "paddleocr_vl": PatchTower,
     "kimi_k25": PatchTower,
     "got_ocr2": SurroundedTower,
@@ -210,6 +221,16 @@ TOWERS: dict[str, type[Tower]] = {
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
+    "vipllava": FixedTower,
+    "video_llava": FixedTower,
+    "llama4": LlamaTower,
+    "granite_docling": DoclingTower,
+    "fast_vlm": TimmTower,
+    "perception_lm": PerceptionTower,
+    "llava_next": PackedTower,
+    "llava_next_video": PackedTower,
+    "llava_onevision": PackedTower,
+    "granite4_vision": GraniteTower,
 }
 """The towers, by the `model_type` of the whole model."""
 

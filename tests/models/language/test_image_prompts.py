@@ -53,11 +53,11 @@ def test_as_the_processor(kind: str) -> None:
     for name, token in NAMED.items():
         setattr(tokenizer, name, token)
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
-    keys = image_keys(TOWERS[kind].around, IMAGE_TOKEN, tokenizer, grid=(2, 2))
+    keys = image_keys(TOWERS[kind].around, IMAGE_TOKEN, tokenizer, (2, 2))
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
     text = f"word5 word6 {keys.get(PLACEHOLDER, '<image>')} word7"
     wanted = processor(kind, tokenizer)(images=[image], text=[text])["input_ids"][0]
-    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, images=1) == list(wanted)
+    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == list(wanted)
     assert placed(placed(text, vision), vision) == placed(text, vision)
 
 
