@@ -82,6 +82,13 @@ CANVASES = [[32, 64], [64, 32], [64, 64], [32, 96], [96, 32], [96, 96]]
 """The sizes of canvases that tiles of 32 x 32 fill, as LLaVA-NeXT has them."""
 _TILED: dict[str, Any] = {"image_grid_pinpoints": CANVASES, "vision_config": _CLIP}
 _TIMM = {"model_type": "timm_wrapper", "do_pooling": True}
+_AUDIO = {
+    f"audio_config.{name}": size
+    for name, size in {
+        "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32,
+        "num_mel_bins": 16, "downsample_hidden_size": 8,
+    }.items()
+}  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
@@ -112,6 +119,12 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
         "text_config.moe_intermediate_size": [24, 16], "text_config.moe_num_experts": 4, "text_config.moe_k": 2,
         "text_config.mlp_layer_types": ["dense", "sparse"],
+    },
+    "qwen2_5_omni_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.window_size": 16, **_AUDIO,
+    },
+    "qwen3_omni_moe_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.deepstack_visual_indexes": [0, 1], **_AUDIO,
     },
     "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
