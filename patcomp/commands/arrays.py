@@ -132,6 +132,21 @@ def read_input_files(given: Sequence[str], signature: EntrySignature) -> dict[st
     return values
 
 
+def read_example(path: Path, signature: EntrySignature) -> dict[str, np.ndarray]:
+    """The inputs of a function in a file of `numpy.savez`, or a picture for its only input, resized to its size.
+
+    Raises:
+        UsageError: the file is neither, or the function takes other inputs.
+    """
+    if path.suffix == ".npz":
+        return read_inputs(path, signature)
+    if len(signature.inputs) != 1:
+        names = ", ".join(spec.name for spec in signature.inputs)
+        raise UsageError(f"{path} is one input, and the model takes {names}; write a file of numpy.savez with all")
+    (spec,) = signature.inputs
+    return {spec.name: _array_in(path) if path.suffix == ".npy" else _image_in(path, spec, resizes=True)}
+
+
 def _array_in(path: Path) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
@@ -139,8 +154,9 @@ def _array_in(path: Path) -> np.ndarray:
         raise UsageError(f"--input: {path} is not a file that numpy.save wrote") from error
 
 
-def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
-    """The pixels of an image, upright and in RGB as image processors of transformers read it."""
+def _image_in(path: Path, spec: TensorSpec, *, resizes: bool = False) -> np.ndarray:
+    """The pixels of an image, upright and in RGB as image processors of transformers read it; resized to the size that
+    an input has, if that is asked for."""
     if spec.element_type != "ui8" or len(spec.shape) != 3 or spec.shape[2] != 3:
         shape = "x".join("?" if dim is None else str(dim) for dim in spec.shape)
         raise UsageError(
@@ -153,7 +169,11 @@ def _image_in(path: Path, spec: TensorSpec) -> np.ndarray:
         raise UsageError("--input with an image needs Pillow; pip install pillow") from None
     try:
         with Image.open(path) as image:
-            pixels = np.array(ImageOps.exif_transpose(image).convert("RGB"))
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            height, width = spec.shape[:2]
+            if resizes and isinstance(height, int) and isinstance(width, int):
+                upright = upright.resize((width, height))
+            pixels = np.array(upright)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"--input: {path} is neither an image nor an array (.npy): {error}") from error
     if pixels.shape != (wanted := tuple(spec.shape)) and None not in wanted:

@@ -17,6 +17,7 @@ from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
+from patcomp.commands.sweep import show_sweep, swept
 from patcomp.commands.tables import show
 from patcomp.conversion.source import add_sources
 
@@ -51,6 +52,18 @@ class SchemeOptions:
         """Whether schemes are chosen by size."""
         return self.budget is not None or self.bits is not None
 
+    def check_sweep(self, output: Path | None, *, compares: bool) -> None:
+        """Refuse what does not go with `--sweep`.
+
+        Raises:
+            UsageError: something does not.
+        """
+        if output is not None or compares or self.config != type(self).config:
+            raise UsageError(
+                "--sweep is a table of several sizes, and goes without --output, --compare and --config; --budget and "
+                "--bits say how small the last one is"
+            )
+
     def request(self, target: Target | None) -> CompressionRequest:
         """What is asked for, for a target."""
         from patcomp.compression import CompressionRequest
@@ -69,22 +82,30 @@ class MeasureOptions:
     check: Annotated[
         str | None,
         typer.Option(
-            metavar="inputs|TEXT",
-            help="Compare before and after: outputs for the model's example inputs, or a bundle's loss on a text.",
+            metavar="inputs|TEXT|FOLDER",
+            help="Compare before and after: outputs for the model's example inputs, or a bundle's loss on a text or on "
+            "the texts and pictures of a folder; with --sweep also outputs for the examples of a folder.",
         ),
     ] = None
     calibrate: Annotated[
         str | None,
         typer.Option(
-            metavar="inputs|TEXT",
-            help="Round by the model's example inputs, or a bundle by a text, so that outputs of products stay.",
+            metavar="inputs|TEXT|FOLDER",
+            help="Round by such inputs, texts or pictures, so that outputs of products stay.",
         ),
     ] = None
     compare: Annotated[
         bool, typer.Option("--compare", help="A table of several schemes: size, and loss on the text of --check.")
     ] = False
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep", help="A table of float16, 8bit, 4bit and a budget (by default the bytes of 4bit)."),
+    ] = False
     html: Annotated[
-        Path | None, typer.Option(help="Write the HTML report of the result; with --compare it has a plot of all.")
+        Path | None,
+        typer.Option(
+            help="Write the HTML report of the result, with --compare with a plot of all; or the page of --sweep."
+        ),
     ] = None
 
     def check_is_no_text(self) -> None:
@@ -124,6 +145,7 @@ def compress(
     $ patcomp compress net.pt2 --config w4_block32 --check inputs -o small.aimodel
     $ patcomp compress net.pt2 --budget 60%
     $ patcomp compress bundles/qwen3 4bit 8bit --compare --check text.txt
+    $ patcomp compress bundles/qwen3 --sweep --check texts --html sweep.html
     """
     found = subject_of(model, "compress", (*MODELS, Subject.BUNDLE))
     target = target_of(device.target, None, options.catalog)
@@ -132,14 +154,20 @@ def compress(
         raise UsageError(f"{schemes[0]}: a scheme is the value of --config; several are a table with --compare")
     if measured.compare and not schemes:
         raise UsageError("name what to compare behind --compare: w8 w4_block32 4.5bits")
+    if measured.sweep:
+        chosen.check_sweep(output, compares=measured.compare)
     if found is Subject.BUNDLE:
         options.check_unused(model, found)
         _check_is_no_model(model, device, asset)
         requests: Sequence[str | CompressionRequest] = schemes or [request if chosen.is_budget else chosen.config]
         reader_of(found).compress_bundle(
             Path(model), output, requests, check=measured.check, calibrate=measured.calibrate, html=measured.html,
-            writer=asset.writer, as_json=json,
+            writer=asset.writer, as_json=json, sweeps=measured.sweep,
         )  # fmt: skip
+        return
+    if measured.sweep:
+        asset.check(None, measured.html)
+        show_sweep(model, swept(model, chosen, target, device, measured, options), measured.html, as_json=json)
         return
     measured.check_is_no_text()
     asset.check(output, measured.html)

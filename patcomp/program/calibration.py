@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from patcomp.evaluate.lockstep import (
     windows,
 )
 from patcomp.evaluate.machine import Handle, Step
-from patcomp.evaluate.registry import integers
+from patcomp.evaluate.registry import EvaluatedOp, integers
 from patcomp.evaluate.two_roundings import worse
 from patcomp.ir.axes import axes_before
 from patcomp.ir.constants import constant_integers, is_constant, weight_key
@@ -41,6 +42,7 @@ from patcomp.ir.module import IRModule, callee, names_of
 from patcomp.ir.traits import Reshape
 from patcomp.ir.types import shape_of
 from patcomp.ir.xdsl import Operation, SSAValue
+from patcomp.program.bodies import Bodies, outermost, products_in_bodies
 
 _Of = TypeVar("_Of")
 _Chosen = Sequence[Tensor] | None
@@ -119,6 +121,7 @@ class _Walk(Lockstep):
         self.by_examples: list[str] = []
         self.named: dict[SSAValue, tuple[Weight, _Chosen]] = {}
         """The weights that wait for their product, by the values that are views of them or of chosen matrices."""
+        self.bodies = products_in_bodies(self.weights.values())
 
     def run(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[BlockValues]) -> list[list[Any]]:
         op = step.op
@@ -139,6 +142,8 @@ class _Walk(Lockstep):
                     self._round(*self.named[operand], index, operands)
         elif op.name in _WINDOWS and op.operands[1] in self.named:
             self._round_convolution(self.named[op.operands[1]][0], operands)
+        elif op in self.bodies:
+            return self._run_bodies(step, operands, frames)
         return super().run(step, operands, frames)
 
     def _name(self, value: SSAValue, of: SSAValue, chosen: _Chosen = None) -> None:
@@ -154,7 +159,7 @@ class _Walk(Lockstep):
         weight = self.weights.get(weight_key(op.results[0]) or "")
         if weight is None or self.scheme_of(weight) is None:
             return results
-        if _waits(weight):
+        if self._waits(weight):
             self.named[op.results[0]] = weight, None
             return results
         if weight.key not in self.stored:
@@ -162,6 +167,42 @@ class _Walk(Lockstep):
         (like,), *_ = results
         made = weight_tensor(self.stored[weight.key].floats(), like)
         return [[made] for _ in results]
+
+    def _waits(self, weight: Weight) -> bool:
+        """Whether a weight is rounded at its product, and not number by number."""
+        inside = [(outer, each.op) for each in weight.readers if (outer := outermost(each.op)) is not each.op]
+        if not weight.has_one_layout or any(op not in self.bodies.get(outer, ()) for outer, op in inside):
+            return False
+        return weight.kinds in _WAITING or _is_read_in_order(weight)
+
+    def _run_bodies(self, step: Step, operands: Sequence[list[Any]], frames: Sequence[BlockValues]) -> list[list[Any]]:
+        """Run a branch or a loop. Its weights are rounded by what it multiplies the weights by, in all iterations; then
+        it runs again with them."""
+        products, count = self.bodies[step.op], len(frames) // _PROGRAMS
+
+        def run(program: int, stored: Callable[[Weight], Stored | None]) -> list[tuple[list[Any], Bodies]]:
+            made = []
+            for number in range(program * count, (program + 1) * count):
+                machine = Bodies(self.module, products, stored)
+                op = EvaluatedOp(step.op, machine, frames[number])
+                made.append((machine.run_op(op, step.run, operands[number]), machine))
+            return made
+
+        def known(weight: Weight) -> Stored | None:
+            return self.stored.get(weight.key)
+
+        exact, found = run(0, lambda weight: None), run(1, known)
+        for weight in {weight.key: weight for weight, _ in products.values() if self.scheme_of(weight)}.values():
+            pairs = [
+                pair for (_, own), (_, made) in zip(exact, found, strict=True)
+                for pair in zip(own.inputs.get(weight.key, ()), made.inputs.get(weight.key, ()), strict=False)
+            ]  # fmt: skip
+            if pairs:  # else no example takes the branch
+                moments = moments_of(*map(list, zip(*pairs, strict=True)))
+                self._store(weight, weight.layout, weight.shape, partial(_these, moments))
+        rounded = {weight.key for weight, _ in products.values() if self.scheme_of(weight)}
+        plain = run(2, lambda weight: self._plain(weight) if weight.key in rounded else None)
+        return [results for results, _ in (*exact, *run(1, known), *plain)]
 
     def _scheme(self, weight: Weight) -> Scheme:
         scheme = self.scheme_of(weight)
@@ -235,11 +276,9 @@ def _use(matrices: np.ndarray, index: int, operands: Sequence[list[Any]], chosen
         given[index] = weight_operand(read, given[index], index)
 
 
-def _waits(weight: Weight) -> bool:
-    """Whether a weight is rounded at its product, and not number by number."""
-    if not weight.has_one_layout or any(_is_inside_control_flow(reader.op) for reader in weight.readers):
-        return False
-    return weight.kinds in _WAITING or _is_read_in_order(weight)
+def _these(moments: _Moments, count: int) -> _Moments:
+    """Moments that are known before it is asked for how many matrices."""
+    return moments
 
 
 def _keeps_matrices(op: Operation) -> bool:
@@ -261,9 +300,3 @@ def _is_read_in_order(weight: Weight) -> bool:
         elif use.operation.name not in _WINDOWS or constant_integers(use.operation.operands[4]) != (1,):
             return False
     return True
-
-
-def _is_inside_control_flow(op: Operation) -> bool:
-    parent = op.parent_op()
-    assert parent is not None
-    return parent.name != "coreai.graph"

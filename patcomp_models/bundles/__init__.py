@@ -10,7 +10,8 @@ from patcomp_models.bundles.check import check_bundle
 from patcomp_models.bundles.diffusion.generation import generate_image
 from patcomp_models.bundles.folder_to_bundle import convert_bundle
 from patcomp_models.bundles.segmenter.given import convert_segmenter
-from patcomp_models.bundles.speech.transcribing import Transcription, transcribe
+from patcomp_models.bundles.speech.recogniser import Transcription
+from patcomp_models.bundles.speech.transcribing import transcribe
 from patcomp_models.errors import BundleError
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from patcomp.commands.common import UsageError, print_json, require_transformers, say
 from patcomp.commands.progress import working
+from patcomp.commands.sweep import show_sweep
 from patcomp.commands.tables import show
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def compress_or_measure(
     html: Path | None,
     writer: WriterName | None,
     as_json: bool,
+    sweeps: bool,
 ) -> None:
     """`patcomp compress BUNDLE`.
 
@@ -33,7 +35,8 @@ def compress_or_measure(
         BundleError: the bundle cannot be read.
     """
     if output is None and check is None:
-        raise UsageError("name the folder of the new bundle with --output, or a text to measure on with --check")
+        option = "" if sweeps else "name the folder of the new bundle with --output, or "
+        raise UsageError(f"{option}name a text to measure on with --check")
     if html is not None and check is None:
         raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):
@@ -47,8 +50,16 @@ def compress_or_measure(
         )
     require_transformers("a language model")
     from patcomp_models.language import compress_bundle as compressed
-    from patcomp_models.language import measure_compression
+    from patcomp_models.language import measure_compression, sweep_compression
 
+    if sweeps:
+        assert check is not None
+        (request,) = requests
+        budget = None if isinstance(request, str) else request
+        with working(f"compressing {bundle}", True):
+            swept = sweep_compression(bundle, check, calibrate=calibrate, budget=budget)
+        show_sweep(bundle.name, swept, html, as_json=as_json)
+        return
     if check is None:
         assert output is not None
         with working(f"compressing {bundle}", True):

@@ -12,7 +12,7 @@ from patcomp_models.language.architectures import ARCHITECTURES
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.bundle_check import check_bundle
 from patcomp_models.language.checkpoint_to_bundle import convert_language_model
-from patcomp_models.language.compressing import compress_bundle, measure_compression
+from patcomp_models.language.compressing import compress_bundle, measure_compression, sweep_compression
 from patcomp_models.language.open_lengths import open_lengths
 from patcomp_models.language.vision.checkpoint_to_bundle import convert_vision_language_model
 from patcomp_models.language.vision.towers import TOWERS
@@ -28,4 +28,5 @@ __all__ = [
     "convert_vision_language_model",
     "measure_compression",
     "open_lengths",
+    "sweep_compression",
 ]

@@ -13,6 +13,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.conventions import first_position
 from patcomp_models.language.dynamic_form import TOTAL
 from patcomp_models.language.rotary import first_length
+from patcomp_models.language.texts import text_at
 
 
 def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | None) -> list[int]:
@@ -32,18 +33,16 @@ def prompt_of(check: bool | str | Sequence[int], tokenizer: Any, context: int | 
 
 
 def tokens_of(text: str | Path | Sequence[int], tokenizer: Any) -> list[int]:
-    """The token ids of a text file, or the given token ids.
+    """The token ids of a text file or of a folder of texts, or the given token ids.
 
     Raises:
-        LanguageModelError: there is no such file, or no tokenizer.
+        LanguageModelError: there is no such file or folder, or no tokenizer.
     """
     if not isinstance(text, str | Path):
         return [int(token) for token in text]
     if tokenizer is None:
         raise LanguageModelError("calibrate= is a text, and the bundle has no tokenizer; give token ids")
-    if not Path(text).is_file():
-        raise LanguageModelError(f"there is no text at {str(text)!r}")
-    return _split(Path(text).read_text(errors="replace"), str(text), tokenizer, add_special_tokens=False)
+    return _split(text_at(Path(text)), str(text), tokenizer, add_special_tokens=False)
 
 
 def _split(text: str, called: str, tokenizer: Any, **options: bool) -> list[int]:

@@ -16,12 +16,14 @@ from patcomp_models.language.asked import context_of
 from patcomp_models.language.begun import Begun
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.checking import Comparison
-from patcomp_models.language.compressing import compressed
+from patcomp_models.language.compressing import plans_for
+from patcomp_models.language.contract import MAIN
 from patcomp_models.language.dynamic_bundle import dynamic_functions
+from patcomp_models.language.held_out import HeldOut
+from patcomp_models.language.quality import all_applied
 from patcomp_models.language.request import LanguageRequest, allowed_by, takes_head
 from patcomp_models.language.sources import language_model_of
 from patcomp_models.language.static_bundle import static_functions
-from patcomp_models.language.text_loss import Text
 from patcomp_models.language.writing import card
 from patcomp_models.options import LanguageOptions
 
@@ -61,8 +63,9 @@ def _write(begun: Begun, program: AIProgram, comparisons: list[Comparison]) -> N
     request, step = begun.request, begun.request.step
     if request.compression is not None:
         with step("compressing the weights"):
-            text = None if request.text is None else Text.of(program, request.text, begun.context)
-            program = compressed(program, request.compression, begun.model.config.vocab_size, text)
+            text = None if request.text is None else HeldOut.of(request.text, {MAIN: program}, begun.work.folder)
+            plans = plans_for({MAIN: program}, request.compression, begun.model.config.vocab_size, text)
+            program = all_applied(plans)[MAIN]
     make_anonymous(program.module)  # a bundle does not tell where its model was
     asset = begun.work.folder / f"{begun.name}.aimodel"
     with step("writing the asset") as shown:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -15,50 +16,55 @@ from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
 from patcomp.emit.files.manifest import current_recipe
 from patcomp.emit.files.metadata import AssetMetadata
-from patcomp.errors import ConversionWarning
-from patcomp.program.compressed import Plan
+from patcomp.ir.types import element_name
+from patcomp.program.compressed import Plan, with_alternatives
 from patcomp.targets import GPU, NEURAL_ENGINE, Target
 from patcomp_models.bundle_folders.unfinished import unfinished
 from patcomp_models.checkpoints.json_files import metadata_in
-from patcomp_models.checkpoints.untrusted import copy_files, object_in
+from patcomp_models.checkpoints.untrusted import copy_files, inside, object_in
 from patcomp_models.errors import BundleError, LanguageModelError
 from patcomp_models.language.bundle import Bundle
-from patcomp_models.language.contract import TABLE_FILE
-from patcomp_models.language.quality import QualityReport, measured, plan_of
+from patcomp_models.language.contract import MAIN, TABLE_FILE
+from patcomp_models.language.held_out import HeldOut
+from patcomp_models.language.quality import MeasuredQuality, QualityReport, all_applied
 from patcomp_models.language.static_run import function_sizes
-from patcomp_models.language.text_loss import Text
 
 
-def compressed(
-    program: AIProgram, request: CompressionRequest, vocabulary: int, calibration: Text | None = None
-) -> AIProgram:
-    """The program of a language model with smaller weights; a warning names each large weight that stays as it is.
-
-    Args:
-        program: the program, which is not changed.
-        request: how small the weights become; `4bit` leaves the head in 8 bits, where it means integers.
-        vocabulary: the number of tokens, by which the head is known.
-        calibration: a text by which weights are rounded.
-    """
-    return applied(plan_for(program, request, vocabulary, calibration))
-
-
-def plan_for(
-    program: AIProgram,
+def plans_for(
+    programs: Mapping[str, AIProgram],
     request: CompressionRequest,
     vocabulary: int,
-    calibration: Text | None = None,
+    calibration: HeldOut | None = None,
     target: Target | None = None,
-) -> Plan[AIProgram]:
-    """How `compressed` compresses a program; the target is by default that of its conversion."""
-    return plan_of(program, _with_head(program, request, vocabulary), calibration, target)
+    budgets: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, Plan[AIProgram]]:
+    """How the programs of a bundle are compressed, by role.
 
+    Args:
+        programs: of the bundle, which are not changed.
+        request: how small the weights become; `4bit` leaves the head in 8 bits, where it means integers.
+        vocabulary: the number of tokens, by which the head is known.
+        calibration: texts and pictures by which weights are rounded, and a budget chooses schemes.
+        target: the device that the programs are for; by default that of their conversion.
+        budgets: the bytes of each program, if they are the budget.
 
-def applied(plan: Plan) -> AIProgram:
-    """The program of a plan; a warning names each large weight that stays as it is."""
-    made = plan.applied()
-    _warn_of_others(made)
-    return made
+    Raises:
+        LanguageModelError: a budget of bytes is for several programs.
+    """
+    if isinstance(request.budget, int) and len(programs) > 1:
+        raise LanguageModelError(
+            f"a budget of {request.budget:,} bytes does not say how many each of {len(programs)} assets may take; give "
+            "a share (60%) or bits (4.5bits)"
+        )
+    examples = {} if calibration is None else calibration.examples(programs)
+    plans = {}
+    for role, program in programs.items():
+        own = _with_head(program, request, vocabulary)
+        given = examples.get(role)
+        inputs, entrypoint = (None, MAIN) if given is None else (given.values, given.entrypoint)
+        size, bits = (budgets[role], None) if role in budgets else (own.budget, own.bits)
+        plans[role] = Plan.of(program, own.config, size, bits, inputs, entrypoint, target=target)
+    return plans
 
 
 def compress_bundle(
@@ -86,8 +92,7 @@ def compress_bundle(
     place, opened = Path(out), _Opened.of(bundle)
     request = CompressionRequest.of(compress, opened.target)
     _check_free(place)
-    calibration = None if calibrate is None else opened.text(calibrate)
-    made = applied(plan_for(opened.program, request, opened.vocabulary, calibration, opened.target))
+    made = all_applied(opened.plans(request, opened.held_out(calibrate)))
     return opened.written(made, request, place, writer)
 
 
@@ -123,28 +128,60 @@ def measure_compression(
     requests = [CompressionRequest.of(each, opened.target) for each in compress]
     if out is not None:
         _check_free(Path(out))
-    calibration = None if calibrate is None else opened.text(calibrate)
-    program = opened.program
-
-    def plan(request: CompressionRequest) -> Callable[[], Plan]:
-        return lambda: plan_for(program, request, opened.vocabulary, calibration, opened.target)
-
-    plans = {request.text: plan(request) for request in requests}
-    report, made = measured(program, opened.text(text), plans, by_layer=by_layer, started=progress)
-    _warn_of_others(made)
+    calibration, held_out = opened.held_out(calibrate), opened.held_out(text)
+    assert held_out is not None
+    measured = MeasuredQuality(opened.programs, held_out, by_layer=by_layer)
+    for request in requests:
+        progress(request.text)
+        measured.add(request.text, opened.plans(request, calibration))
+    report = measured.report()
     if html is not None:
-        made.html(html)
+        with_alternatives(measured.made[MAIN], report.alternatives).html(html)
     if out is not None:
-        opened.written(made, requests[-1], Path(out), writer)
+        opened.written(measured.made, requests[-1], Path(out), writer)
     return report
+
+
+def sweep_compression(
+    bundle: str | Path,
+    text: str | Path | Sequence[int],
+    *,
+    calibrate: str | Path | Sequence[int] | None = None,
+    budget: str | CompressionRequest | None = None,
+    progress: Callable[[str], object] = lambda name: None,
+) -> QualityReport:
+    """One table of a bundle as it is, in 8 and 4 bits, and within a budget: perplexity, and the same next tokens.
+
+    Args:
+        bundle: the folder of the bundle.
+        text, calibrate, progress: as in `measure_compression`.
+        budget: `"4.5bits"` or `"30%"`; by default the bytes of `4bit`, with schemes that are chosen for each weight.
+
+    Raises:
+        LanguageModelError, ValueError: as `compress_bundle`.
+    """
+    opened = _Opened.of(bundle)
+    calibration, held_out = opened.held_out(calibrate), opened.held_out(text)
+    assert held_out is not None
+    measured = MeasuredQuality(opened.programs, held_out)
+    for given in ("8bit", "4bit", budget):
+        sizes = {}
+        if given is None:
+            reports = {role: program.compression for role, program in measured.made.items()}
+            sizes = {role: report.after for role, report in reports.items() if report is not None}
+        request = CompressionRequest.of(given or "8bit", opened.target)
+        name = request.text if given is not None else "budget"
+        progress(name)
+        measured.add(name, opened.plans(request, calibration, sizes))
+    return measured.report(opened.floats)
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A bundle that is not compressed yet, with its program."""
+    """A bundle that is not compressed yet, with its programs by role."""
 
     bundle: Bundle
-    program: AIProgram
+    programs: Mapping[str, AIProgram]
     described: dict[str, Any]
 
     @classmethod
@@ -161,32 +198,53 @@ class _Opened:
                 f"the bundle {str(source)!r} is compressed already ({described['compression']}); compress the one that "
                 "it was made of, because rounding twice loses more"
             )
-        asset = load(bundle.asset)
-        return cls(bundle, AIProgram(asset.module, initial_state=asset.initial_state), described)
+        assets = {
+            role: load(inside(source, file, f"assets.{role} of metadata.json", LanguageModelError))
+            for role, file in described["assets"].items()
+        }
+        programs = {role: AIProgram(each.module, initial_state=each.initial_state) for role, each in assets.items()}
+        return cls(bundle, programs, described)
 
     @property
     def target(self) -> Target:
         """The device that the bundle is for: only the Neural Engine's form has functions of fixed sizes."""
-        return NEURAL_ENGINE if function_sizes(self.program.entrypoints) else GPU
+        return NEURAL_ENGINE if function_sizes(self.programs[MAIN].entrypoints) else GPU
 
     @property
-    def vocabulary(self) -> int:
-        return int(self.described["language"]["vocab_size"])
+    def floats(self) -> str:
+        """The type of the weights: `float16`, if they are of that."""
+        sizes: Counter[str] = Counter()
+        for weight in weights_of(self.programs[MAIN].module):
+            sizes[element_name(weight.type.element_type)] += weight.count
+        name = sizes.most_common(1)[0][0] if sizes else "before"
+        return {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(name, name)
 
-    def text(self, given: str | Path | Sequence[int]) -> Text:
-        """Parts of a text, from the path of a file or from token ids."""
-        tokens = self.bundle.tokens_of(Path(given)) if isinstance(given, str | Path) else list(given)
-        return Text.of(self.program, tokens, int(self.described["language"]["max_context_length"]))
+    def plans(
+        self,
+        request: CompressionRequest,
+        calibration: HeldOut | None,
+        budgets: Mapping[str, int] = MappingProxyType({}),
+    ) -> dict[str, Plan[AIProgram]]:
+        """How the programs are compressed."""
+        vocabulary = int(self.described["language"]["vocab_size"])
+        return plans_for(self.programs, request, vocabulary, calibration, self.target, budgets)
 
-    def written(self, program: AIProgram, request: CompressionRequest, place: Path, writer: Writer | None) -> Bundle:
-        """The bundle of a compressed program."""
+    def held_out(self, given: str | Path | Sequence[int] | None) -> HeldOut | None:
+        """Parts of texts and pictures, as `HeldOut.of` takes them."""
+        return None if given is None else HeldOut.of(given, self.programs, self.bundle.path)
+
+    def written(
+        self, programs: Mapping[str, AIProgram], request: CompressionRequest, place: Path, writer: Writer | None
+    ) -> Bundle:
+        """The bundle of compressed programs."""
         source, described = self.bundle.path, dict(self.described)
         with unfinished(place, uuid4().hex) as work:
             for each in source.iterdir():
                 if (each.is_dir() and each.suffix != ".aimodel") or each.suffix == Path(TABLE_FILE).suffix:
                     copy_files(each, work.folder / each.name)
-            name = described["assets"]["main"]
-            program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
+            for role, program in programs.items():
+                name = described["assets"][role]
+                program.save_asset(work.folder / name, metadata=_metadata(source / name), writer=writer)
             described |= {"compression": request.text, **current_recipe()}
             (work.folder / "metadata.json").write_text(json.dumps(described, indent=2) + "\n")
         return Bundle(place)
@@ -202,12 +260,6 @@ def _with_head(program: AIProgram, request: CompressionRequest, vocabulary: int)
         weight.name for weight in weights_of(program.module) if "matmul" in weight.kinds and vocabulary in weight.shape
     ]
     return request.with_head(head)
-
-
-def _warn_of_others(program: AIProgram) -> None:
-    assert program.compression is not None
-    for other in program.compression.others:
-        warnings.warn(str(other), ConversionWarning, stacklevel=5)
 
 
 def _metadata(asset: Path) -> AssetMetadata:

@@ -159,4 +159,5 @@ def first_position(model: nn.Module) -> int:
     """The position of the first token. Models of RoBERTa's kind count positions themselves, from behind that of the
     padding; all others begin with 0."""
     name = "create_position_ids_from_input_ids"
-    return max((int(part.padding_idx) + 1 for part in model.modules() if hasattr(part, name)), default=0)
+    parts: list[Any] = [part for part in model.modules() if hasattr(part, name)]
+    return max((int(part.padding_idx) + 1 for part in parts), default=0)

@@ -4,16 +4,18 @@ layer."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp import AIProgram
-from patcomp.compression import Alternative, CompressionRequest
+from patcomp.compression import Alternative
+from patcomp.errors import ConversionWarning
 from patcomp.ir.tables import text_of
-from patcomp.program.compressed import Plan, with_alternatives
-from patcomp.targets import Target
-from patcomp_models.language.text_loss import Reading, Text
+from patcomp.program.compressed import Plan
+from patcomp_models.language.contract import MAIN
+from patcomp_models.language.held_out import HeldOut
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,9 +54,25 @@ class QualityReport:
     before: Quality
     after: Sequence[Quality]
 
+    headings: ClassVar[tuple[str, ...]] = ("weights", "bytes", "bits", "loss", "rise", "perplexity", "same token")
+
+    @property
+    def alternatives(self) -> list[Alternative]:
+        """Bytes and loss of all, as a plot shows them."""
+        return [Alternative(each.name, each.bytes, each.loss) for each in (self.before, *self.after)]
+
     def as_dict(self) -> dict[str, Any]:
         """The report as data for JSON."""
         return {"before": asdict(self.before), "after": [asdict(each) for each in self.after]}
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows of the table of all."""
+        return [
+            (each.name, f"{each.bytes:,}", f"{each.bits:.2f}", f"{each.loss:.4f}",
+             "" if each is self.before else f"{each.loss - self.before.loss:+.4f}", f"{each.perplexity:.3f}",
+             f"{each.agreement:.1%}")
+            for each in (self.before, *self.after)
+        ]  # fmt: skip
 
     def __str__(self) -> str:
         return "\n".join(text_of(table) for table in self.tables())
@@ -63,15 +81,12 @@ class QualityReport:
         """The table of all, and for each compression with layers the table of these."""
         from rich.table import Table
 
-        whole = Table("weights", title="loss on the text", title_justify="left")
-        for column in ("bytes", "bits", "loss", "rise", "perplexity", "same token"):
+        first, *others = self.headings
+        whole = Table(first, title="loss on the text", title_justify="left")
+        for column in others:
             whole.add_column(column, justify="right")
-        for each in (self.before, *self.after):
-            rise = "" if each is self.before else f"{each.loss - self.before.loss:+.4f}"
-            whole.add_row(
-                each.name, f"{each.bytes:,}", f"{each.bits:.2f}", f"{each.loss:.4f}", rise, f"{each.perplexity:.3f}",
-                f"{each.agreement:.1%}",
-            )  # fmt: skip
+        for row in self.texts():
+            whole.add_row(*row)
         made = [whole]
         for each in self.after:
             if each.layers:
@@ -83,66 +98,69 @@ class QualityReport:
         return made
 
 
-def plan_of(
-    program: AIProgram, request: CompressionRequest, calibration: Text | None, target: Target | None = None
-) -> Plan:
-    """How a program is compressed.
+class MeasuredQuality:
+    """What compressions do to the loss on a text. Programs and plans are those of a bundle, by role.
 
     Args:
-        program: the program.
-        request: what is asked for.
-        calibration: a text by which weights are rounded, and a budget chooses schemes.
-        target: the device that the program is for; by default that of its conversion.
-    """
-    examples = None if calibration is None else calibration.examples(program)
-    entrypoint = "main" if calibration is None else calibration.entrypoint
-    return Plan.of(program, request.config, request.budget, request.bits, examples, entrypoint, target=target)
-
-
-def measured(
-    program: AIProgram,
-    text: Text,
-    plans: Mapping[str, Callable[[], Plan]],
-    *,
-    by_layer: bool,
-    started: Callable[[str], object] = lambda name: None,
-) -> tuple[QualityReport, AIProgram]:
-    """What each of several compressions does to the loss on a text, and the program of the last one.
-
-    Args:
-        program: the program before.
+        programs: before.
         text: the text.
-        plans: makes the plan of each, by name.
         by_layer: whether each layer is also compressed alone.
-        started: is told the name of each before it is made.
+
+    Attributes:
+        after: a row for each compression that was measured.
+        made: the programs of the last one.
     """
-    own = text.read_by(program)
-    rows, before, made = [], None, program
-    for name, plan_of in plans.items():
-        started(name)
-        plan = plan_of()
-        made = plan.applied()
-        report = made.compression
-        assert report is not None
-        elements = report.elements
-        before = Quality("before", report.before, 8 * report.before / elements, own.loss, own.perplexity, 1.0, {})
-        found = text.read_by(made)
-        layers = _rises(program, plan, text, own) if by_layer else {}
-        bits = 8 * report.after / elements
-        agreement = own.agreement(found)
-        rows.append(Quality(name, report.after, bits, found.loss, found.perplexity, agreement, layers))
-    assert before is not None
-    tried = [Alternative(each.name, each.bytes, each.loss) for each in (before, *rows)]
-    return QualityReport(before, rows), with_alternatives(made, tried)
+
+    def __init__(self, programs: Mapping[str, AIProgram], text: HeldOut, *, by_layer: bool = False):
+        self._programs, self._text, self._by_layer = programs, text, by_layer
+        self._own = text.read_by(programs)
+        self._before = 0, 1
+        self.after: list[Quality] = []
+        self.made: dict[str, AIProgram] = {}
+
+    def add(self, name: str, plans: Mapping[str, Plan]) -> None:
+        """Measure a compression."""
+        self.made = all_applied(plans)
+        reports = [report for program in self.made.values() if (report := program.compression) is not None]
+        before, elements = sum(each.before for each in reports), sum(each.elements for each in reports)
+        after, found = sum(each.after for each in reports), self._text.read_by(self.made)
+        self._before = before, elements
+        layers = self._rises(plans) if self._by_layer else {}
+        agreement = self._own.agreement(found)
+        self.after.append(
+            Quality(name, after, 8 * after / elements, found.loss, found.perplexity, agreement, layers)
+        )  # fmt: skip
+
+    def report(self, name: str = "before") -> QualityReport:
+        """The table of all.
+
+        Args:
+            name: how the programs before are called in it.
+        """
+        size, elements = self._before
+        before = Quality(name, size, 8 * size / elements, self._own.loss, self._own.perplexity, 1.0, {})
+        return QualityReport(before, self.after)
+
+    def _rises(self, plans: Mapping[str, Plan]) -> dict[str, float]:
+        """The rise of the loss for each layer alone."""
+        layers: dict[tuple[str, str], list[str]] = {}
+        for role, plan in plans.items():
+            for name in plan.names:
+                match = _LAYER.match(name)
+                layers.setdefault((role, match[1] if match else name), []).append(name)
+        rises = {}
+        for (role, layer), names in layers.items():
+            alone = replace(self._programs[role], module=plans[role].module(names))
+            loss = self._text.read_by({**self._programs, role: alone}).loss
+            rises[layer if len(plans) == 1 else f"{role}: {layer}"] = loss - self._own.loss
+        return rises
 
 
-def _rises(program: AIProgram, plan: Plan, text: Text, own: Reading) -> dict[str, float]:
-    """The rise of the loss for each layer alone."""
-    layers: dict[str, list[str]] = {}
-    for name in plan.names:
-        match = _LAYER.match(name)
-        layers.setdefault(match[1] if match else name, []).append(name)
-    return {
-        layer: text.read_by(replace(program, module=plan.module(names))).loss - own.loss
-        for layer, names in layers.items()
-    }
+def all_applied(plans: Mapping[str, Plan]) -> dict[str, AIProgram]:
+    """The programs of plans, by role; a warning names each large weight that stays as it is. A table of embeddings or a
+    tower may have no weight that a request means, and stays."""
+    made = {role: plan.applied() if role == MAIN or plan.names else plan.program for role, plan in plans.items()}
+    for program in made.values():
+        for other in program.compression.others if program.compression is not None else ():
+            warnings.warn(str(other), ConversionWarning, stacklevel=5)
+    return made

@@ -302,27 +302,27 @@ def test_experts_are_rounded_by_the_rows_that_choose_them(scheme: str, batch: in
     assert error_of(program, small, x, stays) == pytest.approx(error_of(program, near, x, stays), rel=0.2)
 
 
-def test_weights_of_loops_are_rounded_to_the_nearest() -> None:
-    class Loop(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.inside, self.behind = nn.Linear(64, 64), nn.Linear(64, 64)
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inside, self.behind, self.taken, self.seldom = (nn.Linear(64, 64) for _ in range(4))
 
-        def forward(self, x: Tensor) -> Tensor:
-            from torch._higher_order_ops.while_loop import while_loop
+    def forward(self, x: Tensor) -> Tensor:
+        from torch._higher_order_ops.while_loop import while_loop
 
-            _, x = while_loop(
-                lambda i, x: i < 2, lambda i, x: (i + 1, torch.tanh(self.inside(x))), (torch.tensor(0), x)
-            )
-            return self.behind(x)
+        x = torch.cond(x.sum() < 9e9, lambda x: self.taken(x), lambda x: self.seldom(x), (x,))
+        _, x = while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, torch.tanh(self.inside(x))), (torch.tensor(0), x))
+        return self.behind(x)
 
-    x = inputs_of_low_rank(32, 64)
+
+def test_weights_in_loops_and_branches() -> None:
+    """All iterations count; a branch that no example takes is rounded to the nearest."""
+    x = inputs_of_low_rank(256, 64)
     program = converted(Loop(), x)
-    near, small = program.compress("w4"), program.compress("w4", inputs=(x,), measure="weights")
-    weights = [
-        {each.name: each.signal for each in made.compression.weights} for made in (near, small) if made.compression
-    ]
-    inside, behind = (next(name for name in weights[0] if part in name) for part in ("inside", "behind"))
-    assert weights[0][inside] == weights[1][inside]
-    assert weights[0][behind] != weights[1][behind]
+    near, small = program.compress("w3_block32"), program.compress("w3_block32", inputs=(x,), measure="weights")
+    assert small.compression is not None
+    by_examples = {each.name.split(".")[-2] for each in small.compression.weights if each.by_examples}
+    assert by_examples == {"taken", "inside", "behind"}
+    other = inputs_of_low_rank(256, 64, seed=3)
+    assert error_of(program, small, other) < 0.7 * error_of(program, near, other)

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from patcomp.commands.batches.jobs import BatchResult
+from patcomp.commands.pages import PlottedPoint, page_of, plot_of, shown_text
 from patcomp.errors import printable
-
-_STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #8884; white-space: nowrap; }
-td:last-child { white-space: normal; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-tr.best td:first-child { font-weight: 600; }
-.good { color: #1a7f37; } .bad { color: #cf222e; } .open { color: #9a6700; }
-pre { overflow-x: auto; background: #8881; padding: 1rem; }
-svg { max-width: 100%; height: auto; background: #fff; }
-"""
 
 
 def page(results: Sequence[BatchResult], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -35,19 +20,12 @@ def page(results: Sequence[BatchResult], rows: Sequence[Mapping[str, Any]]) -> s
     """
     good = sum(map(bool, results))
     title = f"{good} of {len(results)} models are converted"
-    parts = [
-        "<!doctype html><html lang='en'><meta charset='utf-8'>",
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>",
-        *_table(rows),
-        *_plots(rows),
-        "<h2>What each conversion reported</h2>",
-    ]
+    parts = [*_table(rows), *_plots(rows), "<h2>What each conversion reported</h2>"]
     for result in results:
-        name, log = _text(result.name), "\n".join(map(printable, result.log.splitlines()))
-        parts.append(f"<details id='{name}'><summary>{name}: {_text(result.verdict)}</summary>")
+        name, log = shown_text(result.name), "\n".join(map(printable, result.log.splitlines()))
+        parts.append(f"<details id='{name}'><summary>{name}: {shown_text(result.verdict)}</summary>")
         parts.append(f"<pre>{escape(log)}</pre></details>")
-    return "\n".join(parts) + "</html>\n"
+    return page_of(title, parts)
 
 
 _COLOURS = {"converted": "good", "kept": "good", "not finished": "open"}
@@ -57,11 +35,11 @@ OUT_OF_TABLES = frozenset(("model", "best", "written"))
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     headings = [name for name in rows[0] if name not in OUT_OF_TABLES]
-    lines = ["<div class='wide'><table><tr>", *(f"<th>{_text(name)}</th>" for name in headings), "</tr>"]
+    lines = ["<div class='wide'><table><tr>", *(f"<th>{shown_text(name)}</th>" for name in headings), "</tr>"]
     for row in rows:
         lines.append("<tr class='best'>" if row["best"] else "<tr>")
         for name in headings:
-            text, kind = _text(cell_text(name, row[name])), ""
+            text, kind = shown_text(cell_text(name, row[name])), ""
             if name == "name":
                 text = f"<a href='#{text}'>{text}</a>" + " ★" * row["best"]
             elif name == "result":
@@ -86,41 +64,18 @@ def cell_text(name: str, value: Any) -> str:
 
 
 def _plots(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A plot for each model with several conversions that were measured, if matplotlib is installed: bytes, loss, and
-    the problems of the audit as numbers."""
+    """A plot for each model with several conversions that were measured: bytes, loss, and the problems of the audit as
+    numbers."""
     measured = [row for row in rows if row["bytes"] and row["loss"] is not None and row["written"]]
-    models = [model for model in dict.fromkeys(row["model"] for row in measured)
-              if sum(row["model"] == model for row in measured) > 1]  # fmt: skip
-    if not models:
-        return []
-    if importlib.util.find_spec("matplotlib") is None:
-        return ["<p>With matplotlib, this page has a plot of bytes, loss and problems for each model.</p>"]
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    parts = ["<h2>Bytes against loss</h2>"]
-    with matplotlib.rc_context({"svg.hashsalt": "patcomp", "svg.fonttype": "path", "font.size": 9}):
-        for model in models:
-            figure = Figure(figsize=(7, 3.6), layout="constrained")
-            axes = figure.subplots()
-            of_model = [row for row in measured if row["model"] == model]
-            for row in of_model:
-                style: dict[str, Any] = {"marker": "o" if row["best"] else "x", "color": "C0" if row["best"] else "C7"}
-                axes.plot(row["bytes"], row["loss"], linestyle="none", **style)
-                problems = "" if row["problems"] is None else f" ({row['problems']})"
-                label = row["name"].removeprefix(f"{model}-") + problems
-                axes.annotate(label, (row["bytes"], row["loss"]), (4, 4), textcoords="offset points", parse_math=False)
-            if all(row["loss"] > 0 for row in of_model):
-                axes.set_yscale("log")
-            axes.margins(0.2)
-            axes.set_title(model, parse_math=False)
-            axes.set_xlabel("bytes; in brackets: problems for the target")
-            axes.set_ylabel("loss")
-            text = io.StringIO()
-            figure.savefig(text, format="svg", metadata={"Date": None})
-            parts.append(text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2])
-    return parts
+    parts = []
+    for model in dict.fromkeys(row["model"] for row in measured):
+        of_model = [row for row in measured if row["model"] == model]
+        points = [PlottedPoint(_label(row), row["bytes"], row["loss"], bool(row["best"])) for row in of_model]
+        if len(points) > 1:
+            parts.append(plot_of(model, points, "bytes; in brackets: problems for the target", "loss"))
+    return ["<h2>Bytes against loss</h2>", *parts] if parts else []
 
 
-def _text(value: object) -> str:
-    return escape(printable(str(value)), quote=True)
+def _label(row: Mapping[str, Any]) -> str:
+    problems = "" if row["problems"] is None else f" ({row['problems']})"
+    return str(row["name"]).removeprefix(f"{row['model']}-") + problems

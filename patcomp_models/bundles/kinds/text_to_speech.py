@@ -12,22 +12,24 @@ from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
-from patcomp_models.bundles.speech.refused import SPEAKERS, refusal
-from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
+from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
+from patcomp_models.bundles.synthesis import bark, csm, kokoro, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
 
 _FORMS: Mapping[str, type[SynthesisForm]] = {
     vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,
+    csm.CSM: csm.Csm,
 }  # fmt: skip
 _ARCHITECTURES: Mapping[str, type[SynthesisForm]] = {
-    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
+    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro,
+    "csm": csm.Csm,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextToSpeech(KindOfComponents):
-    """VITS, also MMS; SpeechT5; Bark; Kokoro.
+    """VITS, also MMS; SpeechT5; Bark; Kokoro; CSM.
 
     Attributes:
         vocoder: of SpeechT5, the folder of its vocoder.
@@ -73,7 +75,7 @@ class TextToSpeech(KindOfComponents):
         config = content_of(self.folder / "config.json")
         name = kokoro.KOKORO if kokoro.BLOCK in config else class_named(config)
         if reason := SPEAKERS.get(name):
-            raise refusal(self.folder, name, reason)
+            raise not_a_bundle(self.folder, name, reason)
         if name not in _FORMS:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
         if name == speech_t5.SPEECH_T5:

@@ -16,7 +16,8 @@ from patcomp.compression import CompressionConfig, CompressionRequest, compresse
 from patcomp.questions.audit import audit
 from patcomp.targets import NEURAL_ENGINE
 from patcomp_models.language import Bundle, LanguageModelError, check_bundle, compress_bundle, convert_language_model
-from patcomp_models.language.compressing import compressed
+from patcomp_models.language.compressing import plans_for
+from patcomp_models.language.quality import all_applied
 from patterns_catalog import default_rules
 from tests.helpers.command import Command
 
@@ -171,6 +172,6 @@ def test_weights_that_stay_are_named() -> None:
     assert said in str(program.compress("w8").compression)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        compressed(program, CompressionRequest("w8", CompressionConfig.of("w8")), 1024)
+        all_applied(plans_for({"main": program}, CompressionRequest("w8", CompressionConfig.of("w8")), 1024))
     assert [str(each.message) for each in found] == [said]
     assert json.loads(json.dumps(program.compress("w8").compression.as_dict()))["others"][0]["name"] == "places"

@@ -19,7 +19,8 @@ from patcomp_models.language import (
     convert_language_model,
     measure_compression,
 )
-from patcomp_models.language.text_loss import LENGTH, PARTS, Text
+from patcomp_models.language.held_out import HeldOut, HeldOutPart
+from patcomp_models.language.text_loss import LENGTH, PARTS, parts_of
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import VOCABULARY, folder
 
@@ -51,24 +52,24 @@ def program_of(bundle: Bundle) -> AIProgram:
 
 
 def test_the_loss_is_that_of_the_model(checkpoint: Path, bundle: Bundle, text: Path) -> None:
-    program, tokens = program_of(bundle), bundle.tokens_of(text)
-    parts = Text.of(program, tokens, 40)
-    assert [len(part) for part in parts.parts] == [40] * (len(tokens) // 40)
+    programs, tokens = {"main": program_of(bundle)}, bundle.tokens_of(TEXT)
+    whole = HeldOut.of(text, programs, bundle.path)
+    assert [len(part.tokens) for part in whole.parts] == [len(tokens)]
+    parts = HeldOut(whole.form, [HeldOutPart(tokens[start : start + 40]) for start in range(0, len(tokens) - 39, 40)])
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    ids = torch.tensor(parts.parts)
+    ids = torch.tensor([part.tokens for part in parts.parts])
     with torch.no_grad():
         logits = model(input_ids=ids).logits[:, :-1]
     wanted = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
-    read = parts.read_by(program)
+    read = parts.read_by(programs)
     assert read.loss == pytest.approx(float(wanted), abs=1e-5)
     assert read.perplexity == pytest.approx(float(wanted.exp()), abs=1e-3)
     assert np.array_equal(read.best, logits.argmax(-1).reshape(-1).numpy())
     assert read.agreement(read) == 1
 
 
-def test_parts_are_spread_over_a_long_text(bundle: Bundle) -> None:
-    tokens = list(range(LENGTH * 40))
-    made = Text.of(program_of(bundle), tokens, 10 * LENGTH).parts
+def test_parts_are_spread_over_a_long_text() -> None:
+    made = parts_of(list(range(LENGTH * 40)), LENGTH)
     assert len(made) <= PARTS
     assert {len(part) for part in made} == {LENGTH}
     assert made[0][0] == 0
@@ -82,7 +83,7 @@ def test_rounding_by_a_text_keeps_the_logits(bundle: Bundle, tmp_path: Path) -> 
     by_text = compress_bundle(bundle.path, "w3_block32", out=tmp_path / "by_text", calibrate=drawn[0])
     assert by_text.metadata["compression"] == "w3_block32"
     exact = program_of(bundle)
-    example = Text("main", [drawn[1][:200]]).examples(exact)[0]
+    (example,) = HeldOut.of(drawn[1][:200], {"main": exact}, bundle.path).examples({"main": exact})["main"].values
     wanted, *made = (program_of(each).run(example)["logits"] for each in (bundle, nearest, by_text))
     lost = [float((each - wanted).norm()) for each in made]
     assert lost[1] < lost[0]
@@ -110,7 +111,32 @@ def test_several_are_reported_in_order(bundle: Bundle, text: Path) -> None:
     assert report.after[1].bytes <= 0.6 * report.before.bytes
 
 
+def test_a_sweep_of_a_folder(bundle: Bundle, tmp_path: Path, patcomp: Command) -> None:
+    """Texts of a folder are read one behind the other; the budget is the bytes of four bits."""
+    for name, half in (("a.txt", TEXT[:270]), ("b.md", TEXT[270:])):
+        (tmp_path / name).write_text(half)
+    (tmp_path / "notes.csv").write_text("no text")
+    page = tmp_path / "sweep.html"
+    done = patcomp("compress", str(bundle.path), "--sweep", "--check", str(tmp_path), "--json", "--html", str(page))
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["before"]["name"] == "float32"
+    rows = {row["name"]: row for row in report["after"]}
+    assert list(rows) == ["8bit", "4bit", "budget"]
+    assert 0.8 * rows["4bit"]["bytes"] < rows["budget"]["bytes"] <= rows["4bit"]["bytes"] < rows["8bit"]["bytes"]
+    assert rows["8bit"]["agreement"] >= rows["4bit"]["agreement"]
+    assert page.read_text().count("<tr>") == 5
+    assert "<svg" in page.read_text()
+    (same,) = measure_compression(bundle.path, ["4bit"], bundle.tokens_of(f"{TEXT[:270]}\n\n{TEXT[270:]}")).after
+    assert same.loss == rows["4bit"]["loss"]
+
+
 WRONG = {
+    "sweep without a text": (["{bundle}", "--sweep"], "error: name a text to measure on with --check"),
+    "sweep and write": (["{bundle}", "--sweep", "--check", "{text}", "-o", "x"], "goes without --output, --compare"),
+    "a folder without text": (["{bundle}", "--sweep", "--check", "{empty}"], "has no text; put files of .md, .txt"),
+    "pictures for a text": (["{bundle}", "--sweep", "--check", "{pictures}"], "has pictures, such as a.png, and only"),
+    "a picture alone": (["{bundle}", "--sweep", "--check", "{alone}"], "a.png' has no text of the same name, a.txt"),
     "compare without names": (["{bundle}", "--compare"], "error: name what to compare behind --compare: w8 w4_block32"),
     "names without compare": (["{bundle}", "w8", "-o", "x"], "error: w8: a scheme is the value of --config"),
     "compare without a text": (["{bundle}", "--compare", "w8", "w4"], "name the folder of the new bundle with"),
@@ -130,7 +156,13 @@ def test_wrong_uses(case: str, bundle: Bundle, text: Path, tmp_path: Path, patco
     short = tmp_path / "short.txt"
     short.write_text("the")
     (tmp_path / "model.py").write_text("")
-    done = patcomp("compress", *(word.format(bundle=bundle.path, text=text, short=short) for word in words))
+    folders = {name: tmp_path / name for name in ("empty", "pictures", "alone")}
+    for name, folder_ in folders.items():
+        folder_.mkdir()
+        if name != "empty":
+            (folder_ / "a.png").touch()
+    (folders["pictures"] / "a.txt").write_text("a picture")
+    done = patcomp("compress", *(word.format(bundle=bundle.path, text=text, short=short, **folders) for word in words))
     assert done.code != 0
     assert message in done.err
     assert done.err.count("\n") <= 2

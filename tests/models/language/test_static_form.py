@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from patcomp import AIProgram
+from patcomp.emit.asset import load
 from patcomp_models.checkpoints.loading import export_implementations, in_dtype
 from patcomp_models.language import (
     Bundle,
@@ -22,6 +24,7 @@ from patcomp_models.language import (
     static_states,
 )
 from patcomp_models.language.architectures import ARCHITECTURES, NOT_STATIC
+from patcomp_models.language.held_out import HeldOut
 from patcomp_models.language.static_bundle import rows_of
 from patcomp_models.language.static_contract import FORBIDDEN, OWN_HOSTS, ring_size
 from patcomp_models.language.static_embeddings import Embeddings
@@ -37,6 +40,7 @@ from patcomp_models.language.static_layers import BlockOfTokens
 from patcomp_models.language.static_rotary import rotary_tables
 from patcomp_models.language.static_run import _in_ring, function_sizes, generate_static
 from patcomp_models.language.static_states import StaticCaches
+from patcomp_models.language.text_loss import LENGTH, Reading
 from patcomp_models.language.writing import description
 from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated, with_stops
 
@@ -86,6 +90,19 @@ def test_on_the_runtime(kind: str, context: int, tied: bool, tmp_path: Path) -> 
         made = bundle.generate(prompt, new)
         if made != generated(half, prompt, new):
             assert_best(half, prompt, made, exact)
+    asset = load(bundle.asset)
+    programs = {"main": AIProgram(asset.module, initial_state=asset.initial_state)}
+    most = min(context, LENGTH)
+    tokens = (PROMPT * most)[:most]
+    held_out = HeldOut.of(tokens, programs, bundle.path)
+    with torch.no_grad():
+        own = Reading.of(half(input_ids=torch.tensor([tokens])).logits[0].float().numpy(), tokens)
+    found = held_out.read_by(programs)
+    assert (len(found.best), found.loss) == (most - 1, pytest.approx(own.loss, rel=0.02))
+    examples = held_out.examples(programs)["main"]
+    size = next(size for size, _ in function_sizes(asset.function_names) if size >= most)
+    assert (examples.entrypoint, len(examples.values)) == (f"extend_{size}_64", most // 64)
+    assert abs(examples.values[-1]["key_cache"]).sum() > 0 or most < 128
     stopped = with_stops(bundle, tmp_path / "stops", made[2])
     assert stopped.generate(prompt, 6) == made[: made.index(made[2]) + 1]
 

@@ -84,7 +84,7 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Models of time series."""
 
-_HEARS: dict[str, Any] = {
+HEARS: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 32,
     "conv_dim": [16, 16, 16], "conv_stride": [5, 2, 2], "conv_kernel": [10, 3, 3], "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 16, "tdnn_dim": [16, 16], "tdnn_kernel": [3, 1],
@@ -100,16 +100,17 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "BertForMultipleChoice": ("bert", _TEXT),
     "BertForNextSentencePrediction": ("bert", _TEXT),
     "LayoutLMForTokenClassification": ("layoutlm", _TEXT),
+    "LayoutLMForQuestionAnswering": ("layoutlm", _TEXT),
     "LayoutLMv3ForQuestionAnswering": (
         "layoutlmv3", {**_TEXT, "input_size": 32, "image_size": 32, "patch_size": 8, "coordinate_size": 4,
                        "shape_size": 8, "has_relative_attention_bias": False, "has_spatial_attention_bias": False,
                        "max_position_embeddings": 66, "pad_token_id": 1}),
     "ASTForAudioClassification": ("audio-spectrogram-transformer", {**IMAGE, "max_length": 64, "num_mel_bins": 32,
                                                                     "frequency_stride": 8, "time_stride": 8}),
-    "Wav2Vec2ForSequenceClassification": ("wav2vec2", _HEARS),
-    "HubertForSequenceClassification": ("hubert", _HEARS),
-    "WavLMForAudioFrameClassification": ("wavlm", _HEARS),
-    "Wav2Vec2ForXVector": ("wav2vec2", _HEARS),
+    "Wav2Vec2ForSequenceClassification": ("wav2vec2", HEARS),
+    "HubertForSequenceClassification": ("hubert", HEARS),
+    "WavLMForAudioFrameClassification": ("wavlm", HEARS),
+    "Wav2Vec2ForXVector": ("wav2vec2", HEARS),
     "WhisperForAudioClassification": ("whisper", {**_SEQUENCES, "classifier_proj_size": 16}),
     "OwlViTForObjectDetection": ("owlvit", _OWL),
     "Owlv2ForObjectDetection": ("owlv2", _OWL),
@@ -141,11 +142,23 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "BlenderbotForConditionalGeneration": ("blenderbot", _TRANSLATES),
     "BlenderbotSmallForConditionalGeneration": ("blenderbot-small", _TRANSLATES),
     "MvpForConditionalGeneration": ("mvp", _TRANSLATES),
+    "EncoderDecoderModel": (
+        "encoder-decoder", {"encoder": {"model_type": "bert", **_TEXT}, "decoder_start_token_id": 1, "pad_token_id": 0,
+                            "decoder": {"model_type": "bert", **_TEXT, "is_decoder": True,
+                                        "add_cross_attention": True}}),
 }  # fmt: skip
 """Models that write one text for another."""
 
+_SAPIENS: dict[str, Any] = {
+    **IMAGE, "num_key_value_heads_per_layer": [4, 2], "num_first_full_attention_layers": 1,
+    "num_last_full_attention_layers": 0,
+    "head_config": {"model_type": "sapiens2_head", "upsample_out_channels": [16], "conv_out_channels": [16]},
+}  # fmt: skip
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ViTForImageClassification": ("vit", IMAGE),
+    "Sapiens2ForNormalEstimation": ("sapiens2", _SAPIENS),
+    "Sapiens2ForPointmapEstimation": ("sapiens2", _SAPIENS),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
     "Dinov2Model": ("dinov2", {**IMAGE, "patch_size": 8}),
     "SegformerForSemanticSegmentation": (

@@ -1,0 +1,1 @@
+"""Language models that hear: an encoder of sound, whose features take the places of tokens."""

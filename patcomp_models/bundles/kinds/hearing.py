@@ -1,0 +1,156 @@
+"""Language models that hear: one asset with the functions `audio`, `embed` and `main`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from patcomp.errors import Problem
+from patcomp_models.bundle_folders.contract import (
+    FLOATS,
+    PROCESSOR,
+    Interface,
+    Values,
+    function_of,
+    problem,
+)
+from patcomp_models.bundles.components import KindOfComponents
+from patcomp_models.bundles.hearing.encoders import HEARING_MODELS, HearingRow
+from patcomp_models.bundles.kind import Component
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
+from patcomp_models.bundles.speech.whisper import GENERATION
+from patcomp_models.errors import BundleError
+from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
+from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
+from patcomp_models.language.vision.pictures import loaded_processor
+
+if TYPE_CHECKING:
+    from patcomp_models.tasks.entries import Entry
+
+_MOST = 4096
+"""The most tokens of a bundle, if the user does not say."""
+
+
+@dataclass(frozen=True)
+class Hearing(KindOfComponents):
+    """Language models with an encoder of sound.
+
+    Attributes:
+        max_context: the most tokens, those of the recording too.
+    """
+
+    max_context: int = _MOST
+
+    name: ClassVar[str] = "hearing"
+    holds: ClassVar[str] = f"a language model that hears: {', '.join(HEARING_MODELS)} of transformers"
+
+    @classmethod
+    def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
+        return class_named(config) in HEARING_MODELS
+
+    def components(self) -> Sequence[Component]:
+        if self._class not in HEARING_MODELS:
+            raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
+        loaded_processor(self.folder)
+        if not 1 <= self.max_context <= self._own_context:
+            raise BundleError(f"max_context is {self.max_context}; the model takes 1 to {self._own_context} tokens")
+        return [Component(MAIN, "main.aimodel", self._entries)]
+
+    def metadata(self) -> Mapping[str, Any]:
+        row, config = self._row, self._config
+        text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
+        ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
+                     if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
+        return {
+            "language": {
+                "vocab_size": text.vocab_size, "max_context_length": self.max_context,
+                STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
+            },
+            "audio": {
+                "audio_token_id": config.audio_token_id, "frames": row.frames(config), "axis": row.axis,
+                "mask": row.mask, "is_cut": row.is_cut,
+                "sample_rate": loaded_processor(self.folder).feature_extractor.sampling_rate,
+            },
+        }  # fmt: skip
+
+    def write_files(self, bundle: Path) -> None:
+        loaded_processor(self.folder).save_pretrained(bundle / PROCESSOR)
+        if generation := content_of(self.folder / GENERATION):
+            (bundle / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
+        found = _missing(bundle, metadata)
+        if found:
+            return found
+        asset, audio = bundle / metadata["assets"][MAIN], metadata["audio"]
+        functions: dict[str, Any] = {}
+        for name in (SOUND, EMBED, MAIN):
+            functions[name], wrong = function_of(asset, name)
+            found += wrong
+        if found:
+            return found
+        frames = audio["frames"]
+        read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
+        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
+        width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
+        vocabulary = metadata["language"]["vocab_size"]
+        for name, interface in (
+            (SOUND, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
+            (EMBED, Interface({TOKENS: ((1, None), ("int32",))}, {EMBEDDINGS: ((1, None, width), FLOATS)})),
+            (MAIN, Interface({EMBEDDED: ((1, None, width), FLOATS), POSITIONS: ((1, None), ("int32",))},
+                             {LOGITS: ((1, None, vocabulary), FLOATS)})),
+        ):  # fmt: skip
+            found += interface.problems(name, functions[name])
+        return found
+
+    @property
+    def _row(self) -> HearingRow:
+        return HEARING_MODELS[self._class]
+
+    @property
+    def _class(self) -> str:
+        return class_named(content_of(self.folder / "config.json"))
+
+    @property
+    def _config(self) -> Any:
+        """The configuration, as transformers completes it."""
+        return configuration_of(self.folder)
+
+    @property
+    def _own_context(self) -> int:
+        return int(self._config.get_text_config().max_position_embeddings)
+
+    def _entries(self) -> list[Entry]:
+        from patcomp_models.bundles.hearing.functions import hearing_functions
+        from patcomp_models.bundles.loading import model_of
+
+        model = model_of(self.folder, "transformers", self._class, self.dtype)
+        model.set_attn_implementation("sdpa")
+        return hearing_functions(model, self._row, self.max_context)
+
+
+def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    """What `metadata.json` and the folder lack."""
+    language, audio = metadata.get("language"), metadata.get("audio")
+    if not isinstance(language, Mapping) or not isinstance(audio, Mapping):
+        return [problem("language or audio is missing")]
+    found = [
+        problem(f"{where}.{name} is {told.get(name)!r}, and must be a positive integer")
+        for where, told, names in (
+            ("language", language, ("vocab_size", "max_context_length")),
+            ("audio", audio, ("audio_token_id", "frames", "axis", "sample_rate")),
+        )
+        for name in names
+        if type(told.get(name)) is not int or told[name] < 1
+    ]
+    if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
+        found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
+    if MAIN not in metadata["assets"]:
+        found.append(problem(f"assets.{MAIN} is missing"))
+    if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
+        found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
+    return found

@@ -1,0 +1,113 @@
+"""A recording for a bundle: what the processor of the checkpoint makes of it, in windows of the bundle's size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patcomp.errors import reason_of
+from patcomp_models.bundle_folders.contract import PROCESSOR
+from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.pictures import loaded_processor
+
+SOUND, EMBED = "audio", "embed"
+"""The functions beside `main`."""
+READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
+"""The inputs and the output of `audio`."""
+SoundWindow = Mapping[str, np.ndarray]
+"""The inputs of the function `audio`."""
+
+
+def heard_prompt(
+    folder: Path, audio: Mapping[str, Any], prompt: Any, recording: Any
+) -> tuple[list[int], list[SoundWindow]]:
+    """The tokens of a prompt, with one for each feature of its recording, and the windows of the recording.
+
+    Args:
+        folder: of the bundle.
+        audio: the block `audio` of `metadata.json`.
+        prompt: a text with the processor's placeholder; or token ids, with what the processor made of the recording.
+        recording: samples at the rate of the model, (samples,) of floats from -1 to 1; or what the processor made.
+
+    Raises:
+        LanguageModelError: the processor refuses the prompt, or the recording is longer than a window of a model whose
+            windows are not cut.
+    """
+    if isinstance(recording, Mapping):
+        made, tokens = recording, [int(token) for token in prompt]
+    elif isinstance(prompt, str):
+        made = _processed(folder, prompt, np.asarray(recording, np.float32))
+        tokens = made["input_ids"][0].tolist()
+    else:
+        raise LanguageModelError("token ids go with what the processor made of the recording, and samples with a text")
+    mask = np.asarray(made[audio["mask"]]) if audio["mask"] else None
+    return tokens, sound_windows(np.asarray(made[READ], np.float32), mask, audio)
+
+
+def _processed(folder: Path, text: str, samples: np.ndarray) -> Mapping[str, Any]:
+    processor = loaded_processor(folder / PROCESSOR)
+    if samples.ndim != 1 or not samples.size:
+        raise LanguageModelError(f"a recording is one row of samples, got an array of {list(samples.shape)}")
+    try:
+        made: Mapping[str, Any] = processor(text=[text], audio=[samples], return_tensors="pt")
+    except (ValueError, IndexError, KeyError, TypeError) as error:  # how processors say what they do not take
+        raise LanguageModelError(
+            f"the processor of {str(folder)!r} refuses the prompt: {reason_of(error)}; give token ids, and what the "
+            "processor makes of the recording as audio="
+        ) from error
+    return made
+
+
+def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
+    """Windows of the bundle's size, with zeros behind the recording.
+
+    Args:
+        read: (parts, bins, frames), or (parts, frames, bins).
+        mask: of the frames of the recording, (parts, frames).
+        audio: the block `audio` of `metadata.json`.
+
+    Raises:
+        LanguageModelError: a part is longer than a window, and is not cut.
+    """
+    axis, frames = int(audio["axis"]), int(audio["frames"])
+    count = -(-read.shape[axis] // frames)
+    if count > 1 and not audio["is_cut"]:
+        raise LanguageModelError(
+            f"the recording has {read.shape[axis]} frames, and the bundle takes {frames}; cut the recording"
+        )
+    missing = count * frames - read.shape[axis]
+    read = np.pad(read, [(0, missing if place == axis else 0) for place in range(3)])
+    parts = [part for row in read for part in np.split(row[None], count, axis)]
+    if mask is None:
+        return [{READ: part} for part in parts]
+    mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
+    return [
+        {READ: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
+        if own.any()
+    ]  # fmt: skip
+
+
+def features_of_sound(
+    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int
+) -> np.ndarray:
+    """The features of a recording, (1, audio tokens, width): all of each window, and the first ones of the last.
+
+    Args:
+        run: the function `audio`.
+        windows: of the recording.
+        wanted: the number of audio tokens.
+
+    Raises:
+        LanguageModelError: the windows have another number of tokens.
+    """
+    made = np.concatenate([np.asarray(run(each)[HEARD]) for each in windows], 1)
+    count = made.shape[1] // len(windows)
+    if not made.shape[1] - count < wanted <= made.shape[1]:
+        raise LanguageModelError(
+            f"the prompt has {wanted} audio tokens, and the {len(windows)} windows of the recording have {count} each; "
+            "put the placeholder of the processor where the recording is to be, once"
+        )
+    return made[:, :wanted]

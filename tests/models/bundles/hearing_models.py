@@ -1,0 +1,91 @@
+"""Small language models that hear, with random weights, as folders with their processors.
+
+The configurations have the fields of the published ones, with smaller sizes.
+"""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.models.bundles.speech_models import drawn_model, save
+
+PLACE = "<|audio|>"
+_WORDS = ["<s>", "</s>", "<pad>", "<unk>", *string.ascii_lowercase, *(f"<|{index}|>" for index in range(28)), PLACE,
+          "<|bos|>", "<|eos|>"]  # fmt: skip
+_AUDIO = _WORDS.index(PLACE)
+_SOUND = {"num_mel_bins": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
+          "hidden_size": 32}  # fmt: skip
+_OLDER = {"num_mel_bins": 128, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "d_model": 32}
+_TEXT = {"vocab_size": len(_WORDS), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 2048, "head_dim": 16,
+         "eos_token_id": 1, "bos_token_id": 0, "pad_token_id": 2}  # fmt: skip
+HEARING: dict[str, dict[str, Any]] = {
+    "AudioFlamingo3": {"audio_config": _SOUND, "text_config": {**_TEXT, "model_type": "qwen2"}},
+    "FunAsrNano": {
+        "audio_config": {**_SOUND, "num_mel_bins": 80, "num_hidden_layers": 3, "num_timestamp_prediction_layers": 1},
+        "adaptor_config": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 8, "num_hidden_layers": 1,
+                           "projector_hidden_size": 48},
+        "text_config": {**_TEXT, "model_type": "qwen3"},
+    },
+    "GlmAsr": {"audio_config": {**_SOUND, "intermediate_size": 128}, "text_config": {**_TEXT, "model_type": "llama"}},
+    "MossTranscribeDiarize": {
+        "audio_config": {**_SOUND, "num_mel_bins": 80}, "text_config": {**_TEXT, "model_type": "qwen3"},
+    },
+    "Qwen2Audio": {"audio_config": _OLDER, "text_config": {**_TEXT, "model_type": "qwen2"},
+                   "audio_token_index": _AUDIO},
+    "Qwen3ASR": {
+        "audio_config": {**_OLDER, "output_dim": 32, "downsample_hidden_size": 16},
+        "text_config": {**_TEXT, "model_type": "qwen3"},
+    },
+    "Voxtral": {"audio_config": {**_SOUND, "intermediate_size": 128}, "text_config": {**_TEXT, "model_type": "llama"}},
+}  # fmt: skip
+
+
+def _processor(name: str) -> Any:
+    from tokenizers import Tokenizer, decoders, models
+
+    pieces = Tokenizer(models.BPE({word: number for number, word in enumerate(_WORDS)}, [], unk_token="<unk>"))
+    pieces.decoder = decoders.Fuse()
+    tokens = {"audio_token": PLACE, "audio_bos_token": "<|bos|>", "audio_eos_token": "<|eos|>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=pieces, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>",
+        extra_special_tokens=tokens,
+    )  # fmt: skip
+    kind = getattr(transformers, f"{name}Processor")
+    extractor = (
+        transformers.FunAsrNanoFeatureExtractor() if name == "FunAsrNano"
+        else transformers.Qwen3ASRFeatureExtractor() if name == "Qwen3ASR"
+        else transformers.WhisperFeatureExtractor(feature_size=128)
+    )  # fmt: skip
+    template = (
+        "{% for message in messages %}{% for part in message['content'] %}{% if part['type'] == 'audio' %}" + PLACE
+        + "{% else %}{{ part['text'] | lower }}{% endif %}{% endfor %}{% endfor %}"
+    )  # fmt: skip
+    own = {} if name in ("Qwen2Audio", "Qwen3ASR", "Voxtral") else {"audio_token": PLACE}
+    told = {} if name == "Voxtral" else {"chat_template": template}
+    return kind(extractor, tokenizer, **told, **own)
+
+
+def hearing(folder: Path, name: str) -> Path:
+    """A model whose next token depends on what it hears.
+
+    Args:
+        folder: of the model.
+        name: the beginning of its class.
+    """
+    kind = getattr(transformers, f"{name}ForConditionalGeneration")
+    torch.manual_seed(1 if name == "AudioFlamingo3" else 0)
+    token = {} if name == "Qwen2Audio" else {"audio_token_id": 24 if name == "Voxtral" else _AUDIO}
+    model = drawn_model(kind(kind.config_class(**{**HEARING[name], **token, "tie_word_embeddings": False})))
+    with torch.no_grad():  # else each token is followed by itself
+        model.get_input_embeddings().weight.normal_(0, 0.5)
+        model.get_output_embeddings().weight.normal_(0, 1)
+        for weight in model.model.multi_modal_projector.parameters():
+            weight.mul_(4)
+    model.generation_config = transformers.GenerationConfig(eos_token_id=1, pad_token_id=2, bos_token_id=0)
+    return save(folder, model, _processor(name))

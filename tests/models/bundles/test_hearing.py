@@ -1,0 +1,136 @@
+"""Language models that hear write what `generate` of transformers writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from patcomp.errors import PatcompError
+from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
+from patcomp_models.bundles.hearing.encoders import HEARING_MODELS
+from patcomp_models.language import Bundle
+from patcomp_models.language.hearing import FRAME_MASK, HEARD, READ, features_of_sound, sound_windows
+from tests.models.bundles.hearing_models import HEARING, PLACE, hearing
+from tests.models.bundles.speech_models import sound
+
+_PROMPT = f"ab{PLACE}cd"
+_NEW = 8
+
+
+def _asked(name: str, folder: Path, count: int) -> dict[str, Any]:
+    """What the processor makes of a recording and a prompt; that of Voxtral needs another package for prompts."""
+    processor = transformers.AutoProcessor.from_pretrained(folder)
+    if name == "Voxtral":
+        options = {key: value for key, value in processor.audio_kwargs.items() if key != "max_source_positions"}
+        read = processor._retrieve_input_features([sound(count)], 3000, **options)
+        return {"input_ids": torch.tensor([[3, 4, *[processor.audio_token_id] * 375 * len(read), 7]]), READ: read}
+    made = processor(text=[_PROMPT], audio=[sound(count)], return_tensors="pt")
+    return {key: value for key, value in made.items() if key != "num_audio_tokens"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Qwen3ASR", *(pytest.param(each, marks=pytest.mark.slow) for each in HEARING
+                   if each not in ("Qwen3ASR", "FunAsrNano", "MossTranscribeDiarize"))],
+)  # fmt: skip
+def test_the_tokens_are_those_of_generate(name: str, tmp_path: Path) -> None:
+    """For recordings of different lengths, of which the last has several windows where it fits into the context."""
+    pytest.importorskip("coreai")
+    folder = hearing(tmp_path / "model", name)
+    out = convert_bundle(folder, out=tmp_path / "out", dtype="float32", max_context=1024)
+    assert check_bundle(out) == ()
+    model = getattr(transformers, f"{name}ForConditionalGeneration").from_pretrained(folder).eval()
+    bundle, written = Bundle(out), set()
+    for count in (20000, 50000, 600000):
+        asked = _asked(name, folder, count)
+        tokens = asked["input_ids"][0].tolist()
+        if len(tokens) + _NEW > 1024:
+            continue
+        wanted = model.generate(**asked, max_new_tokens=_NEW, do_sample=False)[0, len(tokens) :].tolist()
+        assert bundle.generate(tokens, _NEW, audio=asked) == wanted
+        if name != "Voxtral":
+            assert bundle.generate(_PROMPT, _NEW, audio=sound(count)) == wanted
+        written.add(tuple(wanted))
+    assert len(written) > 1
+    if name == "GlmAsr":
+        request = transformers.AutoProcessor.from_pretrained(folder).apply_transcription_request(audio=[sound()])
+        wanted = model.generate(**request, max_new_tokens=12, do_sample=False)[0, request["input_ids"].shape[1] :]
+        assert transcribe(out, sound()).tokens == [token for token in wanted.tolist() if token != 1]
+
+
+@pytest.mark.parametrize("name", ["FunAsrNano", "MossTranscribeDiarize"])
+def test_an_encoder_alone(name: str) -> None:
+    """With frames of padding behind those of the recording; the first extractor needs torchaudio."""
+    kind = getattr(transformers, f"{name}ForConditionalGeneration")
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**HEARING[name], audio_token_id=40)).eval()
+    model.set_attn_implementation("sdpa")
+    row = HEARING_MODELS[kind.__name__]
+    frames, bins = row.frames(model.config), row.bins(model.config)
+    read, mask = torch.randn(1, bins, frames), (torch.arange(frames) < 40).long()[None]
+    with torch.no_grad():
+        if name == "FunAsrNano":
+            read = read.transpose(1, 2)
+            wanted = model.model.get_audio_features(read[:, :40], mask[:, :40]).pooler_output
+            made = row.encoder(model, row)(read * mask[..., None], mask.bool())
+        else:
+            wanted = model.model.get_audio_features(read, mask, None).pooler_output
+            made = row.encoder(model, row)(read)
+    assert torch.allclose(made[0, : len(wanted)], wanted, atol=1e-6)
+    assert wanted.abs().max() > 1e-3
+    assert len(wanted) == (40 if name == "FunAsrNano" else 5)
+
+
+_AUDIO = {"axis": 2, "frames": 4, "is_cut": True, "mask": "any"}
+
+
+def test_a_recording_becomes_windows_with_silence_behind() -> None:
+    read, mask = np.arange(12, dtype=np.float32).reshape(1, 2, 6), np.ones((1, 6), np.int64)
+    first, second = sound_windows(read, mask, _AUDIO)
+    assert np.array_equal(first[READ], read[:, :, :4])
+    assert np.array_equal(second[READ], np.pad(read[:, :, 4:], ((0, 0), (0, 0), (0, 2))))
+    assert second[FRAME_MASK].tolist() == [[True, True, False, False]]
+    assert len(sound_windows(np.pad(read, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4))), _AUDIO)) == 2
+    with pytest.raises(PatcompError, match="has 6 frames, and the bundle takes 4; cut the recording"):
+        sound_windows(read, mask, {**_AUDIO, "is_cut": False})
+
+
+@pytest.mark.parametrize(("wanted", "fits"), [(4, False), (5, True), (8, True), (9, False)])
+def test_the_features_are_those_of_the_audio_tokens(wanted: int, fits: bool) -> None:
+    windows = [{READ: np.full((1, 4, 3), number, np.float32)} for number in (1, 2)]
+    if not fits:
+        with pytest.raises(PatcompError, match=f"has {wanted} audio tokens, and the 2 windows of the recording have 4"):
+            features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+        return
+    made = features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+    assert made[0, :, 0].tolist() == [1] * 4 + [2] * (wanted - 4)
+
+
+def test_what_a_bundle_lacks_is_said(tmp_path: Path) -> None:
+    (tmp_path / "main.aimodel").mkdir()
+    file = tmp_path / "metadata.json"
+    told = {"metadata_version": "0.2", "kind": "hearing", "name": "any", "assets": {"main": "main.aimodel"}}
+    file.write_text(json.dumps(told))
+    assert "language or audio is missing" in str(check_bundle(tmp_path)[0])
+    audio = {"audio_token_id": 3, "frames": 0, "axis": 2, "sample_rate": 16000, "mask": "", "is_cut": True}
+    file.write_text(json.dumps({**told, "language": {"vocab_size": 9, "max_context_length": 9}, "audio": audio}))
+    messages = "\n".join(map(str, check_bundle(tmp_path)))
+    assert "audio.frames is 0, and must be a positive integer" in messages
+    assert "there is no processor/tokenizer_config.json" in messages
+    with pytest.raises(PatcompError, match="needs a recording, audio="):
+        Bundle(tmp_path).generate([1, 2])
+
+
+def test_a_folder_without_a_processor_or_with_too_long_a_context_is_refused(tmp_path: Path) -> None:
+    folder = hearing(tmp_path / "model", "GlmAsr")
+    with pytest.raises(PatcompError, match="max_context is 4096; the model takes 1 to 2048 tokens"):
+        convert_bundle(folder, out=tmp_path / "out")
+    (folder / "processor_config.json").unlink()
+    with pytest.raises(PatcompError, match="has no processor"):
+        convert_bundle(folder, out=tmp_path / "out", max_context=1024)
