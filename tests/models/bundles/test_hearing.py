@@ -60,7 +60,7 @@ def test_the_tokens_are_those_of_generate(name: str, tmp_path: Path) -> None:
     assert len(written) > 1
     if name == "GlmAsr":
         request = transformers.AutoProcessor.from_pretrained(folder).apply_transcription_request(audio=[sound()])
-        wanted = model.generate(**request, max_new_tokens=12, do_sample=False)[0, request["input_ids"].shape[1] :]
+        wanted = model.generate(**request)[0, request["input_ids"].shape[1] :]
         assert transcribe(out, sound()).tokens == [token for token in wanted.tolist() if token != 1]
 
 
