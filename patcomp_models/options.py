@@ -252,6 +252,15 @@ class VisionOptions(BundleOptions):
             "Without an image processor it is the size that the architecture is usual with.",
         ),
     ] = None
+    image_shapes: Annotated[
+        str | Sequence[str | tuple[int, int]],
+        Option(
+            "Height x width of images beside the square, as 448x672; may be given several times.",
+            "In Python one or a list, also of (height, width). The vision tower has a function for each, "
+            "`main_448x672`, and `Bundle.generate` takes the one that fits a picture; Apple's engine takes the square.",
+            flag=list[str],
+        ),
+    ] = ()
     image_processor: Annotated[
         Any,
         Option(

@@ -167,7 +167,7 @@ class Expectation:
         return [
             error
             if error.passed or error.name not in right
-            else beside_partial_sums(error, values[error.name], rounded[error.name])
+            else beside_partial_sums(error, values[error.name], rounded[error.name], partial(self._twin, error.name))
             for error in errors
         ]
 

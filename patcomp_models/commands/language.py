@@ -54,6 +54,8 @@ def convert_vlm(*, options: VisionOptions, no_check: NoCheck = False) -> None:
         f"{bundle.path}: images of {vision['image_size']} x {vision['image_size']} pixels, "
         f"{vision['image_token_count']} tokens each; {most} tokens at most"
     )
+    for name, each in vision.get("image_shapes", {}).items():
+        say(f"{name}: images of {each['height']} x {each['width']} pixels, {each['image_token_count']} tokens each")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
 

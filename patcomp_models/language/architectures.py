@@ -60,6 +60,11 @@ NOT_STATIC = {
 NOT_CONVERTED = {
     "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
     "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
+    "cpmant": "each call reads the whole text again, behind a prompt of its own",
+    **dict.fromkeys(
+        ("gemma4_assistant", "gemma4_unified_assistant"),
+        "it foresees tokens of another model, from whose layers it takes keys and values",
+    ),
 }
 """The architectures that become no bundle, by `model_type`, and why."""
 

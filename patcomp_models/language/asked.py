@@ -10,6 +10,7 @@ from typing import Any
 from patcomp.errors import ConversionWarning
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.conventions import first_position
 from patcomp_models.language.dynamic_form import TOTAL
 from patcomp_models.language.rotary import first_length
 from patcomp_models.language.texts import text_at
@@ -92,4 +93,5 @@ def own_context(model: Any) -> int | None:
     """The most tokens that a model takes, as far as its configuration says it."""
     config = model.config.get_text_config()
     found = (getattr(config, name, None) for name in _LIMITS)
-    return next((size for size in found if type(size) is int and size > 0), None)
+    own = next((size for size in found if type(size) is int and size > 0), None)
+    return None if own is None else own - first_position(model)

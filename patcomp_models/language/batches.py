@@ -25,7 +25,7 @@ from patcomp_models.language.checking import Comparison
 from patcomp_models.language.choices import CloseChoices
 from patcomp_models.language.contract import CAPACITY, FIRST_TOKENS, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
-from patcomp_models.language.generation import AssetCall, ended, grown
+from patcomp_models.language.generation import AssetCall, grown, up_to_stop
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.open_lengths import open_lengths
 from patcomp_models.language.rotary import first_length
@@ -178,7 +178,7 @@ def generate_together(
         while made.shape[1] < new_tokens and not all(set(row) & {*stops} for row in made.tolist()):
             waiting = session.read(waiting)[:, -1].argmax(-1)[:, None].astype(np.int32)
             made = np.concatenate([made, waiting], 1)
-        found += [ended(row, new_tokens, stops) for row in made[: len(part)].tolist()]
+        found += [up_to_stop(row, new_tokens, stops) for row in made[: len(part)].tolist()]
     return found
 
 

@@ -10,12 +10,16 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Cache, DynamicCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
 from patcomp_models.language.layers import FixedLayer
+
+CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
+"""How this version of transformers calls a cache, as an argument and as a part of an output: `cache` since 5.24."""
 
 
 class AskedCache(Cache):
@@ -117,9 +121,9 @@ class ListConvention(Convention):
 
 _FIVE = ((CONVOLUTION, 0), (CONVOLUTION, 1), (RECURRENCE, 0), (RECURRENCE, 1), (RECURRENCE, 2))
 
-_OWN = {"minimax": LightningConvention("past_key_values"), "rwkv": ListConvention("state")}
-_ARGUMENTS = ("past_key_values", "cache_params")
-"""How models call the argument that takes a cache of transformers."""
+_OWN = {"minimax": LightningConvention(CACHE), "rwkv": ListConvention("state")}
+_ARGUMENTS = ("cache", "past_key_values", "cache_params")
+"""How models call the argument that takes a cache of transformers, also those of code outside of it."""
 
 
 def convention_of(model: Any) -> Convention:
@@ -136,6 +140,13 @@ def convention_of(model: Any) -> Convention:
     if argument is None:
         raise LanguageModelError(
             f"the architecture {kind!r} takes no cache of transformers (it has no argument "
-            f"{' or '.join(_ARGUMENTS)}), so its states cannot be the states of a bundle"
+            f"{', '.join(_ARGUMENTS[:-1])} or {_ARGUMENTS[-1]}), so its states cannot be the states of a bundle"
         )
     return Convention(argument)
+
+
+def first_position(model: nn.Module) -> int:
+    """The position of the first token. Models of RoBERTa's kind count positions themselves, from behind that of the
+    padding; all others begin with 0."""
+    name = "create_position_ids_from_input_ids"
+    return max((int(part.padding_idx) + 1 for part in model.modules() if hasattr(part, name)), default=0)

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DummyLayer
 
+from patcomp_models.checkpoints.loading import attention_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import TOKENS
-from patcomp_models.language.conventions import convention_of
+from patcomp_models.language.conventions import convention_of, first_position
 from patcomp_models.language.layers import (
     FixedLayer,
     FixedStackedLayer,
@@ -87,7 +88,10 @@ class Decoder(nn.Module):
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
         self._convention = convention_of(model)
         self.rotary = rotary_forms(model)
-        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.takes_positions = takes_positions and first_position(model) == 0
+        self.is_written_out = attention_of(model) == "eager"
+        """Whether products of queries and keys are exported as such."""
 
     def example(self, new: int) -> Tensor:
         """A first input for some new tokens."""
@@ -140,6 +144,8 @@ class Decoder(nn.Module):
         windows = sorted({plan.window for plan in self.states.layers if plan.window})
         rings = {window: Ring.of(window, offset, new) for window in windows}
         layers = [self._layer(plan, given, offset, total, rings) for plan in self.states.layers]
+        for layer in layers:
+            layer.is_copied = self.is_written_out
         cache = self._convention.cache(layers)
         with open_lengths(self.model, cache, self.rotary), self._watched() as seen:
             logits = self._logits(NewTokens(input_ids, places, further, offset, total, cache, given))

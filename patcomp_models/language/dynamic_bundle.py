@@ -30,9 +30,9 @@ from patcomp_models.language.contract import (
     ONE_TOKEN,
     OUTSIDE,
     PER_LAYER,
+    SEVERAL_TEXTS,
     STATE_KINDS,
     TABLE_FILE,
-    TOGETHER,
     engine_refusal,
 )
 from patcomp_models.language.decoder import Decoder
@@ -119,7 +119,7 @@ def _decoder(begun: Begun, table: Any) -> Decoder:
         with begun.request.step("measuring keys and values for int8 caches"):
             form["scales"], part = cache_scales(model, begun.request.text or [], context)
     if options.batch > 1:
-        begun.warn([TOGETHER.format(count=options.batch)], f"{model.config.model_type}: ")
+        begun.warn([SEVERAL_TEXTS.format(count=options.batch)], f"{model.config.model_type}: ")
         return BatchDecoder(model, options.batch, **form)
     decoder = Decoder(model, **form) if table is None else PerLayerDecoder(model, table, **form)
     if part:

@@ -24,8 +24,8 @@ from patcomp_models.language.contract import (
     PER_LAYER,
     POSITIONS,
     PREFILL,
+    SEVERAL_TEXTS,
     STATE_KINDS,
-    TOGETHER,
     TOKENS,
     VERIFY,
     Engine,
@@ -54,7 +54,7 @@ def dynamic_problems(asset: Interfaces, language: Mapping[str, Any], revision: s
     drafts = drafts_in(names)
     main = _as_given(asset.function(MAIN), engine)
     if FIRST_TOKENS in main.inputs:
-        return [problem(TOGETHER.format(count=language.get(BATCH)), "run the bundle with Bundle.generate_batch")]
+        return [problem(SEVERAL_TEXTS.format(count=language.get(BATCH)), "run the bundle with Bundle.generate_batch")]
     problems = _roles(language.get("function_map"), names)
     has_chunks = PREFILL in names
     if has_chunks and engine.headless:

@@ -147,7 +147,7 @@ class Session:
         return max(size or 1 for size in self.sizes.values()) - 1
 
 
-def ended(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
+def up_to_stop(tokens: Sequence[int], new_tokens: int, stops: Container[int]) -> list[int]:
     """The tokens of a text: at most `new_tokens`, up to and including the first stop token."""
     end = next((place for place, token in enumerate(tokens, 1) if token in stops), new_tokens)
     return [*tokens[: min(end, new_tokens)]]
@@ -203,7 +203,7 @@ def speculative(
         else:
             session.restore(before)
             unread = [*unread, *guessed[:right], made[-1]]
-    return Generation(ended(made, new_tokens, stops), session.calls)
+    return Generation(up_to_stop(made, new_tokens, stops), session.calls)
 
 
 class Drafting:

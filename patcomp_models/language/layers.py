@@ -40,6 +40,8 @@ class StackedCacheLayer(CacheLayerMixin):
         self.scales = scales
         self.is_initialized = True
         self.is_written = False
+        self.is_copied = False
+        """Whether attention gets a copy, because it asks whether keys lie in memory without gaps."""
 
     def lazy_initialization(self, *arguments: Any, **options: Any) -> None:
         """The tensors are given."""
@@ -73,6 +75,7 @@ class StackedCacheLayer(CacheLayerMixin):
         # a new view: one of before the write would be written to as well
         held = cache.narrow(0, self.layer, 1).narrow(3, 0, self.total).squeeze(0)
         held = held if width == cache.shape[4] else held.narrow(3, 0, width)
+        held = held.clone(memory_format=torch.contiguous_format) if self.is_copied else held
         return held.to(new.dtype) if scale is None else held.to(new.dtype) * scale
 
     def get_mask_sizes(self, query_length: int) -> tuple[Any, int]:

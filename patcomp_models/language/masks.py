@@ -34,8 +34,6 @@ def gpt_neo(self: Any, query: Tensor, key: Tensor, value: Tensor, *arguments: An
     if self.attention_type == "local":
         seen = seen & (keys > queries - self.config.window_size)
     own = inspect.unwrap(getattr(type(self), GPT_NEO))
-    # copies, because a part of a cache lies in memory as the whole cache does, which a trace would ask about
-    key, value = (each.clone(memory_format=torch.contiguous_format) for each in (key, value))
     return own(With(self, "bias", _Sliced(seen)), query, key, value, *arguments, **options)
 
 

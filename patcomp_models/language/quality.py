@@ -98,7 +98,7 @@ class QualityReport:
         return made
 
 
-class Measured:
+class MeasuredQuality:
     """What compressions do to the loss on a text. Programs and plans are those of a bundle, by role.
 
     Args:

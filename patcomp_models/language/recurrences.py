@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import patcomp.evaluate.recurrences  # registers the operators
 from patcomp.frontend_torch.exporting.over_time import over_time
+from patcomp_models.language.conventions import CACHE
 
 _ = patcomp.evaluate.recurrences
 
@@ -146,7 +147,7 @@ _NO_TOKEN = -1e38
 
 def lightning(
     layer: Any, hidden_states: Tensor, position_embeddings: object = None, attention_mask: Tensor | None = None,
-    past_key_values: Any = None, **options: Any,
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Lightning attention (Qin et al. 2024, arXiv:2401.04658), the module's own layers around a state space whose decay
     is a constant of each head.
@@ -155,7 +156,9 @@ def lightning(
         layer: the module, a `MiniMaxLightningAttention`.
         hidden_states: (1, q, width).
         attention_mask: (1, q).
+        options: among them the cache, by its name in transformers.
     """
+    cache = options.get(CACHE)
     kind, shape = hidden_states.dtype, hidden_states.shape[:2]
     mixed = layer.act_fn(layer.qkv_proj(hidden_states))
     if attention_mask is not None:
@@ -163,13 +166,13 @@ def lightning(
     by_heads = mixed.reshape(*shape, layer.num_attention_heads, -1).transpose(1, 2).float()
     query, key, value = by_heads.split(layer.head_dim, 3)
     g = (-layer.slope_rate.float()).reshape(1, -1, 1).expand(*value.shape[:3])
-    before = None if past_key_values is None else past_key_values.get_recurrent_state(layer.layer_idx)
+    before = None if cache is None else cache.get_recurrent_state(layer.layer_idx)
     if before is None:
         before = value.new_zeros(1, layer.num_attention_heads, layer.head_dim, layer.head_dim)
     # the model keeps keys x values
     output, state = torch.ops.patcomp.state_space_update(value, g, key, query, before.float().transpose(2, 3))
     state = state.transpose(2, 3)
-    if past_key_values is not None:
-        past_key_values.update_recurrent_state(state, layer.layer_idx)
+    if cache is not None:
+        cache.update_recurrent_state(state, layer.layer_idx)
     output = layer.norm(output.reshape(*shape, -1).to(kind))
     return layer.out_proj(functional.sigmoid(layer.output_gate(hidden_states)) * output), state

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from patcomp_models.language.conventions import CACHE
+
 
 def chosen_tokens(
     indexer: Any, hidden_states: Tensor, q_resid: Tensor, position_embeddings: Any,
-    attention_mask: Tensor, position_ids: Tensor | None = None, past_key_values: Any = None,
+    attention_mask: Tensor, position_ids: Tensor | None = None, **options: Any,
 ) -> Tensor:  # fmt: skip
     """The tokens that each query attends to, (1, q, number); some may be there more than once.
 
@@ -22,15 +24,14 @@ def chosen_tokens(
     Args:
         indexer: the module, whose `forward` this function takes the place of.
         attention_mask: (1, q, n), true for the tokens that a query sees, or 0 for them.
+        options: the cache, by its name in transformers.
     """
     further, total = indexer.index_topk, attention_mask.shape[-1]
     hidden = False if attention_mask.dtype == torch.bool else float("-inf")
     mask = functional.pad(attention_mask, (0, further), value=hidden)
-    cache = past_key_values and _Padded(past_key_values, further)
+    cache = options.get(CACHE) and _Padded(options[CACHE], further)
     own: Any = type(indexer).forward
-    chosen = own.__wrapped__(
-        indexer, hidden_states, q_resid, position_embeddings, mask, position_ids, past_key_values=cache
-    )
+    chosen = own.__wrapped__(indexer, hidden_states, q_resid, position_embeddings, mask, position_ids, **{CACHE: cache})
     return torch.where(chosen < total, chosen, 0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicIndexedLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import DynamicCache, DynamicIndexedLayer, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
@@ -26,7 +26,7 @@ from patcomp_models.language.contract import (
     WINDOW_KEYS,
     WINDOW_VALUES,
 )
-from patcomp_models.language.conventions import convention_of
+from patcomp_models.language.conventions import CACHE, convention_of
 from patcomp_models.language.memory import weight_memory
 
 _TOKENS = 4
@@ -140,6 +140,8 @@ def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
             result = model(input_ids=tokens, use_cache=True)
+            if getattr(result, CACHE, result) is None:  # Granite Vision 4 makes none of its own
+                result = model(input_ids=tokens, use_cache=True, **{CACHE: DynamicCache()})
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {tokens.shape[1]} tokens: {reason_of(error)}"

@@ -22,6 +22,7 @@ from patcomp.interface.constraints import constrain
 from patcomp.ir.verify import verify
 from patcomp_models.checkpoints.exporting import exported_module
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.exchanging import exchanged_modules
 from patcomp_models.language.open_lengths import open_lengths
 from patcomp_models.language.rotary import check_one_set
@@ -145,8 +146,8 @@ class Extend(nn.Module):
             made = called(
                 inputs_embeds=tokens,
                 position_ids=places,
-                past_key_values=Cache(layers=layers),
                 use_cache=True,
+                **{CACHE: Cache(layers=layers)},
                 **further,
             )
         self.caches.write_fixed(named, layers)

@@ -21,6 +21,7 @@ from patcomp.errors import reason_of
 from patcomp_models.checkpoints.folders import CAUSAL, LANGUAGE_MODELS, class_name
 from patcomp_models.checkpoints.loading import classes_of
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.conventions import CACHE
 
 _TOKENS, _TOLERANCE = 8, 1e-3
 """How many tokens are compared, and the largest difference of a logit, as a part of the largest: both are the same code
@@ -88,14 +89,12 @@ class WithHead(nn.Module):
         return self.lm_head
 
     def forward(
-        self, input_ids: Tensor, position_ids: Tensor | None = None, past_key_values: Any = None,
-        use_cache: bool | None = None,
+        self, input_ids: Tensor, position_ids: Tensor | None = None, cache: Any = None, use_cache: bool | None = None
     ) -> SimpleNamespace:  # fmt: skip
         """The logits and the cache, as a causal language model of transformers gives them."""
-        made = self.model(
-            input_ids=input_ids, position_ids=position_ids, past_key_values=past_key_values, use_cache=use_cache
-        )
-        return SimpleNamespace(logits=self.lm_head(made.last_hidden_state), past_key_values=made.past_key_values)
+        given = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": use_cache, CACHE: cache}
+        made = self.model(**given)
+        return SimpleNamespace(logits=self.lm_head(made.last_hidden_state), cache=made[CACHE])
 
 
 def text_part(whole: Any) -> TextPart:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from patcomp.errors import PatcompError
+from patcomp.frontend_torch.exporting.kept import kept
 from patcomp_models.checkpoints.untrusted import object_in
 
 EXAMPLE_LENGTH = 16
@@ -157,7 +158,7 @@ def with_all_outputs(
     open_sizes: Mapping[str, dict[int, Any]] | None = None,
 ) -> Entry:
     """The function `main`, with all tensors of the model's output."""
-    with torch.no_grad():
+    with torch.no_grad(), kept(model):  # BigBird chooses another attention for good where a text is short
         result = model(**inputs)
     names = tuple(name for name, value in result.items() if isinstance(value, Tensor))
     return Entry("main", wrapper(model, names), inputs, names, open_sizes or {})

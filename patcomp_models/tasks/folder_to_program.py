@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +16,7 @@ from patcomp.hub import TIMM
 from patcomp.pytorch import small_tensors_as_numbers
 from patcomp.targets import Target
 from patcomp_models.checkpoints.agreement import STRICT, Allowed
-from patcomp_models.checkpoints.exporting import exported_module
+from patcomp_models.checkpoints.exporting import exported_module, sizes_kept_by_the_caller
 from patcomp_models.checkpoints.folders import (
     LANGUAGE_MODELS,
     check_class,
@@ -74,13 +76,11 @@ def convert_folder(
     for entry in entries_of(
         folder, dtype, chosen=task, weights=weights, image=image, trust_remote_code=trust_remote_code, allowed=allowed
     ):
-        converter.add_exported_program(
-            exported_entry(entry, assume_branch),
-            entry.given,
-            entry.outputs,
-            entry.states or None,
-            entrypoint_name=entry.name,
-        )
+        with sizes_kept_by_the_caller() if entry.keeps_sizes else nullcontext():
+            converter.add_exported_program(
+                exported_entry(entry, assume_branch), entry.given, entry.outputs, entry.states or None,
+                entrypoint_name=entry.name,
+            )  # fmt: skip
     return converter.to_coreai(target=target, **options)
 
 
@@ -155,7 +155,10 @@ def exported_entry(entry: Entry, assume_branch: bool = False) -> ExportedProgram
     Raises:
         PatcompError: the export fails.
     """
-    shapes = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
+    shapes: tuple[Any, ...] = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
+    taken = [*signature(entry.module.forward).parameters.values()]
+    if taken and taken[-1].kind is Parameter.VAR_POSITIONAL and any(shapes):
+        shapes = (*shapes[: len(taken) - 1], shapes[len(taken) - 1 :])
     with small_tensors_as_numbers():
         return exported_module(
             entry.module,

@@ -21,7 +21,9 @@ from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
+from patcomp.frontend_torch.exporting.kept import kept
 from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
 
@@ -48,12 +50,29 @@ class EncodeInput(nn.Module):
         self.model, self.is_masked = model, is_masked
 
     def forward(self, read: Tensor) -> tuple[Tensor, Tensor]:
+        mask = {"attention_mask": torch.ones(read.shape[:2], dtype=torch.int64)} if self.is_masked else {}
+        return self.crossed(self.model.get_encoder()(read, **mask), mask)
+
+    def crossed(self, encoded: Any, mask: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The keys and values of what the encoder gives."""
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)  # the export drops the ops that depend on the token
-        mask = {"attention_mask": torch.ones(read.shape[:2], dtype=torch.int64)} if self.is_masked else {}
-        self.model(read, **mask, decoder_input_ids=first, past_key_values=cache, use_cache=True)
+        self.model(encoder_outputs=encoded, **mask, decoder_input_ids=first, use_cache=True, **{CACHE: cache})
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
+
+
+class EncodeImageAndText(EncodeInput):
+    """The same of a text, (1, length), with an image whose features take the places of its image tokens."""
+
+    def forward(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        model = self.model
+        features = model.get_image_features(pixel_values).pooler_output.flatten(0, 1)
+        is_image = input_ids == model.config.image_token_id
+        places = (is_image.cumsum(1) - 1).clamp(0, len(features) - 1)
+        embeddings = model.get_input_embeddings()(input_ids)
+        embeddings = torch.where(is_image[..., None], features[places], embeddings)
+        return self.crossed(model.get_encoder()(inputs_embeds=embeddings), {})
 
 
 class DecodeTokens(nn.Module):
@@ -62,13 +81,13 @@ class DecodeTokens(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
-        self.width = model.get_encoder().config.hidden_size
+        self.width = getattr(model.get_encoder(), "config", model.config).hidden_size
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
         value_cache: Tensor,
     ) -> Tensor:  # fmt: skip
-        new, total = input_ids.shape[1], position_ids.shape[1]
+        (texts, new), total = input_ids.shape, position_ids.shape[1]
         offset = total - new
         torch._check(offset >= 0)
         torch._check(total <= key_cache.shape[3])
@@ -76,48 +95,48 @@ class DecodeTokens(nn.Module):
         own = Cache(layers=[StackedCacheLayer(key_cache, value_cache, each, offset, total) for each in range(count)])
         cross: Any = Cache(layers=[DynamicLayer() for _ in range(count)])
         for each, layer in enumerate(cross.layers):  # all texts have the one input
-            layer.update(*(kept[each].expand(len(input_ids), -1, -1, -1) for kept in (cross_keys, cross_values)))
+            layer.update(*(kept[each].expand(texts, -1, -1, -1) for kept in (cross_keys, cross_values)))
         cache = EncoderDecoderCache(own, cross)
         cache.is_updated = dict.fromkeys(range(count), True)
-        encoded = key_cache.new_zeros(len(input_ids), cross_keys.shape[3], self.width)  # only its presence is looked at
+        encoded = key_cache.new_zeros(texts, cross_keys.shape[3], self.width)  # only its presence is looked at
         positions = (
             {"decoder_position_ids": position_ids.narrow(1, offset, new)}
             if self.model.config.model_type == "whisper"
             else {}
         )
         logits: Tensor = self.model(
-            encoder_outputs=Encoded(encoded), decoder_input_ids=input_ids, past_key_values=cache,
-            use_cache=True, **positions,
+            encoder_outputs=Encoded(encoded), decoder_input_ids=input_ids, use_cache=True,
+            **{CACHE: cache}, **positions,
         ).logits  # fmt: skip
         return logits
 
 
 def reading_and_writing(
-    model: Any, name: str, read: Tensor, open_read: dict[int, Any], longest: int, *, most_texts: int = _MOST_BEAMS,
-    is_masked: bool = False,
+    model: Any, encode: nn.Module, read: dict[str, Tensor], open_read: dict[str, dict[int, Any]], longest: int, *,
+    most_texts: int = _MOST_BEAMS,
 ) -> list[Entry]:  # fmt: skip
     """The two functions of a model.
 
     Args:
         model: has an encoder and a decoder.
-        name: of what the encoder reads.
-        read: an example of it, without padding.
-        open_read: its open size, by its axis.
+        encode: an `EncodeInput` of it.
+        read: an example of what the encoder reads, without padding, by name; tokens come first.
+        open_read: the open size of the first of them, by its name and axis.
         longest: the most tokens that the model writes.
         most_texts: how many texts a call of `decode` continues.
-        is_masked: whether the encoder must be told that nothing is padding, because it has no windows without a mask.
     """
-    encode, decode = EncodeInput(model, is_masked), DecodeTokens(model)
-    with torch.no_grad():
-        keys, values = encode(read)
+    decode = DecodeTokens(model)
+    with torch.no_grad(), kept(model):
+        keys, values = encode(*read.values())
     texts = min(_BEAMS, most_texts)
     new, total = (Dim(name, min=1, max=longest) for name in ("new", "total"))
     count = Dim("beams", min=1, max=most_texts) if most_texts > 1 else None
     beams: list[dict[int, Any]] = [{axis: count} if count else {} for axis in (0, 1)]
     capacity = [{**beams[1], 3: Dim(f"{name}_capacity", min=1, max=2 * longest)} for name in ("key", "value")]
     # the encoder of text keeps its length; what an encoder of sound makes of its own is another size
-    is_text = not read.is_floating_point()
-    length = {3: next(iter(open_read.values())) if is_text else Dim("frames", min=2, max=2**20)} if open_read else {}
+    is_text = TOKENS in read
+    opened = [size for sizes in open_read.values() for size in sizes.values()]
+    length = {3: opened[0] if is_text else Dim("frames", min=2, max=2**20)} if opened else {}
     layers, _, heads, _, width = keys.shape
     empty = [torch.zeros(layers, texts, heads, 2 * _TOTAL, width, dtype=model.dtype) for _ in (KEY_CACHE, VALUE_CACHE)]
     names = (TOKENS, POSITIONS, *_CROSS, KEY_CACHE, VALUE_CACHE)
@@ -125,8 +144,8 @@ def reading_and_writing(
     dynamic = ({**beams[0], 1: new}, {1: total}, length, length, *capacity)
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
-        Entry("encode", encode, {name: read}, _CROSS, {name: open_read}),
-        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE)),
+        Entry("encode", encode, read, _CROSS, open_read),
+        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE), keeps_sizes=True),
     ]
 
 
@@ -135,15 +154,15 @@ def speech(model: Any, folder: Path) -> list[Entry]:
     config = model.config
     read = torch.linspace(-1, 1, config.num_mel_bins * 2 * config.max_source_positions, dtype=model.dtype)
     read = read.reshape(1, config.num_mel_bins, -1)
-    return reading_and_writing(model, "input_features", read, {}, config.max_target_positions)
+    return reading_and_writing(model, EncodeInput(model), {"input_features": read}, {}, config.max_target_positions)
 
 
 def text_to_text(model: Any, folder: Path) -> list[Entry]:
     """T5, BART, Marian, NLLB and others: `encode` takes a text of any length, without padding."""
-    read = torch.arange(3, 3 + 16)[None] % model.config.vocab_size
-    longest = getattr(model.get_decoder().config, "max_position_embeddings", None)
+    read = torch.arange(3, 3 + 16)[None] % model.get_input_embeddings().num_embeddings
+    longest = getattr(getattr(model.get_decoder(), "config", model.config), "max_position_embeddings", None)
     length = Dim("length", min=2, max=longest or 2**20)
-    return reading_and_writing(model, TOKENS, read, {1: length}, longest or 2**16)
+    return reading_and_writing(model, EncodeInput(model), {TOKENS: read}, {TOKENS: {1: length}}, longest or 2**16)
 
 
 def image_to_text(model: Any, folder: Path) -> list[Entry]:
@@ -156,4 +175,17 @@ def image_to_text(model: Any, folder: Path) -> list[Entry]:
     longest = next(
         found for name in ("max_position_embeddings", "n_positions") if (found := getattr(decoder, name, None))
     )
-    return reading_and_writing(model, "pixel_values", image(model.encoder, folder), {}, longest)
+    return reading_and_writing(
+        model, EncodeInput(model), {"pixel_values": image(model.encoder, folder)}, {}, longest
+    )  # fmt: skip
+
+
+def image_and_text_to_text(model: Any, folder: Path) -> list[Entry]:
+    """Florence-2: `encode` takes a text with image tokens, and one image."""
+    pixels = image(model, folder)
+    count = model.get_image_features(pixels).pooler_output.shape[1]
+    tokens = torch.tensor([[model.config.image_token_id] * count + [*range(3, 3 + 8)]])
+    longest = model.config.get_text_config().max_position_embeddings
+    sizes = {TOKENS: {1: Dim("length", min=count + 1, max=longest)}}
+    read = {TOKENS: tokens, "pixel_values": pixels}
+    return reading_and_writing(model, EncodeImageAndText(model), read, sizes, longest)

@@ -49,6 +49,12 @@ def _image_to_text(model: Any, folder: Path) -> list[Entry]:
     return image_to_text(model, folder)
 
 
+def _image_and_text_to_text(model: Any, folder: Path) -> list[Entry]:
+    from patcomp_models.tasks.sequences import image_and_text_to_text
+
+    return image_and_text_to_text(model, folder)
+
+
 def _embedding(model: Any, folder: Path) -> list[Entry]:
     from patcomp_models.tasks.sentences import embedding
 
@@ -107,9 +113,8 @@ _TOWERS = tuple(
 
 _SEQUENCES = (
     *(f"{name}ForConditionalGeneration" for name in ("T5", "T5Gemma", "Bart", "Pegasus", "M2M100", "Blenderbot")),
-    "BlenderbotSmallForConditionalGeneration",
-    "MvpForConditionalGeneration",
-    "MarianMTModel",
+    *(f"{name}ForConditionalGeneration" for name in ("BlenderbotSmall", "Mvp")),
+    *("MarianMTModel", "EncoderDecoderModel", "ForTextToText"),
 )
 """The ends of the names of models from text to text: of T5 also MT5 and UMT5, of Bart also MBart and PLBart. NLLB is
 M2M100."""
@@ -171,6 +176,12 @@ TASKS = (
     Task("two towers", "AutoModel", _TOWERS, two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
     Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
+    Task(
+        "image and text to text",
+        "AutoModelForImageTextToText",
+        ("Florence2ForConditionalGeneration",),
+        _image_and_text_to_text,
+    ),
     Task("text to text", "AutoModelForSeq2SeqLM", _SEQUENCES, _text_to_text),
     Task(
         "time series prediction",
@@ -200,7 +211,15 @@ TASKS = (
 )
 """The tasks; the first one whose class fits is taken."""
 
+_ONE = "its decoder continues a text by one token in a call, and a prompt has several"
+_LOOP = "its experts are called by a loop over those that a run needs"
 WITHOUT_TASK = {
+    **dict.fromkeys((f"{name}ForConditionalGeneration" for name in ("SwitchTransformers", "NllbMoe")), _LOOP),
+    "LEDForConditionalGeneration": "its encoder decides by a mask of global attention, which a run gives",
+    "LongT5ForConditionalGeneration": "its encoder cuts a text into blocks, whose number a run knows",
+    **dict.fromkeys((f"{name}ForConditionalGeneration" for name in ("ProphetNet", "FSMT")), _ONE),
+    "PegasusXForConditionalGeneration": "its encoder cuts a text into blocks, whose number a run knows",
+    "T5Gemma2ForConditionalGeneration": "its encoder takes an image beside the text, and no function has been tried",
     "ForKeypointMatching": "it keeps as many keypoints as an image has, so no size of its results is known",
     "ForMaskedImageModeling": "it is for training: it fills hidden parts of an image",
     "ForCausalImageModeling": "it draws one point of an image after the other, and a loop of its own has to call it",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from patcomp_models.tasks.suppression import best_apart
 
-Sizes = Sequence[tuple[int, int]]
+_Sizes = Sequence[tuple[int, int]]
 
 
 class OfTorchvision(nn.Module):
@@ -53,7 +53,7 @@ class OneStage(OfTorchvision):
     def __init__(self, model: Any, candidates: Callable[..., tuple[Tensor, Tensor, Tensor]]):
         super().__init__(model)
 
-        def postprocess(own: Any, outputs: Any, anchors: Any, sizes: Sizes) -> list[dict[str, Tensor]]:
+        def postprocess(own: Any, outputs: Any, anchors: Any, sizes: _Sizes) -> list[dict[str, Tensor]]:
             first = {name: values[0] if isinstance(values, Tensor) else [each[0] for each in values]
                      for name, values in outputs.items()}  # fmt: skip
             boxes, scores, labels = candidates(own, first, anchors[0])
@@ -135,7 +135,7 @@ def _has_area(boxes: Tensor, least: float) -> Tensor:
 
 
 def _proposals(
-    own: Any, proposals: Tensor, objectness: Tensor, sizes: Sizes, counts: list[int]
+    own: Any, proposals: Tensor, objectness: Tensor, sizes: _Sizes, counts: list[int]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """In the place of `RegionProposalNetwork.filter_proposals`, for one image."""
     levels = torch.cat([torch.full((count,), level) for level, count in enumerate(counts)])
@@ -153,7 +153,7 @@ def _proposals(
 
 
 def _boxes_of_regions(
-    own: Any, logits: Tensor, regression: Tensor, proposals: list[Tensor], sizes: Sizes
+    own: Any, logits: Tensor, regression: Tensor, proposals: list[Tensor], sizes: _Sizes
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """In the place of `RoIHeads.postprocess_detections`, for one image; the first class is the background."""
     regions, classes = logits.shape

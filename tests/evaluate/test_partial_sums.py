@@ -13,6 +13,7 @@ from patcomp import AIProgram, MismatchError, TorchConverter
 from patcomp.evaluate.comparison import beside_partial_sums, compare
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.evaluate.partial_sums import PartialSumMachine
+from patcomp.evaluate.twin import Twin
 from patcomp.program import running
 from tests.catalog.recovering import Calling
 
@@ -99,3 +100,17 @@ def test_only_finite_floats_of_the_same_numbers_are_explained() -> None:
     for given, rounded in ((ones + 1, ones), (ones.int() + 1, ones.int() + 1), (ones + torch.nan, ones + torch.nan)):
         failed = replace(compare("y", "runtime", ones.to(given.dtype), given), tolerance=0)
         assert beside_partial_sums(failed, given, rounded) == failed
+
+
+def test_rounding_behind_rounding_is_explained_by_the_distance_from_the_twin() -> None:
+    """The output may be three times as far from the rounded numbers as these are from the twin."""
+    ones = torch.ones(8, dtype=torch.float16)
+    twin = Twin(torch.ones(8), torch.float16)
+    rounded = ones + 0.0625
+    wrong = compare("y", "runtime", ones, ones + 0.5)
+    for moved, is_explained in ((0.1875, True), (0.25, False)):
+        given = rounded - moved
+        assert (beside_partial_sums(wrong, given, rounded, lambda: twin) != wrong) is is_explained
+        assert beside_partial_sums(wrong, given, rounded) == wrong
+    infinite = rounded * torch.inf
+    assert beside_partial_sums(wrong, rounded, infinite, lambda: twin) == wrong

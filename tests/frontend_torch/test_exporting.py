@@ -764,3 +764,22 @@ def test_threads_export_at_once() -> None:
     for number, (model, program) in results.items():
         x = torch.randn((1, 2, 11) if number % 2 else (4, 6))
         torch.testing.assert_close(program.module()(x), model(x))
+
+
+class Casts(nn.Module):
+    """Casts its layer in each call, as routers of Switch Transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer = self.layer.to(torch.float32).to(x.device)
+        return self.layer(x)
+
+
+def test_a_cast_of_a_layer_that_has_the_type_already() -> None:
+    model, x = Casts(), torch.rand(2, 4)
+    program, said = exported(model, x)
+    assert said == []
+    agrees(converted(program), model, x)

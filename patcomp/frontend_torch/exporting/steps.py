@@ -35,7 +35,7 @@ from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batche
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.exporting.remembered import remembered
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import callers_defaults, draft_export, open_layouts, open_pools, open_views, quiet
+from patcomp.pytorch import callers_defaults, draft_export, needless_casts, open_layouts, open_pools, open_views, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 
@@ -106,7 +106,7 @@ def export(
     further = [_with_constants, _strictly, *drafts]
     steps: list[_Step] = [_strictly] if strict else [_plainly, *open_sizes, *further]
     failures: list[BaseException] = []
-    with _ONE_AT_A_TIME, callers_defaults(), open_pools():
+    with _ONE_AT_A_TIME, callers_defaults(), open_pools(), needless_casts():
         registered(call[:2])
         for step in steps:
             try:

@@ -16,6 +16,7 @@ from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import (
     check_processor,
     class_named,
+    configuration_of,
     content_of,
     extractor_of,
     tokenizer_of,
@@ -23,7 +24,7 @@ from patcomp_models.bundles.speech.folders import (
     write_processor,
 )
 from patcomp_models.bundles.speech.host_checks import seq2seq_problems
-from patcomp_models.bundles.speech.refused import RECOGNISERS, refusal
+from patcomp_models.bundles.speech.refused import RECOGNISERS, not_a_bundle
 from patcomp_models.bundles.speech.whisper import FORCED, GENERATION
 from patcomp_models.errors import BundleError
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class SpeechRow:
     """What is particular to a class.
 
     Attributes:
@@ -48,16 +49,16 @@ class Row:
     samples_of_frame: int = 1
 
 
-ROWS: Mapping[str, Row] = {
-    "CanaryForConditionalGeneration": Row(),
-    "CohereAsrForConditionalGeneration": Row(),
-    "MoonshineForConditionalGeneration": Row(),
-    "MoonshineStreamingForConditionalGeneration": Row(is_masked=True, samples_of_frame=80),
-    "SeamlessM4TForSpeechToText": Row(most_texts=1),
-    "SeamlessM4Tv2ForSpeechToText": Row(most_texts=1),
-    "Speech2TextForConditionalGeneration": Row("max_target_positions", most_texts=1),
-    "SpeechEncoderDecoderModel": Row(),
-    "SpeechT5ForSpeechToText": Row("max_text_positions"),
+RECOGNISED: Mapping[str, SpeechRow] = {
+    "CanaryForConditionalGeneration": SpeechRow(),
+    "CohereAsrForConditionalGeneration": SpeechRow(),
+    "MoonshineForConditionalGeneration": SpeechRow(),
+    "MoonshineStreamingForConditionalGeneration": SpeechRow(is_masked=True, samples_of_frame=80),
+    "SeamlessM4TForSpeechToText": SpeechRow(most_texts=1),
+    "SeamlessM4Tv2ForSpeechToText": SpeechRow(most_texts=1),
+    "Speech2TextForConditionalGeneration": SpeechRow("max_target_positions", most_texts=1),
+    "SpeechEncoderDecoderModel": SpeechRow(),
+    "SpeechT5ForSpeechToText": SpeechRow("max_text_positions"),
 }
 """By the class of transformers."""
 _EXAMPLE_SAMPLES = 24000
@@ -74,16 +75,16 @@ class SpeechSeq2Seq(KindOfComponents):
     prompt: str | None = None
 
     name: ClassVar[str] = "speech_seq2seq"
-    holds: ClassVar[str] = f"{', '.join(ROWS)} of transformers"
+    holds: ClassVar[str] = f"{', '.join(RECOGNISED)} of transformers"
     default_dtype: ClassVar[str] = "float32"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_named(config) in (*ROWS, *RECOGNISERS)
+        return class_named(config) in (*RECOGNISED, *RECOGNISERS)
 
     def components(self) -> Sequence[Component]:
         if reason := RECOGNISERS.get(self._class):
-            raise refusal(self.folder, self._class, reason)
+            raise not_a_bundle(self.folder, self._class, reason)
         check_processor(self.folder)
         self._prefix()
         return [Component("main", "main.aimodel", self._entries)]
@@ -117,18 +118,15 @@ class SpeechSeq2Seq(KindOfComponents):
         return class_named(content_of(self.folder / "config.json"))
 
     @property
-    def _row(self) -> Row:
-        if self._class not in ROWS:
+    def _row(self) -> SpeechRow:
+        if self._class not in RECOGNISED:
             held = self._class or "no class that it names"
             raise BundleError(f"{str(self.folder)!r} holds {held}, and not {self.holds}")
-        return ROWS[self._class]
+        return RECOGNISED[self._class]
 
     def _of_decoder(self, name: str) -> Any:
         """A number of the configuration of the decoder, as transformers completes it."""
-        from transformers import AutoConfig
-
-        config: Any = AutoConfig.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
-        return getattr(config.get_text_config(decoder=True), name, None)
+        return getattr(configuration_of(self.folder).get_text_config(decoder=True), name, None)
 
     def _setting(self, name: str) -> Any:
         """What the generation of the model takes as `name`."""
@@ -159,7 +157,7 @@ class SpeechSeq2Seq(KindOfComponents):
 
         from patcomp_models.bundles.loading import model_of
         from patcomp_models.bundles.speech.examples import samples
-        from patcomp_models.tasks.sequences import reading_and_writing
+        from patcomp_models.tasks.sequences import EncodeInput, reading_and_writing
 
         model, extractor = model_of(self.folder, "transformers", self._class, self.dtype), extractor_of(self.folder)
         row = self._row
@@ -169,6 +167,6 @@ class SpeechSeq2Seq(KindOfComponents):
         if row.samples_of_frame > 1:
             open_size = row.samples_of_frame * Dim("frames_of_samples", min=16, max=2**20)
         return reading_and_writing(
-            model, name, values, {1: open_size}, int(self._of_decoder(row.longest)), most_texts=row.most_texts,
-            is_masked=row.is_masked,
+            model, EncodeInput(model, row.is_masked), {name: values}, {name: {1: open_size}},
+            int(self._of_decoder(row.longest)), most_texts=row.most_texts,
         )  # fmt: skip

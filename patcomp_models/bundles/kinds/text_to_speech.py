@@ -12,7 +12,7 @@ from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
-from patcomp_models.bundles.speech.refused import SPEAKERS, refusal
+from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
 from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
@@ -73,7 +73,7 @@ class TextToSpeech(KindOfComponents):
         config = content_of(self.folder / "config.json")
         name = kokoro.KOKORO if kokoro.BLOCK in config else class_named(config)
         if reason := SPEAKERS.get(name):
-            raise refusal(self.folder, name, reason)
+            raise not_a_bundle(self.folder, name, reason)
         if name not in _FORMS:
             raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
         if name == speech_t5.SPEECH_T5:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from patcomp.errors import reason_of
 from patcomp_models.checkpoints.tokenizers import check_ids, save, tokenizing
 from patcomp_models.checkpoints.untrusted import object_in
@@ -26,6 +28,13 @@ def class_named(config: Mapping[str, Any]) -> str:
     names = config.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     return name if name.isidentifier() else ""
+
+
+def configuration_of(folder: Path) -> Any:
+    """The configuration of a checkpoint, as transformers completes it."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def extractor_of(folder: Path) -> Any:
@@ -54,7 +63,8 @@ def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]
     Args:
         extractor: of transformers.
         samples: (samples,) of float32.
-        multiple: the size is a multiple of it; the last ones are cut off.
+        multiple: the size is a multiple of it; the last ones, if they are fewer, are silence, as transformers makes of
+            them.
 
     Returns:
         Its name, `input_features` or `input_values`, and the numbers, (1, frames, bins) or (1, samples).
@@ -68,7 +78,9 @@ def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]
     if len(read) != 1:
         raise BundleError(f"the model reads the recording in {len(read)} parts; cut it, and transcribe each part")
     count = read.shape[1] if mask is None else int(mask.sum())
-    return name, read[:, : count // multiple * multiple]
+    whole = count // multiple * multiple
+    silence = [(0, 0), (0, -(-count // multiple) * multiple - whole), *[(0, 0)] * (read.ndim - 2)]
+    return name, np.pad(read[:, :whole], silence)
 
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")

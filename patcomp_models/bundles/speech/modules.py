@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 
 
@@ -38,9 +39,7 @@ class SpeechDecoder(nn.Module):
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = torch.zeros(1, 1, dtype=torch.int64)
         with torch.no_grad():
-            self.decoder(
-                input_ids=first, encoder_hidden_states=encoder_hidden_states, past_key_values=cache, use_cache=True
-            )
+            self.decoder(input_ids=first, encoder_hidden_states=encoder_hidden_states, use_cache=True, **{CACHE: cache})
         layers: Any = cache.self_attention_cache.layers
         _, heads, _, width = layers[0].keys.shape
         return len(layers), heads, width
@@ -67,7 +66,7 @@ class SpeechDecoder(nn.Module):
         cache.is_updated = dict.fromkeys(rows, False)
         hidden = self.decoder(
             input_ids=input_ids, position_ids=position_ids.narrow(1, offset, new),
-            encoder_hidden_states=encoder_hidden_states, past_key_values=cache, use_cache=True,
+            encoder_hidden_states=encoder_hidden_states, use_cache=True, **{CACHE: cache},
         ).last_hidden_state  # fmt: skip
         logits: Tensor = self.head(hidden)
         return logits

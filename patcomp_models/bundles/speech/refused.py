@@ -44,7 +44,7 @@ SPEAKERS = {
 """Those that make sound."""
 
 
-def refusal(folder: Path, name: str, reason: str) -> BundleError:
+def not_a_bundle(folder: Path, name: str, reason: str) -> BundleError:
     """The error for a folder of such a model."""
     return BundleError(
         f"{str(folder)!r} holds {name}, which becomes no bundle, because {reason}; export its parts by "

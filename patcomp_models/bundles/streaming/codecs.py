@@ -14,6 +14,7 @@ from transformers import Cache
 
 from patcomp_models.bundles.streaming.contexts import Contexts, causal_convolutions, convolutions_with
 from patcomp_models.bundles.streaming.streamed import Streamed
+from patcomp_models.language.conventions import CACHE
 
 
 class OfMimi(Streamed):
@@ -51,8 +52,8 @@ class MimiEncode(OfMimi):
 
     def coded(self, chunk: Tensor, contexts: Contexts, past: Cache | None) -> Tensor:
         made: Tensor = self.model.encode(
-            chunk, num_quantizers=self.codebooks, encoder_past_key_values=past, use_streaming=True,
-            padding_cache=contexts,
+            chunk, num_quantizers=self.codebooks, use_streaming=True, padding_cache=contexts,
+            **{f"encoder_{CACHE}": past},
         ).audio_codes  # fmt: skip
         return made.int()
 
@@ -65,7 +66,7 @@ class Decode(OfMimi):
         super().__init__(model, "decoder")
 
     def coded(self, chunk: Tensor, contexts: Contexts, past: Cache | None) -> Tensor:
-        made: Tensor = self.model.decode(chunk, decoder_past_key_values=past, use_cache=True).audio_values
+        made: Tensor = self.model.decode(chunk, use_cache=True, **{f"decoder_{CACHE}": past}).audio_values
         return made
 
 
@@ -77,7 +78,7 @@ class PocketEncode(OfMimi):
 
     def coded(self, chunk: Tensor, contexts: Contexts, past: Cache | None) -> Tensor:
         made: Tensor = self.model.encode(
-            chunk, encoder_past_key_values=past, use_streaming=True, padding_cache=contexts
+            chunk, use_streaming=True, padding_cache=contexts, **{f"encoder_{CACHE}": past}
         ).latents
         return made
 

@@ -9,6 +9,7 @@ from transformers import Cache
 
 from patcomp_models.bundles.streaming.contexts import Contexts
 from patcomp_models.bundles.streaming.streamed import Streamed
+from patcomp_models.language.conventions import CACHE
 
 
 class SpectrumEncode(Streamed):
@@ -28,7 +29,7 @@ class SpectrumEncode(Streamed):
         chunk, *prompts = inputs
         prompt = {"prompt_ids": prompts[0].long()} if prompts else {}
         made: Tensor = self.model.get_audio_features(
-            input_features=chunk, past_key_values=past, padding_cache=contexts, use_cache=True,
+            input_features=chunk, padding_cache=contexts, use_cache=True, **{CACHE: past},
             num_lookahead_tokens=self.lookahead, output_attention_mask=False, **prompt,
         ).pooler_output  # fmt: skip
         return made

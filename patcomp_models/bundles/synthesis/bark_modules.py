@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.models.bark import modeling_bark
 
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.codecs import lengths_of_frames, paddings
 from patcomp_models.tasks.replacing import no_mask, replaced
@@ -63,7 +64,7 @@ class Tokens(nn.Module):
             for block in self.model.layers:  # its own mask is cut from one of all positions
                 stack.enter_context(replaced(vars(block.attn), is_causal=False))
             made: Tensor = self.model(
-                past_key_values=Cache(layers=layers), position_ids=positions, use_cache=True, **inputs
+                position_ids=positions, use_cache=True, **{CACHE: Cache(layers=layers)}, **inputs
             ).logits
         return made.narrow(1, made.shape[1] - 1, 1)
 

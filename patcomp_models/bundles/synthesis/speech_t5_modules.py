@@ -19,6 +19,7 @@ from torch.nn import functional
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 
 
@@ -34,7 +35,7 @@ class SpeechT5Encode(nn.Module):
         encoded = self.encoder(input_ids).last_hidden_state
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         first = encoded.new_zeros(1, 1, self.width)  # the export drops the ops that depend on it
-        self.decoder(first, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True)
+        self.decoder(first, encoder_hidden_states=encoded, use_cache=True, **{CACHE: cache})
         layers: Any = cache.cross_attention_cache.layers
         return torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
 
@@ -75,7 +76,7 @@ class SpeechT5Step(nn.Module):
         hidden = self._embedded(frame, dropout, speaker_embedding, position_ids.narrow(1, offset, 1))
         encoded = hidden.new_zeros(1, cross_keys.shape[3], hidden.shape[2])  # only its presence is looked at
         made = self.decoder(
-            hidden, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
+            hidden, encoder_hidden_states=encoded, use_cache=True, **{CACHE: cache}
         ).last_hidden_state  # fmt: skip
         spectrum = self.postnet.feat_out(made).view(1, self.config.reduction_factor, self.config.num_mel_bins)
         return spectrum, torch.sigmoid(self.postnet.prob_out(made)).squeeze(1)

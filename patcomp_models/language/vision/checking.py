@@ -34,6 +34,8 @@ from patcomp_models.language.generation import AssetCall, Session
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
 from patcomp_models.language.vision.generating import AssetRun, embedded_call, features_of
+from patcomp_models.language.vision.shapes import function_name
+from patcomp_models.language.vision.tower import Tower
 
 _BEFORE, _BEHIND = 3, 4
 """The tokens of the comparison in front of the image, and behind it."""
@@ -44,13 +46,15 @@ class VisionComparison:
 
     Args:
         decoder: of the model.
+        tower: for images of one shape.
         dtype: of the weights.
     """
 
-    def __init__(self, decoder: EmbeddingDecoder, dtype: torch.dtype):
-        self.decoder, self.tower, self.dtype = decoder, decoder.tower, dtype
-        self.model: Any = decoder.tower.model
-        self.pixels = torch.randn(1, 3, self.tower.size, self.tower.size, generator=torch.Generator().manual_seed(0))
+    def __init__(self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype):
+        self.decoder, self.tower, self.dtype = decoder, tower, dtype
+        self.model: Any = tower.model
+        self.function = function_name(tower.shape, decoder.tower.size)
+        self.pixels = torch.randn(1, 3, *tower.shape, generator=torch.Generator().manual_seed(0))
         self.tokens = _prompt(self.tower.token_count, self.model.config)
 
     @cached_property
@@ -59,7 +63,7 @@ class VisionComparison:
         tokens = torch.tensor([self.tokens])
         with torch.no_grad():
             given = {
-                name: each.to(self.model.dtype) if each.is_floating_point() else each
+                name: each.to(self.model.dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
                 for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
             }
             logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
@@ -94,7 +98,12 @@ class VisionComparison:
 
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""
-        seen = features_of(programs[TOWER].run, self.pixels.numpy())
+
+        def tower(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+            made: Mapping[str, Any] = programs[TOWER].run(inputs, entrypoint=self.function)
+            return made
+
+        seen = features_of(tower, self.pixels.numpy())
 
         def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             made: Mapping[str, Any] = programs[MAIN].run(inputs, state=states, entrypoint=name)
@@ -123,11 +132,12 @@ class VisionComparison:
         wanted = self._wanted[0] if compressed is None else self._evaluated(compressed)[0]
         with runtime() as native:
 
-            def run(role: str) -> AssetRun:
-                return lambda inputs: native.call(folder / files[role], inputs, {}, MAIN)[0]
+            def run(role: str, name: str) -> AssetRun:
+                return lambda inputs: native.call(folder / files[role], inputs, {}, name)[0]
 
             main = calls_on(native, folder / files[MAIN])
-            made = self._made(run(EMBEDDING), main, features_of(run(TOWER), self.pixels.numpy()))
+            seen = features_of(run(TOWER, self.function), self.pixels.numpy())
+            made = self._made(run(EMBEDDING, MAIN), main, seen)
         check_tokens(made, wanted, largest_of(wanted, self.dtype) * TOLERANCE[self.dtype])
 
     def _made(self, embed: AssetRun, main: AssetCall, features: np.ndarray) -> Tensor:

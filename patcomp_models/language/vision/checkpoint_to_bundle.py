@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import torch
 from torch import nn
-from torch.export import Dim
+from torch.export import Dim, ExportedProgram
 
 from patcomp import AIProgram, TorchConverter
 from patcomp.compression import CompressionRequest
@@ -55,9 +56,11 @@ from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
-from patcomp_models.language.vision.pictures import loaded_processor
-from patcomp_models.language.vision.prompts import image_keys, with_placed_images
+from patcomp_models.language.vision.packed import PACKED
+from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
+from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
+from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
@@ -157,6 +160,7 @@ class _Request:
             "kind": VISION, "context": own.max_context, "dtype": own.dtype, "name": self.name, "check": own.check,
             "size": own.image_size, "allowed": astuple(self.allowed), "tokenizer": own.tokenizer is not False,
             "settings": astuple(self.settings), "compress": repr(self.compression), "draft": own.draft,
+            "shapes": shapes_in(own.image_shapes),
         }  # fmt: skip
         return request_of(self.folder, facts)
 
@@ -191,32 +195,40 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
     """
     options, step = request.options, step_of(request.options)
     tower = tower_of(model, options.image_size or request.settings.size)
+    towers = [tower, *(tower_of(model, each) for each in shapes_in(options.image_shapes) if each != tower.shape)]
     context = context_of(model, options.max_context)
     check_one_set(model, context, "image")
-    if tower.token_count >= context:
-        raise LanguageModelError(f"an image takes {tower.token_count} tokens, and max_context is {context}")
+    if (most := max(each.token_count for each in towers)) >= context:
+        raise LanguageModelError(f"an image takes {most} tokens, and max_context is {context}")
     decoder = EmbeddingDecoder(tower, hidden=options.draft is not None)
     with ExitStack() as chosen:
         head = None if options.draft is None else _head(request, model, tower, chosen)
         refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
         if refusal:
             warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=4)
-        programs = _programs(tower, decoder, head, context, step)
+        programs = _programs(towers, decoder, head, context, step)
         functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
         word = None if request.compression is None else request.compression.text
-        notes = [*notes, refusal] if refusal else notes
+        keys = _image_keys(towers, request.settings, request.tokenizer)
+        notes = [*notes, *([refusal] if refusal else []), *([LINES] if has_lines(keys) else [])]
         described = description(model, context, name, request.identifier, notes, functions, word)
         described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
-        described[TOWER] = keys = _image_keys(tower, request.settings, request.tokenizer)
+        described[TOWER] = keys
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
-            work.once("processor", lambda: request.processor.save_pretrained(work.folder / PROCESSOR))
+            if tower.takes_shapes:
+                keys[PATCHES] = {"merged": tower.row_merge, "channels_last": tower.channels_last}
+            if tower.packs:
+                keys[PACKED] = True
+            parts = [request.processor, *([model.config] if tower.packs else [])]
+            work.once("processor", lambda: [part.save_pretrained(work.folder / PROCESSOR) for part in parts])
         words = with_placed_images(request.tokenizer, keys)
         work.once("description", lambda: write_description(work.folder, described, words))
-        comparison = VisionComparison(decoder, DTYPES[options.dtype])
+        comparisons = [VisionComparison(decoder, each, DTYPES[options.dtype]) for each in towers]
         if options.check:
             with step("comparing the programs with the model"):
-                work.once("comparison", lambda: comparison.check_programs(programs, head))
+                for each in comparisons:
+                    work.once(f"comparison of {each.function}", partial(each.check_programs, programs, head))
     if request.compression is not None:
         with step("compressing the weights"):
             plans = plans_for(programs, request.compression, model.config.get_text_config().vocab_size)
@@ -229,7 +241,8 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
             program.save_asset(asset, metadata=card(request.folder), writer=options.writer, progress=advance)
     if options.check and has_toolchain():
         with step("comparing the assets with the model"):
-            comparison.check_assets(work.folder, described["assets"], None if request.compression is None else programs)
+            for each in comparisons:
+                each.check_assets(work.folder, described["assets"], None if request.compression is None else programs)
 
 
 def _head(request: _Request, model: Any, tower: Tower, chosen: ExitStack) -> EmbeddedHead:
@@ -241,13 +254,17 @@ def _head(request: _Request, model: Any, tower: Tower, chosen: ExitStack) -> Emb
 
 
 def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
-    """The processor that makes tiles for a bundle; None, with a warning of the reason, if the folder has none."""
-    if folder is None or not settings.makes_tiles or not TOWERS[kind].has_tiles:
+    """The processor that makes images of several shapes, or tiles, for a bundle; None, with a warning of the reason, if
+    the folder has none."""
+    if folder is None:
+        return None
+    tower = TOWERS[kind]
+    if not (tower.takes_shapes or (settings.makes_tiles and tower.has_tiles)):
         return None
     try:
         return loaded_processor(folder)
     except LanguageModelError as error:
-        warnings.warn(str(error), ConversionWarning, stacklevel=5)
+        warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
         return None
 
 
@@ -274,8 +291,17 @@ def _file(role: str, name: str) -> str:
     return {MAIN: f"{name}.aimodel", EMBEDDING: "embed.aimodel", TOWER: "vision.aimodel"}[role]
 
 
-def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[str, Any]:
+def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any) -> dict[str, Any]:
     """The block `vision` of `metadata.json`; Apple's package does not read the keys from `resample` on."""
+    tower, *others = towers
+    shapes = {
+        function_name(each.shape, tower.size): {
+            HEIGHT: each.shape[0],
+            WIDTH: each.shape[1],
+            TOKEN_COUNT: each.token_count,
+        }
+        for each in others
+    }
     return {
         "image_size": tower.size,
         "patch_size": tower.patch_size,
@@ -286,18 +312,25 @@ def _image_keys(tower: Tower, settings: ImageSettings, tokenizer: Any) -> dict[s
         "rescale_factor": settings.rescale,
         "image_strategy": settings.strategy,
         "resample": settings.resample,
-        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer),
+        **({IMAGE_SHAPES: shapes} if tower.takes_shapes else {}),
+        **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.grid),
     }
 
 
 def _programs(
-    tower: Tower, decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Progress
+    towers: Sequence[Tower], decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Progress
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
+    tower = towers[0]
     name = type(tower.model).__name__
     tokens = torch.arange(_NEW)[None] % tower.model.config.get_text_config().vocab_size
     with step("exporting the vision tower"):
-        seen = exported_module(tower, (torch.zeros(1, 3, tower.size, tower.size),), f"the vision tower of {name}")
+        seen = {
+            function_name(each.shape, tower.size): exported_module(
+                each, (torch.zeros(1, 3, *each.shape),), f"the vision tower of {name}"
+            )
+            for each in towers
+        }
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
@@ -306,13 +339,14 @@ def _programs(
     with step("converting the programs"):
         return {
             TOWER: _converted(seen, PIXELS, FEATURES),
-            EMBEDDING: _converted(table, TOKENS, EMBEDDINGS),
+            EMBEDDING: _converted({MAIN: table}, TOKENS, EMBEDDINGS),
             MAIN: dynamic_program(asked),
         }
 
 
-def _converted(program: Any, given: str, made: str) -> AIProgram:
-    """The program of a function with one input and one output."""
+def _converted(functions: Mapping[str, ExportedProgram], given: str, made: str) -> AIProgram:
+    """The program of functions with one input and one output; it has each weight once."""
     converter = TorchConverter()
-    converter.add_exported_program(program, input_names=[given], output_names=[made])
+    for name, function in functions.items():
+        converter.add_exported_program(function, input_names=[given], output_names=[made], entrypoint_name=name)
     return converter.to_coreai(target="gpu")

@@ -25,6 +25,7 @@ from patcomp_models.language.contract import (
 )
 from patcomp_models.language.dynamic_check import dynamic_state_problems, interface_problems, logits_problems
 from patcomp_models.language.vision.settings import CROP, PAD, STRETCH
+from patcomp_models.language.vision.shapes import IMAGE_SHAPES, SHAPE_KEYS, ImageFunction, image_functions
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
 _INTERFACES = {
@@ -58,7 +59,18 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
                 described[role] = found
     if problems or len(described) < len(_INTERFACES):
         return problems
-    return _sizes(described, language, vision)
+    return [*_sizes(described, language, vision), *_further(folder / assets[TOWER], described[MAIN], vision)]
+
+
+def _further(asset: Path, main: Any, vision: Mapping[str, Any]) -> list[Problem]:
+    """The problems of the functions of a vision tower beside `main`."""
+    problems = []
+    for function in image_functions(vision).values():
+        if function.name != MAIN:
+            found, wrong = function_of(asset, function.name)
+            wrong = wrong or interface_problems(f"{function.name} of the asset {TOWER}", found, *_INTERFACES[TOWER])
+            problems += wrong or _image_problems(found, function, main)
+    return problems
 
 
 def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Problem]:
@@ -80,10 +92,27 @@ def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Proble
         problems.append(
             problem(f"vision.image_strategy is {vision['image_strategy']!r}, and must be {STRETCH}, {CROP} or {PAD}")
         )
-    count, most = vision.get("image_token_count"), language.get("max_context_length")
-    if isinstance(count, int) and isinstance(most, int) and count >= most:
-        problems.append(problem(f"an image takes {count} tokens, and language.max_context_length is {most}"))
-    return problems
+    problems += _shape_keys(vision.get(IMAGE_SHAPES, {}))
+    most = language.get("max_context_length")
+    if problems or not isinstance(most, int):
+        return problems
+    counts = (each.tokens for each in image_functions(vision).values())
+    return [
+        problem(f"an image takes {count} tokens, and language.max_context_length is {most}")
+        for count in counts
+        if count >= most
+    ]
+
+
+def _shape_keys(shapes: Any) -> list[Problem]:
+    """The problems of what `metadata.json` says of the functions beside `main`."""
+    if not isinstance(shapes, Mapping):
+        return [problem(f"vision.{IMAGE_SHAPES} is {shapes!r}, and must be an object of functions")]
+    return [
+        problem(f"vision.{IMAGE_SHAPES}.{name} is {each!r}, and must have positive integers {', '.join(SHAPE_KEYS)}")
+        for name, each in shapes.items()
+        if not isinstance(each, Mapping) or any(type(each.get(key)) is not int or each[key] < 1 for key in SHAPE_KEYS)
+    ]
 
 
 def _is_number(value: object) -> bool:
@@ -92,18 +121,26 @@ def _is_number(value: object) -> bool:
 
 def _sizes(described: Mapping[str, Any], language: dict[str, Any], vision: Mapping[str, Any]) -> list[Problem]:
     """The problems of types and sizes; the widths of features and embeddings must be equal."""
-    tower, table, main = described[TOWER], described[EMBEDDING], described[MAIN]
-    size, count = vision["image_size"], vision["image_token_count"]
-    features, width = tower.outputs[FEATURES], main.inputs[EMBEDDED].shape[-1]
+    table, main = described[EMBEDDING], described[MAIN]
+    width, square = main.inputs[EMBEDDED].shape[-1], (vision["image_size"], vision["image_size"])
     return [
-        *_size_problems(tower.inputs[PIXELS], PIXELS, (1, 3, size, size), "float32"),
-        *_size_problems(features, FEATURES, (1, count, width), "float16"),
+        *_image_problems(described[TOWER], image_functions(vision)[square], main),
         *_size_problems(table.inputs[TOKENS], TOKENS, (1, None), "int32"),
         *_size_problems(table.outputs[EMBEDDINGS], EMBEDDINGS, (1, None, width), "float16"),
         *_size_problems(main.inputs[EMBEDDED], EMBEDDED, (1, None, width), "float16"),
         *_size_problems(main.inputs[POSITIONS], POSITIONS, (1, None), "int32"),
         *logits_problems(main.outputs[LOGITS], "", language.get("vocab_size")),
         *dynamic_state_problems(main, VISION),
+    ]
+
+
+def _image_problems(tower: Any, function: ImageFunction, main: Any) -> list[Problem]:
+    """The problems of a function of the vision tower."""
+    where = "" if function.name == MAIN else f"{function.name}: "
+    width = main.inputs[EMBEDDED].shape[-1]
+    return [
+        *_size_problems(tower.inputs[PIXELS], f"{where}{PIXELS}", (1, 3, *function.shape), "float32"),
+        *_size_problems(tower.outputs[FEATURES], f"{where}{FEATURES}", (1, function.tokens, width), "float16"),
     ]
 
 

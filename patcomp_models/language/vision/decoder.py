@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,35 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
-from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, images_before
-from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, as_digits, from_digits, skipped_before
+from patcomp_models.language.vision.tower import LanguageCall, Tower
 
 
 class EmbeddingTable(nn.Module):
-    """From tokens, (1, q), to embeddings with zeros behind them, (1, q, width)."""
-
-    rows: Tensor
+    """From tokens, (1, q), to embeddings, (1, q, width): what rides behind them of text, then zeros."""
 
     def __init__(self, tower: Tower):
         super().__init__()
-        self.table = tower.model.get_input_embeddings()
-        self.extra, self.carried = tower.extra, tower.carried
-        config = tower.model.config
-        rows = tower.rows_of_tokens()
-        self.others = list(rows)
-        self.register_buffer("rows", torch.stack([*rows.values()]) if rows else None)
-        self.image = config.image_token_id if config.image_token_id >= config.get_text_config().vocab_size else None
+        self.tower = tower
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        if self.image is not None:  # the table has no row for it, and what is read is replaced
-            input_ids = torch.where(input_ids == self.image, 0, input_ids)
-        made = self.table(input_ids)
-        for number, token in enumerate(self.others):
-            made = torch.where((input_ids == token)[..., None], self.rows[number], made)
-        return nn.functional.pad(made.to(self.carried), (0, self.extra))
+        tower = self.tower
+        made = torch.cat(tower.embedded(input_ids), -1).to(tower.carried)
+        return nn.functional.pad(made, (0, tower.hidden + tower.extra - made.shape[-1]))
 
 
 class EmbeddingDecoder(Decoder):
@@ -48,7 +38,8 @@ class EmbeddingDecoder(Decoder):
         logits = decoder(inputs_embeds, position_ids, *states)
 
     `inputs_embeds` are the rows of an `EmbeddingTable`, those of image tokens replaced by the features of a `Tower`. If
-    an image takes fewer positions than tokens, the caches have one row more, which counts the images up to each token.
+    an image takes fewer positions than tokens, the caches have one row more, which counts for each token how many
+    positions less than tokens the images up to it have.
     """
 
     takes = EMBEDDED
@@ -63,8 +54,8 @@ class EmbeddingDecoder(Decoder):
     def _logits(self, call: NewTokens) -> Tensor:
         kind = self.model.dtype
         arguments, stacked = _read(self.tower, call, kind)
-        with _stacked([each.to(kind) for each in stacked], self.model):
-            return self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        with _stacked([each.to(kind) for each in stacked], self.tower):
+            return self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
 
 
 class EmbeddedHead(HeadDecoder):
@@ -91,12 +82,12 @@ class EmbeddedHead(HeadDecoder):
     def _logits(self, call: NewTokens) -> Tensor:
         arguments, _ = _read(self.tower, call, self.dtype)
         arguments["inputs_embeds"] = self.joined(arguments["inputs_embeds"], *call.further)
-        logits: Tensor = self.model(**arguments, past_key_values=call.cache, use_cache=True).logits
+        logits: Tensor = self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
         return logits
 
 
 def _counting(states: States, tower: Tower) -> States:
-    """States with a further row in the caches, if it counts images."""
+    """States with a further row in the caches, if it counts positions."""
     if not tower.has_saved_positions:
         return states
     made = (
@@ -112,46 +103,51 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden] * (1 + tower.stacked) + [MARK_COLUMNS] * tower.is_marked
-    embeddings, *stacked = call.new.split(sizes, -1)
+    sizes = [tower.hidden, tower.per_layer] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
+    embeddings, per_layer, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.ends(tower.side), call.given[KEY_CACHE], call.offset, call.total)
+        before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
-    arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before))
+    of_layers = per_layer.to(kind) if tower.per_layer else None
+    arguments = tower.arguments(
+        LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, of_layers)
+    )
     return {**arguments, "inputs_embeds": embeddings}, stacked
 
 
-def _counted(ends: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
-    """How many images end before each new token; the last row of the keys counts them."""
+def _counted(skipped: Tensor, keys: Tensor, offset: Any, total: Any) -> Tensor:
+    """How many positions less than tokens the images before each new token have; the last row of the keys counts them,
+    in the first two elements of a token."""
     row = keys.narrow(0, keys.shape[0] - 1, 1)
-    before, after = images_before(ends, row.narrow(3, 0, total)[0, 0, 0, :, 0].float(), offset)
-    place = row.narrow(3, offset, ends.shape[1])
-    place.copy_(after[:, None, None, :, None].expand(place.shape).to(row.dtype))
+    before, after = skipped_before(skipped, from_digits(row.narrow(3, 0, total)[0, 0, 0, :, :2]), offset)
+    place = row.narrow(3, offset, skipped.shape[1])
+    digits = nn.functional.pad(as_digits(after[0]), (0, row.shape[4] - 2))
+    place.copy_(digits[None, None, None].expand(place.shape).to(row.dtype))
     return before
 
 
 @contextmanager
-def _stacked(features: list[Tensor], model: Any) -> Iterator[None]:
-    """The language model adds features to the output of its first layers, while it is called.
+def _stacked(features: list[Tensor], tower: Tower) -> Iterator[None]:
+    """The language model adds features to the inputs of some layers, while it is called.
 
     The model's own function picks the tokens of images, of which there is an unknown number. Here the features of text
     are zeros.
     """
-    if not features:
+    inner = tower.model.get_decoder()
+    with ExitStack() as hooks:
+        for place, added in zip(tower.stacked_before, features, strict=True):
+            hooks.enter_context(_added([*inner.layers, inner.norm][place], added))
         yield
-        return
-    inner = model.model.language_model
 
-    def with_features(module: nn.Module, arguments: Any, options: dict[str, Any]) -> Any:
-        is_any = torch.ones(features[0].shape[:2], dtype=torch.bool)
-        return arguments, options | {"deepstack_visual_embeds": features, "visual_pos_masks": is_any}
 
-    handle = inner.register_forward_pre_hook(with_features, with_kwargs=True)
+@contextmanager
+def _added(module: nn.Module, features: Tensor) -> Iterator[None]:
+    """Features are added to the first argument of a module for a while."""
+    handle = module.register_forward_pre_hook(lambda _, given: (given[0] + features, *given[1:]))
     try:
-        with exchanged(inner, "_deepstack_process", lambda hidden, mask, added: hidden + added):
-            yield
+        yield
     finally:
         handle.remove()

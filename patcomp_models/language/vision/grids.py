@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 from transformers import vision_utils
 
-from patcomp_models.language.vision.tower import LanguageCall, Tower
-
-_SQUARE = 448
-"""The side of the image of Apple's bundle of Qwen3-VL."""
+from patcomp_models.language.vision.tower import SQUARE, LanguageCall, Size, Tower
 
 
 class GridTower(Tower):
@@ -23,48 +20,54 @@ class GridTower(Tower):
 
     is_marked = True
     has_saved_positions = True
-    grid: Tensor
+    takes_shapes = True
+    thw: Tensor
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__(model, size)
-        self._ends = np.array([0, self.grid_side**2])
-        for name, value in self._constants(torch.tensor([[1, self.grid_side, self.grid_side]])).items():
+        rows, columns = self.patch_grid
+        self._ends = np.array([0, rows * columns])
+        for name, value in self._constants(torch.tensor([[1, rows, columns]])).items():
             self.register_buffer(name, value)
 
     @property
     def usual_size(self) -> int:
-        return _SQUARE // self.unit * self.unit
+        return SQUARE // self.unit * self.unit
+
+    @property
+    def row_merge(self) -> int:
+        return int(self.vision.spatial_merge_size)
 
     @property
     def unit(self) -> int:
-        return int(self.patch_size * self.vision.spatial_merge_size)
+        return self.patch_size * self.row_merge
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
         """What the model's own functions compute of the grid."""
-        return {"grid": grid, "positions": vision_utils.get_vision_position_ids(grid, self.vision.spatial_merge_size)}
+        return {"thw": grid, "positions": vision_utils.get_vision_position_ids(grid, self.vision.spatial_merge_size)}
 
     def _options(self) -> dict[str, Any]:
         """The arguments by which the tower takes what it would compute of the grid."""
         return {"position_ids": self.positions, "cu_seqlens": self._ends, "max_seqlen": int(self._ends[-1])}
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        found = self.model.model.visual(self._rows(pixels), self.grid, return_dict=True, **self._options())
+        found = self.model.model.visual(self._rows(pixels), self.thw, return_dict=True, **self._options())
         return [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
 
     def _rows(self, pixels: Tensor) -> Tensor:
         """Patches, each of them for every moment of a video that a token spans."""
-        patches = self.patches_of(pixels, merged=self.vision.spatial_merge_size)
+        patches = self.patches_of(pixels)
         repeated = patches[:, :, None].expand(-1, -1, self.vision.temporal_patch_size, -1, -1)
         return repeated.reshape(len(patches), -1)
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         kinds = self.is_image(tokens).int()
-        return {"pixel_values": self._rows(pixels), "image_grid_thw": self.grid, "mm_token_type_ids": kinds}
+        return {"pixel_values": self._rows(pixels), "image_grid_thw": self.thw, "mm_token_type_ids": kinds}
 
     def arguments(self, call: LanguageCall) -> dict[str, Any]:
         assert call.marks is not None
-        assert call.images_before is not None
-        return {"position_ids": call.marks.positions(call.places, call.images_before, self.side)}
+        assert call.skipped_before is not None
+        return {"position_ids": call.marks.positions(call.places, call.skipped_before)}
 
 
 class WindowTower(GridTower):

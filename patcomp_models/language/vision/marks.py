@@ -1,7 +1,8 @@
-"""Marks: two numbers behind each embedding that tell whether a token belongs to an image, and its row and column there.
+"""Marks: four numbers behind each embedding that tell whether a token belongs to an image, and its place there.
 
 Apple's engines tell a language model no more than embeddings and positions. The first mark is the row of the token in
-its image, counted from 1, and 0 for text; the second is its column. Both are exact in float16 up to 2,048.
+its image, counted from 1, and 0 for text; the second is its column; the others say how many rows and columns the image
+has. All are exact in float16 up to 2,048.
 """
 
 from __future__ import annotations
@@ -12,63 +13,83 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MARK_COLUMNS = 2
+MARK_COLUMNS = 4
+_DIGIT = 256
+"""The caches count positions in two digits of so many values, which every floating type has exactly."""
 
 
-def marks_of_image(side: int) -> Tensor:
-    """The marks of the tokens of an image, (side * side, 2)."""
-    index = torch.arange(side * side)
-    return torch.stack([index // side + 1, index % side], -1)
+def marks_of_image(rows: int, columns: int) -> Tensor:
+    """The marks of the tokens of an image, (rows * columns, 4)."""
+    index = torch.arange(rows * columns)
+    sizes = torch.full_like(index, rows), torch.full_like(index, columns)
+    return torch.stack([index // columns + 1, index % columns, *sizes], -1)
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks of new tokens."""
+    """The marks of new tokens, each (1, q)."""
 
-    is_image: Tensor
-    """(1, q)"""
     row: Tensor
-    """(1, q), in an image; -1 for text"""
+    """In an image; -1 for text."""
     column: Tensor
-    """(1, q)"""
+    rows: Tensor
+    """Of the image."""
+    columns: Tensor
 
     @classmethod
     def of(cls, marks: Tensor) -> Marks:
-        """Read marks, (1, q, 2)."""
-        marks = marks.float()
-        return cls(marks[..., 0] > 0.5, marks[..., 0] - 1, marks[..., 1])
+        """Read marks, (1, q, 4)."""
+        row, *others = marks.float().unbind(-1)
+        return cls(row - 1, *others)
 
-    def ends(self, side: int) -> Tensor:
-        """Which tokens are the last of an image, (1, q) of float32."""
-        return ((self.row == side - 1) & (self.column == side - 1)).float()
+    @property
+    def is_image(self) -> Tensor:
+        return self.row > -0.5
 
-    def starts(self, places: Tensor, side: int) -> Tensor:
+    def starts(self, places: Tensor) -> Tensor:
         """The place of the first token of the image of each token, (1, q) of float32; nonsense for text."""
-        return places.float() - self.row * side - self.column
+        return places.float() - self.row * self.columns - self.column
 
-    def positions(self, places: Tensor, images_before: Tensor, side: int) -> Tensor:
+    def skipped(self) -> Tensor:
+        """How many positions less than tokens an image has, for its last token; 0 for all others, (1, q) of float32.
+
+        An image takes as many positions as its longer side has tokens.
+        """
+        is_last = self.is_image & (self.row == self.rows - 1) & (self.column == self.columns - 1)
+        return torch.where(is_last, self.rows * self.columns - torch.maximum(self.rows, self.columns), 0.0)
+
+    def positions(self, places: Tensor, skipped_before: Tensor) -> Tensor:
         """Positions in time, row and column (M-RoPE, Wang et al. 2024, arXiv:2409.12191), (3, 1, q).
-
-        An image of side * side tokens takes `side` positions.
 
         Args:
             places: (1, q), how many tokens are before each.
-            images_before: (1, q), how many images end before each.
-            side: how many tokens a row of an image has.
+            skipped_before: (1, q), how many positions less than tokens the images before each have.
         """
-        here = places.float() - images_before * (side * side - side)
-        start = self.starts(here, side)
+        here = places.float() - skipped_before
+        start = self.starts(here)
         return torch.stack([torch.where(self.is_image, start + d, here) for d in (0, self.row, self.column)])
 
 
-def images_before(ends: Tensor, counted: Tensor, offset: Any) -> tuple[Tensor, Tensor]:
-    """How many images end before each new token, and up to each, (1, q).
+def skipped_before(skipped: Tensor, counted: Tensor, offset: Any) -> tuple[Tensor, Tensor]:
+    """How many positions less than tokens the images before each new token have, and those up to each, (1, q).
 
     Args:
-        ends: which new tokens are the last of an image, (1, q).
-        counted: how many images ended up to each token of earlier calls, (n,), and anything behind them.
+        skipped: of the new tokens, (1, q).
+        counted: what was skipped up to each token of earlier calls, (n,), and anything behind them.
         offset: the number of tokens of earlier calls.
     """
     earlier = torch.where(torch.arange(counted.shape[0]) < offset, counted, 0.0).amax()
-    after = earlier + ends.cumsum(-1)
-    return after - ends, after
+    after = earlier + skipped.cumsum(-1)
+    return after - skipped, after
+
+
+def as_digits(counts: Tensor) -> Tensor:
+    """Whole numbers below 65,536, (n,), as digits, (n, 2)."""
+    high = (counts / _DIGIT).floor()
+    return torch.stack([high, counts - high * _DIGIT], -1)
+
+
+def from_digits(digits: Tensor) -> Tensor:
+    """Whole numbers, (n,) of float32, from digits, (n, 2)."""
+    high, low = digits.float().unbind(-1)
+    return high * _DIGIT + low

@@ -6,6 +6,7 @@ Grids are constant, and the export reads the numbers in them, so the model compu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from patcomp_models.language.vision.grids import GridTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.tower import LanguageCall, Tower
+from patcomp_models.language.vision.tower import LanguageCall, Size, Tower
 
 _MERGES = ("spatial_merge_size", "merge_kernel_size")
 """What configurations call the side of the square of patches that is a token."""
@@ -25,7 +26,7 @@ class OwnGridTower(GridTower):
     The positions of a token are three numbers (M-RoPE) if the model has `get_rope_index`, and otherwise its place.
     """
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         self.is_marked = self.has_saved_positions = hasattr(model.model, "get_rope_index")
         super().__init__(model, size)
 
@@ -36,23 +37,27 @@ class OwnGridTower(GridTower):
         return int(found if isinstance(found, int) else found[0])
 
     @property
+    def row_merge(self) -> int:
+        return self.merged
+
+    @property
     def unit(self) -> int:
         return self.patch_size * self.merged
 
     @property
     def token_count(self) -> int:  # type: ignore[override]
-        return self.side**2  # numbers are not read from grids outside of an export
+        return math.prod(self.grid)  # numbers are not read from grids outside of an export
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
-        return {"grid": grid}
+        return {"thw": grid}
 
     def _rows(self, pixels: Tensor) -> Tensor:
-        patches = self.patches_of(pixels, merged=self.merged)
+        patches = self.patches_of(pixels)
         moments = int(getattr(self.vision, "temporal_patch_size", 1))
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        made = self.model.model.get_image_features(self._rows(pixels), self.grid).pooler_output
+        made = self.model.model.get_image_features(self._rows(pixels), self.thw).pooler_output
         made = torch.cat([*made]) if isinstance(made, list | tuple) else made
         return [made.reshape(-1, self.hidden)]
 
@@ -69,6 +74,8 @@ class OwnGridTower(GridTower):
 class PatchTower(OwnGridTower):
     """PaddleOCR-VL and Kimi K2.5: patches as small images, line by line."""
 
+    row_merge = 1
+
     def _rows(self, pixels: Tensor) -> Tensor:
         return self.patches_of(pixels)
 
@@ -76,9 +83,10 @@ class PatchTower(OwnGridTower):
 class ChannelsLastTower(OwnGridTower):
     """Cosmos 3 Edge: the channels of a pixel are one behind the other."""
 
+    channels_last = True
+
     def _rows(self, pixels: Tensor) -> Tensor:
-        patches = self.patches_of(pixels, merged=self.merged)
-        return patches.permute(0, 2, 3, 1).reshape(len(patches), -1)
+        return self.patches_of(pixels).flatten(1)
 
 
 class SurroundedGridTower(OwnGridTower):

@@ -1,21 +1,30 @@
-"""Pictures of any shape, as the processor of a checkpoint prepares them: tiles, and what stands around them.
+"""Pictures of any shape, as the processor of a checkpoint prepares them: tiles or patches, and what stands around them.
 
-A bundle has the processor in a folder. Its function `main` of the vision tower takes one tile.
+A bundle has the processor in a folder. A function of the vision tower takes one tile, or an image of one shape.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from patcomp.errors import reason_of
+from patcomp.errors import ConversionWarning, reason_of
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.vision.images import opened
+from patcomp_models.language.vision.images import opened, resized_picture
+from patcomp_models.language.vision.shapes import image_functions, nearest_shape, sides
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PATCHES = "patches"
+"""A key of the block `vision` of `metadata.json`: how the processor arranges patches of an image as rows."""
 
 
 def loaded_processor(folder: Path) -> Any:
@@ -38,6 +47,24 @@ def loaded_processor(folder: Path) -> Any:
     return found
 
 
+def processor_folder(bundle: Path, vision: Mapping[str, Any]) -> Path:
+    """The folder of the processor in a bundle."""
+    return inside(bundle, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
+
+
+def processed(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
+    """What a processor makes of a prompt with pictures.
+
+    Raises:
+        LanguageModelError: the prompt does not go with the pictures.
+    """
+    try:
+        made: Mapping[str, Any] = processor(text=[text], images=[[*pictures]], **options)
+    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
+        raise LanguageModelError(f"the bundle's processor refuses the prompt: {reason_of(error)}") from error
+    return made
+
+
 def prepared_pictures(
     folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
 ) -> tuple[list[int], list[np.ndarray]]:
@@ -50,34 +77,100 @@ def prepared_pictures(
         images: paths of files, or images of Pillow.
 
     Returns:
-        Tokens, and tiles of (1, 3, size, size) of float32.
+        Tokens, and images of (1, 3, height, width) of float32. If the bundle has no function for what the processor
+        makes of a picture, the picture is first resized to the nearest shape, with a warning.
 
     Raises:
-        LanguageModelError: the prompt does not go with the pictures, or a tile is not of the bundle's size.
+        LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
-    processor = loaded_processor(
-        inside(folder, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
+    processor = loaded_processor(processor_folder(folder, vision))
+    made = processed(
+        processor, text, [_fitted(opened(each), processor, vision) for each in images], return_tensors="pt"
     )
-    pictures = [opened(each) for each in images]
-    try:
-        made = processor(text=[text], images=[pictures], return_tensors="pt")
-    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
-        raise LanguageModelError(f"the processor of {str(folder)!r} refuses the prompt: {reason_of(error)}") from error
-    tiles = tiles_of(made["pixel_values"].float().numpy())
-    size, count = int(vision["image_size"]), int(vision["image_token_count"])
-    if tiles.shape[1:] != (3, size, size):
-        raise LanguageModelError(
-            f"the processor makes tiles of {' x '.join(map(str, tiles.shape[1:]))}, and the bundle takes 3 x {size} x "
-            f"{size}; convert the model with the size of its processor"
-        )
+    pixels, functions = images_made(made, vision), image_functions(vision)
+    for each in pixels:
+        if each.shape[2:] not in functions:
+            raise LanguageModelError(
+                f"the processor makes images of {sides(each.shape[2:])}, and the bundle takes "
+                f"{', '.join(map(sides, functions))}; convert the model with sizes that its processor makes"
+            )
     tokens = made["input_ids"][0].tolist()
-    found = tokens.count(int(vision["image_token_id"]))
-    if found != len(tiles) * count:
+    found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
+    if found != sum(wanted):
         raise LanguageModelError(
-            f"the prompt has {found} image tokens, and its {len(tiles)} tiles have {count} each; put the placeholder "
-            "of the processor where each picture is to be"
+            f"the prompt has {found} image tokens, and its images have {' + '.join(map(str, wanted))}; put the "
+            "placeholder of the processor where each picture is to be"
         )
-    return tokens, [tile[None] for tile in tiles]
+    return tokens, pixels
+
+
+def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
+    """A picture of which the processor makes shapes of the bundle; resized if it does not."""
+    if PATCHES not in vision:
+        return picture
+    made = [each.shape[2:] for each in images_made(processor.image_processor([picture], return_tensors="pt"), vision)]
+    if not set(made) - image_functions(vision).keys():
+        return picture
+    shape = nearest_shape(vision, made[-1])
+    warnings.warn(
+        f"the processor makes {sides(made[-1])} of a picture, and the bundle has no function for this height x width; "
+        f"the picture is resized to {sides(shape)} (convert the model with image_shapes={sides(made[-1])!r})",
+        ConversionWarning,
+        stacklevel=2,
+    )
+    return resized_picture(picture, shape, vision)
+
+
+def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.ndarray]:
+    """Images, (1, 3, height, width), from what a processor makes.
+
+    Raises:
+        LanguageModelError: patches are of another size than the bundle's.
+    """
+    values = made["pixel_values"].float().numpy()
+    if PATCHES not in vision:
+        return [tile[None] for tile in tiles_of(values)]
+    if "image_sizes" in made:  # padded to the largest image
+        sizes = made["image_sizes"].tolist()
+        return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
+    if "image_grid_thw" in made:
+        grids = made["image_grid_thw"][:, 1:].tolist()
+        parts = np.split(values, np.cumsum([math.prod(grid) for grid in grids])[:-1])
+    else:  # padded to the largest number of patches
+        grids = made["spatial_shapes"].tolist()
+        parts = [part[: math.prod(grid)] for part, grid in zip(values, grids, strict=True)]
+    size, layout = int(vision["patch_size"]), vision[PATCHES]
+    return [pixels_of_patches(part, grid, size, **layout) for part, grid in zip(parts, grids, strict=True)]
+
+
+def pixels_of_patches(
+    patches: np.ndarray, grid: Sequence[int], size: int, *, merged: int, channels_last: bool
+) -> np.ndarray:
+    """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
+
+    Args:
+        patches: (rows * columns, ...).
+        grid: how many rows and columns of patches the image has.
+        size: of a patch.
+        merged: the side of the squares of patches whose rows are one behind the other.
+        channels_last: whether the channels of a pixel are one behind the other.
+
+    Raises:
+        LanguageModelError: the patches are of another size.
+    """
+    rows, columns = grid
+    flat = patches.reshape(len(patches), -1)
+    moments = flat.shape[1] // (3 * size * size)
+    if flat.shape != (rows * columns, 3 * size * size * moments) or (channels_last and moments != 1):
+        raise LanguageModelError(
+            f"the processor makes {len(flat)} patches of {flat.shape[1]} numbers, and the bundle takes {rows} x "
+            f"{columns} patches of {size} x {size} pixels; the processor is another model's"
+        )
+    if channels_last:
+        flat = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
+    first = flat.reshape(-1, 3, moments, size, size)[:, :, 0]
+    parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
+    return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 
 
 def tiles_of(pixels: np.ndarray) -> np.ndarray:

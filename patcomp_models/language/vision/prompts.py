@@ -17,7 +17,12 @@ from patcomp.errors import ConversionWarning
 
 PLACEHOLDER, EXPANDED = "image_placeholder", "image_text"
 """Keys of the block `vision` of `metadata.json`, which Apple's package does not read."""
-_TOKEN = re.compile(r"<[^<>\s]+>")
+LINES = (
+    "the image processor puts a token between the lines of an image, and so does Bundle.generate beside a prompt that "
+    "is a text; Apple's engine does not"
+)
+"""A note about such a processor."""
+_TOKEN = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 
 
 @dataclass(frozen=True)
@@ -28,20 +33,25 @@ class Around:
     after: str
     placeholder: str = ""
     """What stands for the image in a prompt; empty for the image token."""
+    line: str = ""
+    """What stands between two lines of an image."""
 
 
-def image_keys(around: Around | None, image_token: int, tokenizer: Any) -> dict[str, str]:
+def image_keys(
+    around: Around | None, image_token: int, tokenizer: Any, grid: tuple[int, int] = (1, 1)
+) -> dict[str, str]:
     """The text that stands for an image in a prompt, and the one that takes its place; empty if they are the same.
 
     Args:
         around: what the processor of the architecture puts around an image.
         image_token: the id of the image token.
         tokenizer: of the bundle, or None.
+        grid: how many lines the image has, and how many tokens a line has.
     """
     if around is None or tokenizer is None:
         return {}
     known = tokenizer.get_vocab()
-    if lacking := [each for each in _TOKEN.findall(around.before + around.after) if each not in known]:
+    if lacking := [each for each in _TOKEN.findall(around.before + around.line + around.after) if each not in known]:
         warnings.warn(
             f"the tokenizer has no token {lacking[0]!r}, which the image processor of transformers puts around an "
             "image; write what stands around the image into the prompt",
@@ -50,7 +60,17 @@ def image_keys(around: Around | None, image_token: int, tokenizer: Any) -> dict[
         )
         return {}
     image = tokenizer.convert_ids_to_tokens(image_token)
-    return {PLACEHOLDER: around.placeholder or image, EXPANDED: around.before + image + around.after}
+    lines, length = grid
+    shown = around.line.join([image * length] * lines) if around.line else image
+    return {PLACEHOLDER: around.placeholder or image, EXPANDED: around.before + shown + around.after}
+
+
+def has_lines(vision: Mapping[str, Any]) -> bool:
+    """Whether tokens stand between the lines of an image, which a template cannot have.
+
+    Apple's package replaces each image token of a prompt by as many as an image has.
+    """
+    return vision.get(EXPANDED, "").count(vision.get(PLACEHOLDER, "?")) > 1
 
 
 def placed(text: str, vision: Mapping[str, Any]) -> str:
@@ -67,9 +87,9 @@ def placed(text: str, vision: Mapping[str, Any]) -> str:
 
 
 def with_placed_images(tokenizer: Any, vision: Mapping[str, Any]) -> Any:
-    """A tokenizer whose chat templates have what stands around an image; itself if nothing does."""
+    """A tokenizer whose chat templates have what stands around an image; itself if nothing does, or between lines."""
     template = getattr(tokenizer, "chat_template", None)
-    if not template or PLACEHOLDER not in vision:
+    if not template or PLACEHOLDER not in vision or has_lines(vision):
         return tokenizer
     made = copy.deepcopy(tokenizer)
     made.chat_template = (

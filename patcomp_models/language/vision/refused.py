@@ -7,16 +7,15 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_LAYERS = "its language model reads embeddings of each layer by token, which a bundle with images does not carry yet"
-_TIMM = "its tower is a model of timm, and no such tower is tested yet"
 _AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
 _SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
 _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
-NOT_CONVERTED: dict[str, str] = {
+WITHOUT_TOWER: dict[str, str] = {
+    "florence2": "its text is read by an encoder; patcomp convert FOLDER -o NAME.aimodel makes encode and decode",
     **dict.fromkeys(
-        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+        ("pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
     ),
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
@@ -27,22 +26,17 @@ NOT_CONVERTED: dict[str, str] = {
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
-    **dict.fromkeys(("gemma3n", "gemma4"), _LAYERS),
-    **dict.fromkeys(("fast_vlm", "perception_lm"), _TIMM),
     **dict.fromkeys(("deepseek_ocr2", "unlimited_ocr", "step3p7", "molmo2"), _VIEWS),
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "ernie4_5_vl_moe": "its experts are chosen by the kind of a token, which a bundle does not carry yet",
     "hunyuan_vl": "each line of an image ends with a token of its own, which marks do not count yet",
     **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
     **dict.fromkeys(
-        ("minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "granite_docling", "nemotron_h_omni", "granite4_vision"), _SIZES
+        ("minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "nemotron_h_omni"), _SIZES
     ),
     **dict.fromkeys(
         ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "gemma4_unified", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3",
-         "video_llava",
-         "llava_next", "llava_next_video", "llava_onevision", "vipllava", "idefics2", "llama4", "mistral3",
-         "lighton_ocr"),
+         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip

@@ -19,6 +19,12 @@ _RESAMPLES = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box",
 """Pillow's filters by number."""
 _TILES = ("do_image_splitting", "crop_to_patches", "do_pan_and_scan")
 """The settings by which processors make several tiles of an image: Idefics3 and LFM2-VL, InternVL, Gemma 3."""
+_CANVASES = "image_grid_pinpoints"
+"""The setting of processors that always make tiles, and an image of the whole, which is stretched: LLaVA-NeXT."""
+_TILED = (_CANVASES, "resize_to_max_canvas")
+"""The settings of processors that always make tiles; the last one is Llama 4's."""
+_THUMB = "thumb+tile"
+"""The `vision_input_type` of Perception LM's processor for tiles."""
 TILES = (
     "the image processor makes several tiles of a large image, and the bundle makes one image of the whole, which "
     "shows less; give parts of it as several images"
@@ -69,7 +75,8 @@ class ImageSettings:
         return cls(
             mean, std, 1.0 if math.isclose(rescale, 1.0) else rescale, _strategy(processor),
             _RESAMPLES.get(number, "bicubic") if isinstance(number, int) else str(number), _square(processor),
-            any(processor.get(key) for key in _TILES),
+            any(processor.get(key) for key in _TILES) or any(key in processor for key in _TILED)
+            or processor.get("vision_input_type") == _THUMB,
         )  # fmt: skip
 
 
@@ -95,7 +102,7 @@ def _strategy(processor: Mapping[str, Any]) -> str:
     name = str(processor.get("image_processor_type", ""))
     if processor.get("do_pad", name.startswith(_PADDERS[1:])) and name.startswith(_PADDERS):
         return PAD  # the do_pad of other processors is about batches
-    if not processor.get("do_center_crop"):
+    if not processor.get("do_center_crop") or _CANVASES in processor:
         return STRETCH
     edge, side = _sizes(processor, "size").get("shortest_edge"), _square(processor)
     if edge != side:
@@ -118,6 +125,8 @@ def _sizes(processor: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _square(processor: Mapping[str, Any]) -> int | None:
     """The side of the square that a processor makes of an image, or of a part of it."""
     size = _sizes(processor, "crop_size" if processor.get("do_center_crop") else "size")
+    if isinstance(processor.get("tile_size"), int):
+        return int(processor["tile_size"])
     height, width = size.get("height"), size.get("width")
     if height is not None and width is not None:
         if height != width or not isinstance(height, int):

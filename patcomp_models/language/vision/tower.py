@@ -1,4 +1,4 @@
-"""A vision tower of transformers with an image of one size, and how the language model takes its features."""
+"""A vision tower of transformers with an image of one shape, and how the language model takes its features."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, marks_of_image
 from patcomp_models.language.vision.prompts import Around
 
+Size = int | tuple[int, int]
+"""The side of a square image, or the height and width of an image."""
+SQUARE = 448
+"""The side of the image of towers for images of any size, as in Apple's bundle of Qwen3-VL."""
+
 
 @dataclass(frozen=True)
 class LanguageCall:
@@ -30,8 +35,10 @@ class LanguageCall:
     cache: Any
     marks: Marks | None
     """Of the new tokens."""
-    images_before: Tensor | None
-    """(1, q), how many images end before each new token."""
+    skipped_before: Tensor | None
+    """(1, q), how many positions less than tokens the images before each new token have."""
+    per_layer: Tensor | None
+    """(1, q, width), the embeddings of each layer of the new tokens."""
 
 
 class Tower(nn.Module):
@@ -39,38 +46,60 @@ class Tower(nn.Module):
 
     Args:
         model: an `AutoModelForImageTextToText`.
-        size: the side of the image, in pixels; None for the usual one.
+        size: the side of the image, in pixels, or its height and width; None for the usual square.
 
     Raises:
         LanguageModelError: the model takes no image of this size.
 
-    Called with `pixel_values`, (1, 3, size, size) of float32, it returns the features, (1, image tokens, width), of
+    Called with `pixel_values`, (1, 3, height, width) of float32, it returns the features, (1, image tokens, width), of
     float16 if the model computes in half precision. What rides behind the features of a token (`extra` elements) is
     behind its embedding, too.
     """
 
     is_marked = False
-    """Whether two marks of `marks.py` ride behind the features."""
+    """Whether the marks of `marks.py` ride behind the features."""
     has_saved_positions = False
-    """Whether an image takes fewer positions than tokens, so that a row of the cache counts images."""
+    """Whether an image takes fewer positions than tokens, so that a row of the cache counts positions."""
+    takes_shapes = False
+    """Whether an image may have any height and width."""
+    per_layer = 0
+    """How many elements the embeddings of each layer by token have, which ride behind the first features."""
+    channels_last = False
+    """Whether the channels of a pixel are one behind the other, in a model that takes patches as rows."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
+    packs = False
+    """Whether the model packs the features of tiles, and the last row of each is the one that ends a line."""
+    of_image: Tensor
+    """(1, width), the embeddings of each layer of an image token, if there are any."""
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__()
         self.model = model
         self.vision: Any = model.config.vision_config
-        self.size = size = size or self.usual_size
+        size = size or self.usual_size
+        self.shape = (size, size) if isinstance(size, int) else size
         self.hidden = int(model.config.get_text_config().hidden_size)
-        unit = self.unit
-        if size < unit or size % unit:
+        unit, shown = self.unit, size if isinstance(size, int) else "x".join(map(str, size))
+        if any(side < unit or side % unit for side in self.shape):
             raise LanguageModelError(
-                f"the image size is {size}, and {model.config.model_type} takes multiples of {unit} pixels"
+                f"the image size is {shown}, and {model.config.model_type} takes multiples of {unit} pixels"
             )
+        if not self.takes_shapes and self.shape[0] != self.shape[1]:
+            raise LanguageModelError(f"the image size is {shown}, and {model.config.model_type} takes squares only")
+        if self.per_layer:
+            with torch.no_grad():
+                _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
+            self.register_buffer("of_image", of_image[0])
+
+    @property
+    def size(self) -> int:
+        """The side of a square image."""
+        return self.shape[0]
 
     @property
     def usual_size(self) -> int:
@@ -82,6 +111,11 @@ class Tower(nn.Module):
         return _one(self.vision.patch_size)
 
     @property
+    def row_merge(self) -> int:
+        """The side of the squares of patches that are one behind the other, in a model that takes them as rows."""
+        return 1
+
+    @property
     def unit(self) -> int:
         """The size of an image must be a multiple of it."""
         return self.patch_size
@@ -90,17 +124,22 @@ class Tower(nn.Module):
     def token_count(self) -> int:
         """How many tokens an image has."""
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            return int(self(torch.zeros(1, 3, self.size, self.size)).shape[1])
+            return int(self(torch.zeros(1, 3, *self.shape)).shape[1])
 
     @property
-    def side(self) -> int:
-        """How many tokens a row of the image has, of a model with marks."""
-        return self.size // self.unit
+    def grid(self) -> tuple[int, int]:
+        """How many rows and columns of tokens the image has, of a model with marks."""
+        return self.shape[0] // self.unit, self.shape[1] // self.unit
+
+    @property
+    def stacked_before(self) -> list[int]:
+        """The layers to whose input further features are added; the number behind the last layer is the norm."""
+        return list(range(1, self.stacked + 1))
 
     @property
     def extra(self) -> int:
         """How many elements ride behind the features of a token."""
-        return self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
+        return self.per_layer + self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
 
     @property
     def carried(self) -> torch.dtype:
@@ -108,25 +147,36 @@ class Tower(nn.Module):
         return torch.float32 if self.model.dtype == torch.float32 else torch.float16
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        parts = [part.to(self.carried) for part in self.features(pixel_values.to(self.model.dtype))]
-        if self.is_marked:
-            parts.append(marks_of_image(self.side).to(self.carried))
-        return torch.cat(parts, -1)[None]
+        first, *stacked = self.features(pixel_values.to(self.model.dtype))
+        of_layers = [self.of_image.expand(len(first), -1)] if self.per_layer else []
+        marks = [self.marks()] if self.is_marked else []
+        return torch.cat([part.to(self.carried) for part in (first, *of_layers, *stacked, *marks)], -1)[None]
+
+    def marks(self) -> Tensor:
+        """The marks of the tokens of an image, (image tokens, 4)."""
+        return marks_of_image(*self.grid)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if
         any."""
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
 
-    def rows_of_tokens(self) -> dict[int, Tensor]:
-        """Rows, (hidden,), that tokens around an image have in the place of those of the table of embeddings."""
-        return {}
+    def embedded(self, tokens: Tensor) -> list[Tensor]:
+        """The embeddings of tokens, (1, q, hidden), and those of each layer, (1, q, width), of a model that has them.
+
+        Args:
+            tokens: (1, q); what is read for image tokens is replaced.
+        """
+        config = self.model.config
+        if config.image_token_id >= config.get_text_config().vocab_size:  # the table has no row for it
+            tokens = torch.where(tokens == config.image_token_id, 0, tokens)
+        return [self.model.get_input_embeddings()(tokens)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         """The arguments with which the model itself takes an image beside tokens.
 
         Args:
-            pixels: (1, 3, size, size).
+            pixels: (1, 3, height, width).
             tokens: (1, n), with as many image tokens as there are features.
             prompt: how many of the tokens are those of the prompt; by default all.
         """
@@ -140,23 +190,31 @@ class Tower(nn.Module):
         return tokens == self.model.config.image_token_id
 
     @property
-    def grid_side(self) -> int:
-        """How many patches a row of the image has."""
-        return self.size // self.patch_size
+    def patch_grid(self) -> tuple[int, int]:
+        """How many rows and columns of patches the image has."""
+        return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
 
-    def patches_of(self, pixels: Tensor, *, merged: int = 1) -> Tensor:
-        """The patches of an image as rows, channels first, those that are merged into a token together.
-
-        Args:
-            pixels: (1, 3, size, size).
-            merged: the side of the squares of patches that are one token.
+    def patches_of(self, pixels: Tensor) -> Tensor:
+        """The patches of an image, (1, 3, height, width), in the order of the model.
 
         Returns:
-            (patches, 3, patch size, patch size).
+            (patches, 3, patch size, patch size); if `channels_last`, (patches, patch size, patch size, 3).
         """
-        patch, grid = self.patch_size, self.grid_side
-        parts = pixels.reshape(3, grid // merged, merged, patch, grid // merged, merged, patch)
-        return parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(grid * grid, 3, patch, patch)
+        patch, merged, (rows, columns) = self.patch_size, self.row_merge, self.patch_grid
+        parts = pixels.reshape(3, rows // merged, merged, patch, columns // merged, merged, patch)
+        patches = parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
+        return patches.permute(0, 2, 3, 1) if self.channels_last else patches
+
+
+class FixedTower(Tower):
+    """A tower whose table of positions is of one size of images."""
+
+    def __init__(self, model: Any, size: Size | None):
+        super().__init__(model, size)
+        if self.size != self.usual_size:
+            raise LanguageModelError(
+                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
+            )
 
 
 def _one(size: int | list[int] | tuple[int, ...]) -> int:

@@ -6,31 +6,31 @@ The model is not changed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
 from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.refused import NOT_CONVERTED
-from patcomp_models.language.vision.tower import LanguageCall, Tower, exchanged
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
+from patcomp_models.language.vision.sized import HunYuanTower, LineTower, MiniCPMTower, PixtralTower
+from patcomp_models.language.vision.tiled import (
+    DoclingTower,
+    GraniteTower,
+    LlamaTower,
+    PackedTower,
+    PerceptionTower,
+    TimmTower,
+)
+from patcomp_models.language.vision.tower import FixedTower, Size, Tower, exchanged
 
 _TILE = 512
 """The side of a tile of LFM2-VL."""
-
-
-class FixedTower(Tower):
-    """A tower whose table of positions is of one size of images."""
-
-    def __init__(self, model: Any, size: int | None):
-        super().__init__(model, size)
-        if self.size != self.usual_size:
-            raise LanguageModelError(
-                f"the image size is {self.size}, and this {model.config.model_type} takes {self.usual_size} only"
-            )
 
 
 class SurroundedTower(FixedTower):
@@ -50,10 +50,12 @@ class OvisTower(FixedTower):
 
     around = Around("<IMG_START>", "<IMG_GRID><IMG_END>", "<image>")
 
-    def rows_of_tokens(self) -> dict[int, Tensor]:
-        tokens = self.model.config.visual_indicator_token_ids
-        rows = self.model.model.visual_embeddings_table.weight.detach()[-self.vision.num_visual_indicator_tokens :]
-        return dict(zip(tokens, rows, strict=True))
+    def embedded(self, tokens: Tensor) -> list[Tensor]:
+        (made,) = super().embedded(tokens)
+        rows = self.model.model.visual_embeddings_table.weight[-self.vision.num_visual_indicator_tokens :]
+        for token, row in zip(self.model.config.visual_indicator_token_ids, rows, strict=True):
+            made = torch.where((tokens == token)[..., None], row, made)
+        return [made]
 
 
 class AriaTower(FixedTower):
@@ -61,59 +63,6 @@ class AriaTower(FixedTower):
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output.reshape(-1, self.hidden)]
-
-
-class PrefixTower(FixedTower):
-    """PaliGemma: the tokens of the prompt, which is the first call, see each other; positions begin at 1."""
-
-    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        kinds = torch.zeros_like(tokens)
-        kinds[:, prompt or tokens.shape[1] :] = 1
-        return {"pixel_values": pixels, "token_type_ids": kinds}
-
-    def arguments(self, call: LanguageCall) -> dict[str, Any]:
-        for layer in call.cache.layers:
-            layer.is_initialized = False  # else the model takes the call for a later one
-        is_later = (call.places.narrow(1, 0, 1) > 0).long().expand(call.places.shape)
-        return {"position_ids": call.places + 1, "token_type_ids": _behind(is_later, call.offset, 1)}
-
-
-class TwoWayTower(FixedTower):
-    """Gemma 3: the tokens of an image see each other."""
-
-    is_marked = True
-    around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
-
-    @property
-    def side(self) -> int:
-        return int(self.model.config.mm_tokens_per_image**0.5)
-
-    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        return {"pixel_values": pixels, "token_type_ids": self.is_image(tokens).long()}
-
-    def arguments(self, call: LanguageCall) -> dict[str, Any]:
-        from transformers.masking_utils import create_causal_mask
-
-        assert call.marks is not None
-        # the model's own masks of windows are made by vmap, which a program cannot hold
-        image = torch.where(call.marks.is_image, call.marks.starts(call.places, self.side), -1).int()
-        text: Any = self.model.config.get_text_config()
-        full = create_causal_mask(
-            config=text, inputs_embeds=call.embeddings, attention_mask=None, past_key_values=call.cache,
-            position_ids=None, block_sequence_ids=_behind(image, call.offset, -1),
-        )  # fmt: skip
-        new, total = full.shape[2:]
-        near = torch.arange(total) > (torch.arange(new) + call.offset - text.sliding_window)[:, None]
-        sliding = torch.where(near, full, False if full.dtype == torch.bool else torch.finfo(full.dtype).min)
-        return {
-            "position_ids": call.places,
-            "attention_mask": {"full_attention": full, "sliding_attention": sliding},
-        }
-
-
-def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:
-    """The kinds of all tokens, from those of the new ones."""
-    return nn.functional.pad(kinds, (offset, 0), value=earlier)
 
 
 class ShuffledTower(Tower):
@@ -159,17 +108,18 @@ class UnfoldedTower(Tower):
 
     around = Around("<|image_start|>", "<|image_end|>")
 
+    takes_shapes = True
+    channels_last = True
     shapes: Tensor
 
-    def __init__(self, model: Any, size: int | None):
+    def __init__(self, model: Any, size: Size | None):
         super().__init__(model, size)
-        grid = self.grid_side
         embeddings = model.model.vision_tower.embeddings
         side, table = embeddings.position_embedding_size, embeddings.position_embedding.weight
-        self.register_buffer("shapes", torch.tensor([[grid, grid]]))
+        self.register_buffer("shapes", torch.tensor([self.patch_grid]))
         with torch.no_grad():
             positions = embeddings.resize_positional_embeddings(
-                table.reshape(side, side, -1), self.shapes, max_length=grid * grid
+                table.reshape(side, side, -1), self.shapes, max_length=math.prod(self.patch_grid)
             )
         self.register_buffer("positions", positions)
 
@@ -182,13 +132,13 @@ class UnfoldedTower(Tower):
         return int(self.patch_size * self.model.config.downsample_factor)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        inner, grid, given = self.model.model, self.grid_side, self.given(pixels, pixels)
+        inner, given = self.model.model, self.given(pixels, pixels)
         with exchanged(inner.vision_tower.embeddings, "resize_positional_embeddings", lambda *_, **__: self.positions):
             made = inner.vision_tower(**given, return_dict=True).last_hidden_state
-        return [inner.multi_modal_projector(made.reshape(1, grid, grid, -1)).flatten(0, 2)]
+        return [inner.multi_modal_projector(made.reshape(1, *self.patch_grid, -1)).flatten(0, 2)]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
-        rows = self.patches_of(pixels).permute(0, 2, 3, 1).reshape(1, self.grid_side**2, -1)
+        rows = self.patches_of(pixels).flatten(1)[None]
         mask = torch.ones(rows.shape[:2], dtype=torch.int32)
         return {"pixel_values": rows, "spatial_shapes": self.shapes, "pixel_attention_mask": mask}
 
@@ -209,7 +159,7 @@ class CohereTower(FixedTower):
 
 TOWERS: dict[str, type[Tower]] = {
     "llava": FixedTower,
-    "gemma3": TwoWayTower,
+    "gemma3": GemmaTower,
     "paligemma": PrefixTower,
     "idefics3": ShuffledTower,
     "smolvlm": ShuffledTower,
@@ -243,7 +193,24 @@ TOWERS: dict[str, type[Tower]] = {
     "deepseek_vl": FixedTower,
     "janus": JanusTower,
     "aria": AriaTower,
-    "shieldgemma2": TwoWayTower,
+    "shieldgemma2": GemmaTower,
+    "mistral3": LineTower,
+    "hunyuan_vl": HunYuanTower,
+    "minicpmv4_6": MiniCPMTower,
+    "lighton_ocr": PixtralTower,
+    "gemma3n": Gemma3nTower,
+    "gemma4": Gemma4Tower,
+    "gemma4_unified": UnifiedTower,
+    "vipllava": FixedTower,
+    "video_llava": FixedTower,
+    "llama4": LlamaTower,
+    "granite_docling": DoclingTower,
+    "fast_vlm": TimmTower,
+    "perception_lm": PerceptionTower,
+    "llava_next": PackedTower,
+    "llava_next_video": PackedTower,
+    "llava_onevision": PackedTower,
+    "granite4_vision": GraniteTower,
 }
 """The towers, by the `model_type` of the whole model."""
 
@@ -258,9 +225,9 @@ def check_known(kind: object, what: str) -> None:
     Raises:
         LanguageModelError: it is not.
     """
-    if isinstance(kind, str) and kind in NOT_CONVERTED and kind not in TOWERS:
+    if isinstance(kind, str) and kind in WITHOUT_TOWER and kind not in TOWERS:
         raise LanguageModelError(
-            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {NOT_CONVERTED[kind]}"
+            f"{what} is of type {kind!r}, which becomes no bundle of images and text: {WITHOUT_TOWER[kind]}"
         )
     if kind not in TOWERS:
         raise LanguageModelError(
@@ -269,15 +236,17 @@ def check_known(kind: object, what: str) -> None:
         )
 
 
-def tower_of(model: Any, size: int | None) -> Tower:
+def tower_of(model: Any, size: Size | None) -> Tower:
     """The vision tower of a model of transformers.
 
     Args:
         model: an `AutoModelForImageTextToText`.
-        size: the side of the image; None for the usual one of the architecture.
+        size: the side of the image, or its height and width; None for the usual square of the architecture.
 
     Raises:
         LanguageModelError: the architecture is not known, or takes no image of this size.
     """
     check_known(model.config.model_type, type(model).__name__)
+    if (model.config.model_type, model.config.vision_config.model_type) == ("llava", "pixtral"):
+        return LineTower(model, size)
     return TOWERS[model.config.model_type](model, size)

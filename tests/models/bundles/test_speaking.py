@@ -16,6 +16,7 @@ import transformers
 from patcomp.emit.asset import load
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles import BundleError, check_bundle, convert_bundle
+from patcomp_models.language.conventions import CACHE
 from tests.models.bundles import speaking_models
 from tests.models.bundles.refusals import (
     Change,
@@ -138,7 +139,7 @@ def recorded(part: Any, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     calls, own = list[Call](), part.forward
 
     def forward(*given: Any, **options: Any) -> Any:
-        before = options.get("past_key_values")
+        before = options.get(CACHE)
         options = {**options, "given": given, "seen": before.get_seq_length() if before is not None else 0}
         kept = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in options.items()}
         kept["given"] = tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in given)

@@ -188,8 +188,7 @@ def test_sums_that_the_runtime_rounds_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_moonshine(dtype: Any, tmp_path: Path) -> None:
     folder = moonshine(tmp_path / "model")
-    # in float16, the values that `encode` makes of these random weights are 13 % outside of the tolerance
-    out = convert_bundle(folder, out=tmp_path / "out", dtype=dtype, verify=dtype == "float32")
+    out = convert_bundle(folder, out=tmp_path / "out", dtype=dtype)
     assert check_bundle(out) == ()
     model, extractor, tokenizer = loaded(folder, "MoonshineForConditionalGeneration")
     tokens = model.generate(**extractor(sound(), sampling_rate=RATE, return_tensors="pt"))[0].tolist()

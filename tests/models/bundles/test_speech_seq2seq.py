@@ -36,11 +36,15 @@ def test_the_text_is_that_of_generate(name: str, tmp_path: Path) -> None:
         model.generation_config.text_decoder_lang_to_code_id = {"en": 4}
         begun = {"tgt_lang": "en"}
     padded = {"padding": True, "pad_to_multiple_of": 80, "return_attention_mask": True} if "Streaming" in name else {}
+    heard = []
     for count in (20000, 33333):
         read = extractor(sound(count), sampling_rate=RATE, return_tensors="pt", **padded)
         given = {key: read[key] for key in ("input_features", "input_values", "attention_mask") if key in read}
         tokens = model.generate(**given, **begun)[0].tolist()
         assert transcribe(out, sound(count)).tokens == [token for token in tokens[2:] if token != 2]
+        heard.append(tokens)
+    assert heard[0] != heard[1]
+    assert len({*heard[0][2:], *heard[1][2:]}) > 2
 
 
 @pytest.mark.parametrize("mapping", _MAPPINGS)

@@ -17,6 +17,7 @@ from patcomp.emit.asset import load
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
 from patcomp_models.bundles.folder_to_bundle import bundle_kind
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.tasks.entries import Entry
 from patcomp_models.tasks.folder_to_program import exported_entry
 from tests.models.bundles import streaming_models
@@ -72,9 +73,9 @@ def assert_streams(folder: Path, bundle: Path, frames: int) -> None:
         whole, codes, cache, past = model.encode(recording).audio_codes, [], None, None
         for chunk in recording.split(16 * frames, -1):
             with torch.no_grad():
-                found = model.encode(chunk, use_streaming=True, padding_cache=cache, encoder_past_key_values=past)
+                found = model.encode(chunk, use_streaming=True, padding_cache=cache, **{f"encoder_{CACHE}": past})
             codes.append(found.audio_codes)
-            cache, past = found.padding_cache, found.encoder_past_key_values
+            cache, past = found.padding_cache, found[f"encoder_{CACHE}"]
         assert torch.equal(torch.cat(codes, -1), whole)  # so that chunk by chunk is the whole for transformers, too
         with torch.no_grad():
             audio = model.decode(whole).audio_values
@@ -235,7 +236,7 @@ def test_an_encoder_of_nemotron(nemotron_folder: Path) -> None:
     for number, part in enumerate(parts):
         with torch.no_grad():
             wanted = model.get_audio_features(part, use_cache=True, num_lookahead_tokens=1, **kept)
-        kept = {"past_key_values": wanted.past_key_values, "padding_cache": wanted.padding_cache}
+        kept = {CACHE: wanted[CACHE], "padding_cache": wanted.padding_cache}
         name = "main" if number else "first"
         made = program.run({"input_features": part}, state=states, entrypoint=name)["encoder_hidden_states"]
         torch.testing.assert_close(torch.as_tensor(made), wanted.pooler_output, rtol=1e-5, atol=1e-5)
@@ -265,7 +266,7 @@ def assert_recognises(folder: Path, bundle: Path, name: str) -> None:
         with closing(load(bundle / "encoder.aimodel")) as asset, torch.no_grad():
             for number, part in enumerate(parts):
                 found = model.get_audio_features(part, use_cache=True, num_lookahead_tokens=lookahead, **kept)
-                kept = {"past_key_values": found.past_key_values, "padding_cache": found.padding_cache}
+                kept = {CACHE: found[CACHE], "padding_cache": found.padding_cache}
                 given = {"input_features": part.numpy().copy()}
                 if name == "Nemotron3_5Asr":
                     given["prompt_id"] = np.array([model.config.default_prompt_id], np.int32)

@@ -208,7 +208,11 @@ def checkpoint(kind: str) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **configuration(kind))).eval()
+    return drawn(AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **configuration(kind))).eval())
+
+
+def drawn(model: Any) -> Any:
+    """A model with random weights and outputs of order one."""
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, 0, max(parameter.shape[-1], 8) ** -0.5)

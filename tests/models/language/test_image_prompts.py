@@ -39,6 +39,9 @@ def processor(kind: str, tokenizer: Any) -> Any:
         images = tf.Lfm2VlImageProcessor(size=SQUARE, encoder_patch_size=8, tile_size=SIZE, do_image_splitting=False,
                                          min_image_tokens=1, max_image_tokens=4)  # fmt: skip
         return tf.Lfm2VlProcessor(images, tokenizer)
+    if kind == "mistral3":
+        images = tf.PixtralImageProcessorPil(size={"longest_edge": SIZE}, patch_size=16)
+        return tf.PixtralProcessor(images, tokenizer, patch_size=16, image_token="<image>")
     images = tf.SiglipImageProcessorPil(size=SQUARE)
     return tf.LlavaProcessor(images, tokenizer, patch_size=16, vision_feature_select_strategy="full")
 
@@ -50,11 +53,11 @@ def test_as_the_processor(kind: str) -> None:
     for name, token in NAMED.items():
         setattr(tokenizer, name, token)
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
-    keys = image_keys(TOWERS[kind].around, IMAGE_TOKEN, tokenizer)
+    keys = image_keys(TOWERS[kind].around, IMAGE_TOKEN, tokenizer, (2, 2))
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
     text = f"word5 word6 {keys.get(PLACEHOLDER, '<image>')} word7"
     wanted = processor(kind, tokenizer)(images=[image], text=[text])["input_ids"][0]
-    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, images=1) == list(wanted)
+    assert expanded_prompt(tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == list(wanted)
     assert placed(placed(text, vision), vision) == placed(text, vision)
 
 

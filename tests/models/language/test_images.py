@@ -193,6 +193,6 @@ VISION = {"image_token_id": 9, "image_token_count": 3}
 def test_prompts(tokens: list[int], images: int, wanted: list[int] | str) -> None:
     if isinstance(wanted, str):
         with pytest.raises(LanguageModelError, match=wanted):
-            expanded_prompt(tokens, VISION, images=images, shown="<image>")
+            expanded_prompt(tokens, VISION, counts=[3] * images, shown="<image>")
     else:
-        assert expanded_prompt(tokens, VISION, images=images) == wanted
+        assert expanded_prompt(tokens, VISION, counts=[3] * images) == wanted

@@ -14,6 +14,7 @@ from patcomp import load
 from patcomp.interface.graphs import argument_types
 from patcomp_models.language import LanguageModelError, check_bundle, convert_language_model, quantized_cache
 from patcomp_models.language.contract import AT_RUN_TIME, ON_IPHONES
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.dynamic_bundle import _notes_on_engines
 from patcomp_models.language.quantized_cache import cache_scales, note_on_loss
@@ -56,7 +57,7 @@ def test_scales_are_those_of_the_text_without_its_last_part() -> None:
     scales, left = cache_scales(model, TEXT, 64)
     assert left == TEXT[60:]
     with torch.no_grad():
-        layers = model(torch.tensor([TEXT[:60]]), use_cache=True).past_key_values.layers
+        layers = model(torch.tensor([TEXT[:60]]), use_cache=True)[CACHE].layers
     expected = [(float(each.keys.abs().max()) / 127, float(each.values.abs().max()) / 127) for each in layers]
     np.testing.assert_allclose(scales, expected)
 

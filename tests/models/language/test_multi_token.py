@@ -150,7 +150,7 @@ def test_a_head_computes_what_its_authors_compute(kind: str, tmp_path: Path) -> 
 def test_frequencies_stay_in_float32(tmp_path: Path) -> None:
     model, _ = with_head(tmp_path, "deepseek_v3")
     head: Any = load_head(model, [tmp_path / "model.safetensors"], None, "float16", "")
-    assert head.model.layers[0].mlp.gate.weight.dtype == head.projection.weight.dtype == torch.float16
+    assert head.model.layers[0].self_attn.o_proj.weight.dtype == head.projection.weight.dtype == torch.float16
     torch.testing.assert_close(head.model.rotary_emb.inv_freq, model.model.rotary_emb.inv_freq, rtol=0, atol=0)
 
 

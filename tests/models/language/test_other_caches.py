@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Keeper, str]] = {
     "no argument": (
         Stateless(None),
         "the architecture 'keeper' takes no cache of transformers "
-        "(it has no argument past_key_values or cache_params), "
+        "(it has no argument cache, past_key_values or cache_params), "
         "so its states cannot be the states of a bundle",
     ),
     "another class": (

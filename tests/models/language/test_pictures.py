@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,40 @@ from tests.models.language.vision_checkpoints import (
     picture,
     words,
 )
+from tests.models.language.vision_types import CANVASES
 
 NEW = 6
 SHAPES = (64, 48), (30, 50)
 AYA = ("<picture>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "TILE", "TILE_GLOBAL")
 COHERE = ("<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_LINE_BREAK|>")
-PLACEHOLDERS = {"aya_vision": "<picture>"}
-KINDS = ("idefics3", "smolvlm", "internvl", "aya_vision", "cohere2_vision")
+PLACEHOLDERS = {"aya_vision": "<picture>", "llama4": "<|image|>"}
+PATCHES = {"llama4": "<|patch|>"}
+"""The names of image tokens that are not `<image>`."""
+PACKED = ("llava_next", "llava_next_video", "llava_onevision", "granite4_vision")
+LLAMA = ("<|image|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>")
+DOCLING = ("<fake_token_around_image>", "<global-img>")
+KINDS = ("idefics3", "smolvlm", "internvl", "aya_vision", "cohere2_vision", "llama4", "granite_docling",
+         "perception_lm", *PACKED)  # fmt: skip
 
 
 def processor(kind: str) -> Any:
     """A processor that makes tiles of 32 x 32 with 4 tokens each."""
     import transformers as tf
 
-    special = {"smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, **SPECIAL}
+    special = {
+        "smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, "llama4": LLAMA,
+        "granite_docling": DOCLING, **SPECIAL,
+    }  # fmt: skip
     names = NAMED | {"img_line_break_token": COHERE[2]}
     if kind == "cohere2_vision":
         names |= {"boi_token": COHERE[0], "eoi_token": COHERE[1]}
-    further = ["<video>"] if kind == "internvl" else []
-    tokens = ["<image>", *special[kind], *further]
+    further = ["<video>"] if kind in ("internvl", "perception_lm", "llava_next_video", "llava_onevision") else []
+    tokens = ["<image>", *special.get(kind, ()), *further]
+    named = {name: token for name, token in names.items() if token in tokens}
     # the names are stored with the tokenizer, as in the folders of the hub
     tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=words(*special[kind], *further)._tokenizer, unk_token="<unk>", eos_token="</s>",
-        pad_token="<s>", extra_special_tokens={name: token for name, token in names.items() if token in tokens},
+        tokenizer_object=_named(words(*tokens[1:])._tokenizer, PATCHES.get(kind, "<image>")),
+        unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens=named,
     )  # fmt: skip
     cropped: dict[str, Any] = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 6}
     if kind in ("idefics3", "smolvlm"):
@@ -65,7 +77,35 @@ def processor(kind: str) -> Any:
             tf.GotOcr2ImageProcessorPil(**cropped), tokenizer, patch_size=8, img_size=SIZE, downsample_factor=2,
             image_token="<picture>", img_patch_token="<image>",
         )  # fmt: skip
-    return tf.Cohere2VisionProcessor(tf.Cohere2VisionImageProcessor(**cropped, patch_size=2), tokenizer)
+    if kind == "cohere2_vision":
+        return tf.Cohere2VisionProcessor(tf.Cohere2VisionImageProcessor(**cropped, patch_size=2), tokenizer)
+    if kind == "llama4":
+        return tf.Llama4Processor(tf.Llama4ImageProcessor(size=SQUARE, max_patches=6), tokenizer, patch_size=8)
+    if kind == "granite_docling":
+        return tf.GraniteDoclingProcessor(tf.GraniteDoclingImageProcessorPil(**cropped), tokenizer, image_seq_len=4)
+    if kind == "perception_lm":
+        images = tf.PerceptionLMImageProcessor(tile_size=SIZE, max_num_tiles=4)
+        return tf.PerceptionLMProcessor(tf.PerceptionLMVideoProcessor(), images, tokenizer, patch_size=8)
+    canvases = {"image_grid_pinpoints": CANVASES, "size": SQUARE, "crop_size": SQUARE}
+    if kind == "llava_onevision":
+        return tf.LlavaOnevisionProcessor(
+            tf.LlavaOnevisionImageProcessorPil(**canvases), tokenizer, tf.LlavaOnevisionVideoProcessor(),
+            num_image_tokens=16, vision_feature_select_strategy="full", vision_aspect_ratio="anyres_max_2",
+        )  # fmt: skip
+    images = tf.LlavaNextImageProcessorPil(**canvases)
+    if kind == "granite4_vision":
+        return tf.Granite4VisionProcessor(
+            images, tokenizer, patch_size=8, vision_feature_select_strategy="full", downsample_rate="1/2"
+        )
+    options = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+    if kind == "llava_next":
+        return tf.LlavaNextProcessor(images, tokenizer, **options)
+    return tf.LlavaNextVideoProcessor(tf.LlavaNextVideoVideoProcessor(), images, tokenizer, **options)
+
+
+def _named(tokenizer: Any, image: str) -> Any:
+    """A tokenizer whose image token has another name."""
+    return type(tokenizer).from_str(tokenizer.to_str().replace('"<image>"', json.dumps(image)))
 
 
 def converted(kind: str, path: Path) -> tuple[Any, Bundle]:
@@ -95,6 +135,7 @@ def test_two_shapes(kind: str, tmp_path: Path) -> None:
         text = f"word5 {' word6 '.join([place] * len(images))} word7 word8"
         given = make(text=[text], images=[images], return_tensors="pt")
         given.pop("num_patches", None)
+        given["pixel_values"] = given["pixel_values"].to(model.dtype)  # bfloat16 of Llama 4's processor
         length = given["input_ids"].shape[1]
         with torch.no_grad():
             wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
@@ -114,7 +155,7 @@ def test_one_tile(kind: str) -> None:
     text = f"word5 {place} word7"
     wanted = make(text=[text], images=[[picture(SIZE, SIZE)]], return_tensors="pt")["input_ids"][0].tolist()
     vision = {"image_token_id": IMAGE_TOKEN, "image_token_count": 4, **keys}
-    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, images=1) == wanted
+    assert expanded_prompt(make.tokenizer(placed(text, vision))["input_ids"], vision, counts=[4]) == wanted
 
 
 def test_a_tile_of_another_size(tmp_path: Path) -> None:
@@ -123,7 +164,7 @@ def test_a_tile_of_another_size(tmp_path: Path) -> None:
 
     processor("internvl").save_pretrained(tmp_path / PROCESSOR)
     vision = {PROCESSOR: PROCESSOR, "image_size": 2 * SIZE, "image_token_count": 16, "image_token_id": 90}
-    with pytest.raises(LanguageModelError, match="tiles of 3 x 32 x 32, and the bundle takes 3 x 64 x 64"):
+    with pytest.raises(LanguageModelError, match="images of 32x32, and the bundle takes 64x64; convert"):
         prepared_pictures(tmp_path, vision, "word5 <image>", [picture(64, 48)])
 
 

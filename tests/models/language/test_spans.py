@@ -82,14 +82,22 @@ def test_a_long_window_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert "the comparison with the model stops at 8 tokens" in made.metadata["notes"][-1]
 
 
-def test_gpt_neo_at_its_own_length() -> None:
-    """Layers of all keys and of a window; the last call has as many tokens as the model takes."""
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("GPTNeoForCausalLM", {"num_layers": 2, "num_heads": 4, "window_size": 8, "max_position_embeddings": 32,
+                               "attention_types": [[["global", "local"], 1]]}),
+        ("RobertaForCausalLM", {"num_hidden_layers": 1, "num_attention_heads": 4, "is_decoder": True,
+                                "pad_token_id": 1, "max_position_embeddings": 34}),
+    ],
+)  # fmt: skip
+def test_at_the_own_length(name: str, settings: dict[str, Any]) -> None:
+    """Layers of all keys and of a window; positions that begin behind that of the padding. The last call has as many
+    tokens as the model takes."""
     torch.manual_seed(0)
-    config = transformers.GPTNeoConfig(
-        hidden_size=32, num_layers=2, num_heads=4, vocab_size=96, max_position_embeddings=32, window_size=8,
-        attention_types=[[["global", "local"], 1]], intermediate_size=48,
-    )  # fmt: skip
-    model: Any = transformers.GPTNeoForCausalLM(config).eval()
+    kind: Any = getattr(transformers, name)
+    model: Any = kind(kind.config_class(hidden_size=32, vocab_size=96, intermediate_size=48, **settings)).eval()
+    assert own_context(model) == 32
     tokens = (PROMPT * 3)[:32]
     with export_implementations(model), torch.no_grad():
         function = BundleFunction("main", Decoder(model))

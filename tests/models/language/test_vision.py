@@ -18,15 +18,16 @@ from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
 from patcomp_models.language.vision.generating import embedded_call, features_of
-from patcomp_models.language.vision.marks import Marks, marks_of_image
+from patcomp_models.language.vision.marks import Marks, as_digits, from_digits, marks_of_image, skipped_before
 from patcomp_models.language.vision.own import OwnGridTower
-from patcomp_models.language.vision.refused import NOT_CONVERTED
+from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
     PROCESSOR,
     SETTINGS,
+    SHAPES,
     SIZE,
     VARIANTS,
     VOCABULARY,
@@ -41,7 +42,10 @@ NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
 STATES = {"lfm2_vl": 3, "lfm3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 4}
 """The states of models that keep more than keys and values."""
-TOLERANCE = {"qwen3_5": 2e-5, "qwen3_5_moe": 2e-5}  # its own code computes the recurrence of a prompt in chunks
+TOLERANCE = {
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), 2e-5),  # its own code computes the recurrence of a prompt in chunks
+    "gemma4": 1e-4,  # one token of the model's own float32 is 8e-5 from its float64
+}
 
 
 def each_tower(*in_ci: str) -> pytest.MarkDecorator:
@@ -59,7 +63,7 @@ def test_every_tower_is_tested() -> None:
 def test_every_type_is_converted_or_refused_with_a_reason() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as TYPES
 
-    assert not TYPES.keys() - TOWERS.keys() - NOT_CONVERTED.keys()
+    assert not TYPES.keys() - TOWERS.keys() - WITHOUT_TOWER.keys()
     with pytest.raises(LanguageModelError, match="cross attention"):
         check_known("mllama", "the model")
 
@@ -89,7 +93,25 @@ def test_rows_are_those_of_the_image_processor(kind: str) -> None:
     assert made["image_grid_thw"].tolist() == rows["image_grid_thw"].tolist()
 
 
-@each_tower("qwen3_vl")
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_unified"])
+def test_rows_are_those_of_the_image_processor_of_gemma(kind: str) -> None:
+    from transformers import Gemma4ImageProcessorPil, Gemma4UnifiedImageProcessor
+
+    tower = tower_of(checkpoint(kind), SIZE)
+    image = torch.randn(3, SIZE, SIZE)
+    processor = Gemma4ImageProcessorPil if kind == "gemma4" else Gemma4UnifiedImageProcessor
+    made = processor(
+        do_resize=False, do_rescale=False, do_convert_rgb=False, patch_size=tower.vision.patch_size,
+        pooling_kernel_size=tower.vision.pooling_kernel_size, max_soft_tokens=70,
+    )(image.numpy(), return_tensors="pt", input_data_format="channels_first")  # fmt: skip
+    rows = tower.given(image[None], torch.tensor([[1]]))
+    count = tower.patch_grid[0] ** 2
+    assert torch.equal(made["pixel_values"][:, :count], rows["pixel_values"])
+    assert torch.equal(made["image_position_ids"][:, :count], rows["image_position_ids"])
+    assert bool((made["image_position_ids"][:, count:] == -1).all())
+
+
+@each_tower("qwen3_vl", "gemma4")
 @pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
 def test_logits(kind: str, tmp_path: Path) -> None:
     """In float32, of an image and 12 tokens in one call, and of 8 tokens behind it."""
@@ -128,9 +150,8 @@ def test_logits(kind: str, tmp_path: Path) -> None:
 def test_half_precision(kind: str, tmp_path: Path) -> None:
     """The bundle is checked when it is made; here are its form and its tokens, up to ties of float16."""
     model: Any = checkpoint(kind)
-    is_rough = kind.startswith(
-        "qwen3_5"
-    )  # transformers' own float16 is 0.056 of the largest logit off its float32, for this model
+    # transformers' own float16 is 0.056 of the largest logit off its float32 for Qwen3.5; Gemma 3n's tower is deep
+    is_rough = kind.startswith(("qwen3_5", "gemma3n"))
     made = convert_vision_language_model(model, out=tmp_path / "bundle", image_processor=PROCESSOR, check=not is_rough)
     problems = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
     assert [each.message for each in check_bundle(made.path)] == problems
@@ -161,32 +182,39 @@ def test_the_model_is_not_changed() -> None:
 
 
 def test_positions_of_two_images() -> None:
-    """As the model's own function has them, in one call, and in calls that are cut in and behind an image."""
+    """Of different shapes, as the model's own function has them, in one call and in calls that are cut at images."""
     model: Any = checkpoint("qwen2_5_vl")
-    tower = tower_of(model, SIZE)
-    side = tower.side
-    image = [IMAGE_TOKEN] * side * side
-    tokens = torch.tensor([[5, 6, 7, *image, 8, *image, 9, 10]])
-    kinds = tower.is_image(tokens)
-    grids = torch.tensor([[1, tower.grid_side, tower.grid_side]] * 2)
+    towers = [tower_of(model, shape) for shape in SHAPES]
+    counts = [tower.token_count for tower in towers]
+    tokens = torch.tensor([[5, 6, 7, *[IMAGE_TOKEN] * counts[0], 8, *[IMAGE_TOKEN] * counts[1], 9, 10]])
+    kinds = towers[0].is_image(tokens)
+    grids = torch.cat([tower.thw for tower in towers])
     wanted, _ = model.model.get_rope_index(tokens, mm_token_type_ids=kinds.int(), image_grid_thw=grids)
-    marks = torch.zeros(1, tokens.shape[1], 2)
-    marks[kinds] = marks_of_image(side).float().repeat(2, 1)
-    from patcomp_models.language.vision.marks import images_before
-
-    for cuts in ([], [4], [3 + side * side], [20, 21, 30]):
-        counted = torch.full((tokens.shape[1],), 7.0)  # what is behind the tokens of earlier calls does not count
+    marks = torch.zeros(1, tokens.shape[1], 4)
+    marks[kinds] = torch.cat([marks_of_image(*tower.grid) for tower in towers]).float()
+    for cuts in ([], [4], [3 + counts[0]], [20, 21, 30]):
+        counted = torch.full((tokens.shape[1],), 99.0)  # what is behind the tokens of earlier calls does not count
         made = []
         for start, end in zip([0, *cuts], [*cuts, tokens.shape[1]], strict=True):
             part = Marks.of(marks[:, start:end])
-            before, after = images_before(part.ends(side), counted[:end], start)
+            before, after = skipped_before(part.skipped(), counted[:end], start)
             counted[start:end] = after[0]
-            made.append(part.positions(torch.arange(start, end)[None], before, side))
+            made.append(part.positions(torch.arange(start, end)[None], before))
         assert torch.equal(torch.cat(made, -1).long(), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_digits_are_exact(dtype: torch.dtype) -> None:
+    counts = torch.tensor([0.0, 1, 255, 256, 2049, 65535])
+    assert torch.equal(from_digits(as_digits(counts).to(dtype)), counts)
+
+
 @pytest.mark.parametrize(
-    "kind", ["ovis2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2")]
+    "kind",
+    [
+        *("ovis2", "gemma3n", "gemma4"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL_TYPES if kind != "ovis2"),
+    ],
 )
 def test_every_token_behind_an_image(kind: str) -> None:
     """A model may read other rows than those of its table for tokens around an image."""
@@ -210,20 +238,46 @@ def test_every_token_behind_an_image(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_several_images(kind: str) -> None:
-    """Two images in one call. In Gemma 3, each sees itself only; in Qwen's models, it has positions of its own."""
+    """Two images in one call, of different shapes if the model takes them. In Gemma 3, each sees itself only; in Qwen's
+    models, it has positions of its own."""
     model: Any = checkpoint(kind)
-    tower = tower_of(model, SIZE)
-    image = [IMAGE_TOKEN] * tower.token_count
-    ids = torch.tensor([[*image, *image, 5, 6] if kind == "paligemma" else [5, *image, 6, *image, 7]])
-    images = [pixels(1), pixels(2)]
-    given = [tower.given(each, ids) for each in images]
-    axis = 1 if kind in ("idefics3", "smolvlm") else 0
-    both = {name: torch.cat([each[name] for each in given], axis) for name in given[0] if "token_type" not in name}
-    both |= {name: each for name, each in given[0].items() if "token_type" in name}
+    takes_shapes = tower_of(model, SIZE).takes_shapes
+    towers = [tower_of(model, shape) for shape in (SHAPES if takes_shapes else (SIZE, SIZE))]
+    tower, first, second = towers[0], *([IMAGE_TOKEN] * each.token_count for each in towers)
+    ids = torch.tensor([[*first, *second, 5, 6] if kind == "paligemma" else [5, *first, 6, *second, 7]])
+    images = [torch.randn(1, 3, *each.shape) for each in towers]
+    given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
+    axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
+    both = {name: of_both(name, [each[name] for each in given], axis) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
         decoder = EmbeddingDecoder(tower)
         embeddings = EmbeddingTable(tower)(ids)
-        embeddings[0, ids[0] == IMAGE_TOKEN] = torch.cat([tower(image)[0] for image in images])
+        features = [each(image)[0] for each, image in zip(towers, images, strict=True)]
+        embeddings[0, ids[0] == IMAGE_TOKEN] = torch.cat(features)
         made = decoder(embeddings, torch.arange(ids.shape[1])[None], *decoder.states.zeros(ids.shape[1]))
     torch.testing.assert_close(made, wanted, rtol=0, atol=2e-5 * float(wanted.abs().max()))
+
+
+def of_both(name: str, parts: list[Any], axis: int) -> Any:
+    """An argument of a model for two images, from those for one."""
+    if "token_type" in name:
+        return parts[0]
+    if name != "mm_encoder_outputs":
+        return joined(parts, axis)
+    made, other = (each["image"] for each in parts)
+    if made.pooler_output is not None:
+        made.pooler_output = [*made.pooler_output, *other.pooler_output]
+    else:
+        layers = zip(made.deepstack_features, other.deepstack_features, strict=True)
+        made.deepstack_features = [(layer, [*one, *two]) for (layer, one), (_, two) in layers]
+    return {"image": made}
+
+
+def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
+    """Tensors one behind the other; patches of LFM2-VL and images of Pixtral are padded to the same size."""
+    sizes = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
+    for number, part in enumerate(parts):
+        missing = [(0, 0 if place == axis else size - part.shape[place]) for place, size in enumerate(sizes)]
+        parts[number] = torch.nn.functional.pad(part, [each for pair in reversed(missing) for each in pair])
+    return torch.cat(parts, axis)

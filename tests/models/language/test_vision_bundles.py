@@ -256,7 +256,7 @@ def test_widths_that_differ(made: Bundle, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "bundle/embed.aimodel")
     shutil.copytree(other.path / "embed.aimodel", tmp_path / "bundle/embed.aimodel")
     messages = [problem.message for problem in check_bundle(tmp_path / "bundle")]
-    assert messages == ["embeddings is 1 x ? x 98 of float16, and must be 1 x ? x 32 of float16"]
+    assert messages == ["embeddings is 1 x ? x 100 of float16, and must be 1 x ? x 32 of float16"]
 
 
 # ---- bad input --------------------------------------------------------------------------------------

@@ -163,13 +163,10 @@ def test_bad_folders_of_other_tasks(values: dict[str, Any], message: str, source
 
 def test_a_model_of_several_inputs(tmp_path: Path) -> None:
     """Its class does not say what it takes: only a run shows it."""
-    part = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    settings = transformers.BlipConfig(
-        text_config={**part, "vocab_size": 99, "max_position_embeddings": 16, "projection_dim": 16},
-        vision_config={**part, "image_size": 16, "patch_size": 8},
-    )
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "visual_feat_dim": 8}
+    settings = transformers.LxmertConfig(**sizes, l_layers=1, x_layers=1, r_layers=1, vocab_size=99)
     torch.manual_seed(0)
-    transformers.BlipModel(settings).save_pretrained(tmp_path)
-    message = r"BlipModel in .* does not run on the inputs of models for feature extraction: You have to"
+    transformers.LxmertModel(settings).save_pretrained(tmp_path)
+    message = r"LxmertModel in .* does not run on the inputs of models for feature extraction: `visual_feats`"
     with pytest.raises(PatcompError, match=message):
         convert_folder(tmp_path)

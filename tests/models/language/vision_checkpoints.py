@@ -33,6 +33,13 @@ _GRID: dict[str, Any] = {
     "depth": 3, "hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
     "temporal_patch_size": 2, "out_hidden_size": 32,
 }  # fmt: skip
+_WINDOWS = ["sliding_attention", "full_attention", "full_attention"]
+_GEMMA4_VISION: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 40, "patch_size": 8, "pooling_kernel_size": 2, "position_embedding_size": 16,
+    "use_clipped_linears": True,
+}  # fmt: skip
+_GEMMA4_TOKENS = {"boi_token_id": 91, "eoi_token_id": 92, "video_token_id": 93, "audio_token_id": 94}
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "llava": {
@@ -108,6 +115,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
                         "linear_num_value_heads": 4},
         "vision_config": {**_GRID, "depth": 2, "num_position_embeddings": 16},
     },
+    "gemma3n": {
+        "text_config": {**_TEXT, "num_hidden_layers": 3, "layer_types": _WINDOWS, "sliding_window": 8,
+                        "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 84,
+                        "intermediate_size": 48, "activation_sparsity_pattern": [0.5, 0.0, 0.0], "laurel_rank": 4},
+        "vision_config": {"hidden_size": 2048, "vocab_size": 4, "vocab_offset": 84,
+                          "model_args": {"channel_multiplier": 0.1, "msfa_output_resolution": 2}},
+        "audio_config": {"hidden_size": 32, "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2,
+                         "vocab_size": 8, "vocab_offset": 88, "sscp_conv_channel_size": [4, 4]},
+        "vision_soft_tokens_per_image": 4,
+    },
+    "gemma4": {
+        "text_config": {**_TEXT, "num_hidden_layers": 3, "layer_types": _WINDOWS, "sliding_window": 8,
+                        "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 96,
+                        "global_head_dim": 16, "use_double_wide_mlp": True},
+        "vision_config": _GEMMA4_VISION,
+        **_GEMMA4_TOKENS,
+    },
+    "gemma4_unified": {
+        "text_config": {**_TEXT, "layer_types": _WINDOWS[:2], "sliding_window": 8, "global_head_dim": 16,
+                        "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        "vision_config": {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 24, "mm_posemb_size": 16,
+                          "output_proj_dims": 24},
+        **_GEMMA4_TOKENS,
+    },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
 SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
@@ -122,15 +153,40 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_feature_select_strategy": "full",
         },
     ),
+    "llava of pixtral": (
+        "llava",
+        {
+            "text_config": {"model_type": "mistral", **_TEXT},
+            "vision_config": {"model_type": "pixtral", **_VISION, "head_dim": 12},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+    ),
     "gemma3 without a row for the image token": (
         "gemma3",
         {"text_config": {**SETTINGS["gemma3"]["text_config"], "vocab_size": IMAGE_TOKEN}},
     ),
-}
+    "gemma4 with experts, whose images see themselves": (
+        "gemma4",
+        {
+            "text_config": {
+                **_TEXT, "layer_types": _WINDOWS[:2], "sliding_window": 8, "global_head_dim": 16,
+                "hidden_size_per_layer_input": 0, "use_bidirectional_attention": "vision", "attention_k_eq_v": True,
+                "num_global_key_value_heads": 1, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                "moe_intermediate_size": 24,
+            },
+            "vision_config": {**_GEMMA4_VISION, "use_clipped_linears": False, "standardize": True},
+        },
+    ),
+}  # fmt: skip
 """Further models: the tower, and what else differs."""
 
+OF_TIMM = ("gemma3n",)
+"""Models whose tower is one of timm."""
 SIZE = 32
 """The side of the image, of all of them."""
+SHAPES = (32, 48), (48, 16)
+"""Height and width of further images, of those that take any shape."""
 PROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.25], "size": {"height": SIZE, "width": SIZE}}
 """The settings of an image processor that goes with them."""
 
@@ -142,6 +198,7 @@ SPECIAL = {
     "internvl": ("<img>", "</img>"),
     "lfm2_vl": ("<|image_start|>", "<|image_end|>"),
     "llava": (),
+    "mistral3": ("[IMG_BREAK]", "[IMG_END]"),
 }
 NAMED = {
     "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image>",
@@ -156,10 +213,14 @@ def checkpoint(kind: str) -> nn.Module:
     """A model in eval mode, with outputs of order one, of a tower or a variant."""
     from transformers import AutoConfig, AutoModelForImageTextToText
 
+    if kind in OF_TIMM:
+        pytest.importorskip("timm")
     torch.manual_seed(0)
     tower, changes = VARIANTS.get(kind, (kind, {}))
     config = AutoConfig.for_model(tower, **{**SETTINGS[tower], **changes})
     config.image_token_id = IMAGE_TOKEN
+    if config.vision_config.model_type == "timm_wrapper":
+        pytest.importorskip("timm")
     model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
@@ -200,17 +261,17 @@ def picture(width: int, height: int) -> Any:
     return image.fromarray(np.stack(channels, -1).astype(np.uint8))
 
 
-def words(*special: str) -> Any:
-    """A tokenizer of a few words; the image token is `<image>`, and further special tokens may be given."""
+def words(*special: str, image: str = "<image>") -> Any:
+    """A tokenizer of a few words and the image token; further special tokens may be given."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), "<image>", *special]
+    known = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(3, IMAGE_TOKEN)), image, *special]
     assert len(known) <= VOCABULARY
     model = models.WordLevel({word: number for number, word in enumerate(known)}, unk_token="<unk>")
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(["<image>", *special])
+    tokenizer.add_special_tokens([image, *special])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
 
 

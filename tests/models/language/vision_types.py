@@ -73,16 +73,62 @@ _GLM: dict[str, Any] = {
     "text_config.num_attention_heads": 2, "text_config.num_key_value_heads": 1, "text_config.head_dim": 16,
     "text_config.rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5},
 }  # fmt: skip
+_CLIP: dict[str, Any] = {
+    "model_type": "clip_vision_model", "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 40, "image_size": 32, "patch_size": 8,
+}  # fmt: skip
+_SIGLIP = {**_CLIP, "model_type": "siglip_vision_model", "vision_use_head": False}
+CANVASES = [[32, 64], [64, 32], [64, 64], [32, 96], [96, 32], [96, 96]]
+"""The sizes of canvases that tiles of 32 x 32 fill, as LLaVA-NeXT has them."""
+_TILED: dict[str, Any] = {"image_grid_pinpoints": CANVASES, "vision_config": _CLIP}
+_TIMM = {"model_type": "timm_wrapper", "do_pooling": True}
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
         "qwen3_5_moe", "cosmos3_edge", "exaone4_5", "hyperclovax_vision_v2", "lfm3_vl", "minimax_m3_vl", "got_ocr2",
         "pp_chart2table", "qianfan_ocr", "deepseek_vl", "janus", "shieldgemma2",
     )},
+    "hunyuan_vl": {
+        "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
+        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+    },
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+        "patch_size": 8, "insert_layer_id": 0,
+    }},
+    "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
+    "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
     "ovis2": {"visual_indicator_token_ids": [91, 92, 93, 94, 95]},
     "paddleocr_vl": {"text_config.rope_parameters": _ROPE},
     "kimi_k25": {"text_config.num_key_value_heads": 4},
+    "vipllava": {"vision_feature_layer": [-2, -1]},
+    "llama4": {
+        "text_config.intermediate_size_mlp": 48, "text_config.no_rope_layers": [1, 0], "text_config.moe_layers": [1],
+        "text_config.layer_types": None, "text_config.num_experts_per_tok": 1, "vision_config.intermediate_size": 128,
+        **{f"vision_config.{name}_dim": 32 for name in ("projector_input", "projector_output", "vision_output")},
+    },
+    "granite_docling": {"vision_config.deepstack_visual_indexes": [0, 1], "vision_config.scale_factor": 2},
+    "fast_vlm": {"vision_config": {
+        **_TIMM, "architecture": "fastvit_t8", "global_pool": "avg", "hidden_size": 128,
+        "model_args": {"inference_mode": True, "layers": [1] * 4, "embed_dims": [8, 16, 32, 64]},
+    }},
+    "perception_lm": {"projector_pooling_ratio": 2, "vision_config": {
+        **_TIMM, "architecture": "vit_pe_core_large_patch14_336", "num_classes": 0, "global_pool": "map",
+        "model_args": {"embed_dim": 32, "depth": 2, "num_heads": 4, "img_size": [32, 32], "patch_size": 8,
+                       "global_pool": "", "use_post_transformer_norm": False, "init_values": 0.1,
+                       "ref_feat_shape": [4, 4]},
+    }},
+    "llava_next": _TILED,
+    "llava_next_video": _TILED,
+    "video_llava": {},
+    "llava_onevision": {"image_grid_pinpoints": CANVASES, "vision_config": _SIGLIP,
+                        "vision_aspect_ratio": "anyres_max_2"},
+    "granite4_vision": {
+        "image_grid_pinpoints": CANVASES, "vision_config": {**_SIGLIP, "hidden_size": 64},
+        "vision_feature_select_strategy": "full", "deepstack_layer_map": [[-1, 0], [0, 1]],
+        "spatial_target_layers": [1, 2, 0, 2], "downsample_rate": "1/2", "text_config.num_hidden_layers": 3,
+    },
     "aria": {"projector_patch_to_query_dict": {16: 4}},
 }  # fmt: skip
 """What else the settings of a type need to be small."""

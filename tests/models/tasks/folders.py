@@ -100,6 +100,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "BertForMultipleChoice": ("bert", _TEXT),
     "BertForNextSentencePrediction": ("bert", _TEXT),
     "LayoutLMForTokenClassification": ("layoutlm", _TEXT),
+    "LayoutLMForQuestionAnswering": ("layoutlm", _TEXT),
     "LayoutLMv3ForQuestionAnswering": (
         "layoutlmv3", {**_TEXT, "input_size": 32, "image_size": 32, "patch_size": 8, "coordinate_size": 4,
                        "shape_size": 8, "has_relative_attention_bias": False, "has_spatial_attention_bias": False,
@@ -141,11 +142,23 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "BlenderbotForConditionalGeneration": ("blenderbot", _TRANSLATES),
     "BlenderbotSmallForConditionalGeneration": ("blenderbot-small", _TRANSLATES),
     "MvpForConditionalGeneration": ("mvp", _TRANSLATES),
+    "EncoderDecoderModel": (
+        "encoder-decoder", {"encoder": {"model_type": "bert", **_TEXT}, "decoder_start_token_id": 1, "pad_token_id": 0,
+                            "decoder": {"model_type": "bert", **_TEXT, "is_decoder": True,
+                                        "add_cross_attention": True}}),
 }  # fmt: skip
 """Models that write one text for another."""
 
+_SAPIENS: dict[str, Any] = {
+    **IMAGE, "num_key_value_heads_per_layer": [4, 2], "num_first_full_attention_layers": 1,
+    "num_last_full_attention_layers": 0,
+    "head_config": {"model_type": "sapiens2_head", "upsample_out_channels": [16], "conv_out_channels": [16]},
+}  # fmt: skip
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ViTForImageClassification": ("vit", IMAGE),
+    "Sapiens2ForNormalEstimation": ("sapiens2", _SAPIENS),
+    "Sapiens2ForPointmapEstimation": ("sapiens2", _SAPIENS),
     "ResNetForImageClassification": ("resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
     "Dinov2Model": ("dinov2", {**IMAGE, "patch_size": 8}),
     "SegformerForSemanticSegmentation": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from benchmarks.runtime_loop import writing
 from patcomp.emit.native import Native
-from patcomp.errors import PatcompError
+from patcomp.errors import ConversionWarning, PatcompError
 from patcomp_models.tasks import TASKS, convert_folder
 from patcomp_models.tasks.table import task_of
 from tests.helpers.command import Command
 from tests.models.tasks.comparing import image, runs, same
-from tests.models.tasks.folders import HEADS, MODELS, SERIES, TRANSLATORS, folder
+from tests.models.tasks.folders import HEADS, MODELS, SERIES, TRANSLATORS, draw, folder
 from tests.models.tasks.reading_models import LINES
 
 IN_CI = ("ViTForImageClassification", "YolosForObjectDetection", "WhisperForConditionalGeneration")
@@ -24,7 +27,10 @@ IN_CI = ("ViTForImageClassification", "YolosForObjectDetection", "WhisperForCond
 
 def test_every_task_is_tested() -> None:
     tested = {task_of(name).name for name in (*MODELS, *LINES, "VisionEncoderDecoderModel", "DacModel")}
-    assert {task.name for task in TASKS} - tested == {"universal segmentation"}  # SciPy
+    assert {task.name for task in TASKS} - tested == {
+        "universal segmentation",
+        "image and text to text",
+    }  # SciPy; below
 
 
 def text(length: int, padded: int = 0) -> dict[str, torch.Tensor]:
@@ -181,6 +187,41 @@ def test_what_a_model_would_do_without(tmp_path: Path) -> None:
         PatcompError, match="MarkupLMForTokenClassification takes xpath_tags_seq too, and without it computes"
     ):
         convert_folder(tmp_path / "model")
+
+
+def test_a_text_with_an_image(tmp_path: Path) -> None:
+    """Florence-2: the tokens of `generate`, by a loop of its own on the runtime."""
+    bart = {"d_model": 32, "vocab_size": 96, "max_position_embeddings": 64, "decoder_start_token_id": 2}
+    for part in ("encoder", "decoder"):
+        bart |= {f"{part}_layers": 2, f"{part}_attention_heads": 4, f"{part}_ffn_dim": 48}
+    widths = {"embed_dim": [8, 16, 16, 32], "num_heads": [2, 2, 2, 4], "num_groups": [2, 2, 2, 4]}
+    vision = {**widths, "depths": [1] * 4, "window_size": 2, "projection_dim": 32, "max_position_embeddings": 8}
+    config = transformers.Florence2Config(text_config={"model_type": "bart", **bart}, vision_config=vision)
+    config.image_token_id = 90
+    torch.manual_seed(0)
+    model = draw(transformers.Florence2ForConditionalGeneration(config).eval())
+    model.save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 64, "width": 64}}))
+    convert_folder(tmp_path).save_asset(tmp_path / "out.aimodel")
+    for words, pixels in (([5, 6, 7], image(64)), ([30, 8, 21, 44, 9], -image(64))):
+        count = model.get_image_features(pixels).pooler_output.shape[1]
+        tokens = torch.tensor([[90] * count + words])
+        made = model.generate(
+            tokens, pixel_values=pixels, do_sample=False, num_beams=1, min_new_tokens=6, max_new_tokens=6,
+            forced_eos_token_id=None,
+        )  # fmt: skip
+        read = {"input_ids": tokens.int().numpy(), "pixel_values": pixels.numpy()}
+        wanted = made[0].tolist()
+        assert asyncio.run(writing(tmp_path / "out.aimodel", read, wanted[:1], 6)) == wanted[1:]
+
+
+def test_a_model_that_chooses_its_attention_for_good(tmp_path: Path) -> None:
+    """BigBird computes full attention from the first short text on; a fresh one reads a long text in blocks."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BigBirdConfig(**sizes, vocab_size=96, max_position_embeddings=256, block_size=8)
+    transformers.BigBirdForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.warns(ConversionWarning, match="length open from 2 to 256, and the program takes it from 2 to 88"):
+        convert_folder(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 
 from patcomp import AIProgram
 from patcomp.emit.native import Native
+from patcomp_models.language.conventions import CACHE
 from patcomp_models.tasks import convert_folder
 from tests.helpers.command import Command
 from tests.models.tasks.comparing import runs
@@ -102,7 +103,7 @@ def test_the_command_with_a_photo(patcomp: Command, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     with torch.no_grad():
         pixels = processor(images=Image.fromarray(photo), return_tensors="pt")["pixel_values"]
-        wanted = model(pixels, decoder_input_ids=torch.tensor([[0]])).past_key_values.cross_attention_cache.layers
+        wanted = model(pixels, decoder_input_ids=torch.tensor([[0]]))[CACHE].cross_attention_cache.layers
     keys = torch.from_numpy(np.load(tmp_path / "out.npz")["crossKeys"])
     torch.testing.assert_close(keys, torch.stack([each.keys for each in wanted[:2]]), atol=1e-5, rtol=1e-5)
 

@@ -1,0 +1,104 @@
+"""Vision towers that read the size of an image beside its pixels, which is constant here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patcomp_models.language.vision.marks import marks_of_image
+from patcomp_models.language.vision.own import OwnGridTower
+from patcomp_models.language.vision.prompts import Around
+from patcomp_models.language.vision.tower import SQUARE, LanguageCall, Size, Tower
+
+
+class PixtralTower(Tower):
+    """Pixtral and LightOnOCR: images of any size."""
+
+    takes_shapes = True
+
+    @property
+    def usual_size(self) -> int:
+        return SQUARE // self.unit * self.unit
+
+    @property
+    def unit(self) -> int:
+        return self.patch_size * int(getattr(self.model.config, "spatial_merge_size", 1))
+
+    @property
+    def token_count(self) -> int:  # type: ignore[override]
+        return math.prod(self.grid)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.get_image_features(pixel_values=pixels, image_sizes=[self.shape]).pooler_output[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": pixels, "image_sizes": torch.tensor([self.shape])}
+
+
+class LineTower(PixtralTower):
+    """Pixtral and Mistral 3: a token behind each line of an image."""
+
+    around = Around("", "[IMG_END]", line="[IMG_BREAK]")
+
+
+class HunYuanTower(OwnGridTower):
+    """HunYuan VL: a token behind each line of an image, one before the first and one behind the last.
+
+    The axes of positions are the place of a token, as often as there are axes beyond three, and in an image its column,
+    its row, and the number of images before.
+    """
+
+    row_merge = 1
+    takes_shapes = False  # images are counted by what each one skips
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        rows, columns = super().grid
+        return rows, columns + 1
+
+    @property
+    def token_count(self) -> int:  # type: ignore[override]
+        return math.prod(self.grid) + 2
+
+    def _rows(self, pixels: Tensor) -> Tensor:
+        return self.patches_of(pixels).flatten(1)
+
+    def marks(self) -> Tensor:
+        return nn.functional.pad(marks_of_image(*self.grid), (0, 0, 1, 1))
+
+    def arguments(self, call: LanguageCall) -> dict[str, Any]:
+        assert call.marks is not None
+        assert call.skipped_before is not None
+        marks, places = call.marks, call.places.float()
+        images = call.skipped_before / (math.prod(self.grid) - max(self.grid))
+        axes = len(self.model.config.text_config.rope_parameters["mrope_section"])
+        three = [torch.where(marks.is_image, each, places) for each in (marks.column, marks.row, images)]
+        return {"position_ids": torch.stack([places] * (axes - 3) + three)}
+
+
+class MiniCPMTower(PixtralTower):
+    """MiniCPM-V 4.6: patches side by side in one image of the height of a patch."""
+
+    around = Around("<image>", "</image>", "<image>./</image>")
+    takes_shapes = False  # its processor makes slices
+    sizes: Tensor
+
+    def __init__(self, model: Any, size: Size | None):
+        super().__init__(model, size)
+        self.register_buffer("sizes", torch.tensor([self.patch_grid]))
+
+    @property
+    def unit(self) -> int:
+        config = self.model.config
+        merged = int(config.merge_kernel_size[0] ** config.merger_times)
+        return self.patch_size * merged * (1 if config.downsample_mode == "4x" else 2)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.get_image_features(**self.given(pixels, pixels)).pooler_output[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        packed = self.patches_of(pixels).permute(1, 2, 0, 3).reshape(1, 3, self.patch_size, -1)
+        return {"pixel_values": packed, "target_sizes": self.sizes}
