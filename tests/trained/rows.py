@@ -245,7 +245,7 @@ def _numbered() -> Trained:
     for sequence in (HEAVY, HEAVY.replace("GFTFSSYA", "GYTFTNYG")):
         encoded = letters.encode([letters.start, *sequence, letters.end])
         inputs.append((torch.from_numpy(encoded)[None].long(), target))
-    return Trained(Called(model, lambda model, *tokens: model(*tokens)[0]), inputs, _best)
+    return Trained(Called(model, lambda model, *tokens: model(*tokens)[0]), inputs, _best, takes_half=False)
 
 
 def _antibodies() -> Trained:
