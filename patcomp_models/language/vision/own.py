@@ -19,8 +19,11 @@ from patcomp_models.language.vision.grids import GridTower
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.tower import LanguageCall, Size, Tower, exchanged
 
-_MERGES = ("spatial_merge_size", "merge_kernel_size")
+_MERGES = ("spatial_merge_size", "merge_kernel_size", "merge_size")
 """What configurations call the side of the square of patches that is a token."""
+
+_MOMENTS = ("temporal_patch_size", "patch_temporal")
+"""What configurations call the number of moments of a video in a patch."""
 
 
 class OwnGridTower(GridTower):
@@ -48,6 +51,10 @@ class OwnGridTower(GridTower):
         return self.patch_size * self.merged
 
     @property
+    def stacked(self) -> int:  # type: ignore[override]
+        return len(getattr(self.vision, "deepstack_visual_indexes", None) or ())
+
+    @property
     def token_count(self) -> int:  # type: ignore[override]
         return math.prod(self.grid)  # numbers are not read from grids outside of an export
 
@@ -56,13 +63,16 @@ class OwnGridTower(GridTower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         patches = self.patches_of(pixels)
-        moments = int(getattr(self.vision, "temporal_patch_size", 1))
+        moments = next((int(getattr(self.vision, name)) for name in _MOMENTS if hasattr(self.vision, name)), 1)
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        made = self.model.model.get_image_features(self._rows(pixels), self.thw).pooler_output
-        made = torch.cat([*made]) if isinstance(made, list | tuple) else made
-        return [made.reshape(-1, self.hidden)]
+        found = self.model.model.get_image_features(self._rows(pixels), self.thw)
+        features = [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
+        return [
+            (torch.cat([*each]) if isinstance(each, list | tuple) else each).reshape(-1, self.hidden)
+            for each in features
+        ]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         given = super().given(pixels, tokens, prompt)
@@ -148,16 +158,8 @@ class OmniTower(OwnGridTower):
     """
 
     @property
-    def stacked(self) -> int:  # type: ignore[override]
-        return len(getattr(self.vision, "deepstack_visual_indexes", ()))
-
-    @property
     def begin(self) -> int:  # type: ignore[override]
         return int(self.model.config.vision_start_token_id)
-
-    def features(self, pixels: Tensor) -> list[Tensor]:
-        found = self.model.model.get_image_features(self._rows(pixels), self.thw)
-        return [found.pooler_output[0], *(each[0] for each in getattr(found, "deepstack_features", ()))]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         given = super().given(pixels, tokens, prompt)

@@ -248,7 +248,7 @@ def test_several_images(kind: str) -> None:
     images = [torch.randn(1, 3, *each.shape) for each in towers]
     given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
     axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
-    axes = {"pixel_values": 3} if kind == "minicpmv4_6" else {}  # the patches of all images are side by side
+    axes = {"pixel_values": 3} if kind.startswith("minicpm") else {}  # the patches of all images are side by side
     both = {name: of_both(name, [each[name] for each in given], axes.get(name, axis)) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
