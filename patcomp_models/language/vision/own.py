@@ -171,3 +171,13 @@ class SurroundedGridTower(OwnGridTower):
     """MiniMax-M3."""
 
     around = Around("]<]start of image[>[", "]<]end of image[>[")
+
+
+class MuseTower(OwnGridTower):
+    """Muse Glimmer: each moment of a patch is one behind the other, patches line by line."""
+
+    row_merge = 1
+    moments_first = True
+
+    def _rows(self, pixels: Tensor) -> Tensor:
+        return self.patches_of(pixels).flatten(1).repeat(1, self.vision.patch_temporal)

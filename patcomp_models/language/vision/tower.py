@@ -68,6 +68,8 @@ class Tower(nn.Module):
     """Whether the model takes the patches of an image as rows, not pixels."""
     channels_last = False
     """Whether the channels of a pixel are one behind the other, in such a model."""
+    moments_first = False
+    """Whether each moment of a patch is one behind the other in a row, of a model of videos; else each channel is."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
@@ -202,6 +204,12 @@ class Tower(nn.Module):
     def patch_grid(self) -> tuple[int, int]:
         """How many rows and columns of patches the image has."""
         return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How a processor arranges patches as rows: arguments of `pixels_of_patches`."""
+        moments = {"moments_first": True} if self.moments_first else {}
+        return {"merged": self.row_merge, "channels_last": self.channels_last, **moments}
 
     def patches_of(self, pixels: Tensor) -> Tensor:
         """The patches of an image, (1, 3, height, width), in the order of the model.

@@ -18,6 +18,7 @@ from patcomp_models.language.vision.grids import GridTower, StackedTower, Window
 from patcomp_models.language.vision.own import (
     ChannelsLastTower,
     ErnieTower,
+    MuseTower,
     OmniTower,
     OwnGridTower,
     PatchTower,
@@ -224,6 +225,8 @@ TOWERS: dict[str, type[Tower]] = {
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
+    "cohere_compass": StackedTower,
+    "muse_glimmer": MuseTower,
     "vipllava": FixedTower,
     "video_llava": FixedTower,
     "llama4": LlamaTower,

@@ -13,7 +13,7 @@ import patcomp
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
-from patcomp_models.language import bundle as bundles
+from patcomp_models.language.bundle_assets import empty_states
 from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
@@ -138,7 +138,7 @@ def test_logits(kind: str, tmp_path: Path) -> None:
 
         features = features_of(run[TOWER], pixels().numpy())
         call = embedded_call(run[EMBEDDING], main, features, IMAGE_TOKEN)
-        empty = bundles._empty_states(assets[MAIN].described())
+        empty = empty_states(assets[MAIN].described())
         session = Session(call, {MAIN: None}, empty, CONTEXT)
         assert greedy(session, prompt(count), NEW).tokens == tokens
         np.testing.assert_allclose(

@@ -161,6 +161,16 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     "llava_next": _TILED,
     "llava_next_video": _TILED,
     "video_llava": {},
+    "cohere_compass": {
+        "vision_config.deepstack_visual_indexes": [0, 1],
+        "text_config.layer_types": ["sliding_attention", "full_attention"],
+        "text_config.rope_parameters": {"full_attention": None, "sliding_attention": _ROPE},
+    },
+    "muse_glimmer": {
+        "vision_config.layer_types": ["window_attention", "full_attention"], "vision_config.pos_emb_height": 4,
+        "vision_config.pos_emb_width": 4, "vision_config.max_position_embeddings": 16,
+        "text_config.layer_rope_theta": [10000, 0], "out_hidden_size": 128,
+    },
     "llava_onevision": {"image_grid_pinpoints": CANVASES, "vision_config": _SIGLIP,
                         "vision_aspect_ratio": "anyres_max_2"},
     "granite4_vision": {
