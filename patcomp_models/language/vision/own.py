@@ -22,9 +22,6 @@ from patcomp_models.language.vision.tower import LanguageCall, Size, Tower, exch
 _MERGES = ("spatial_merge_size", "merge_kernel_size", "merge_size")
 """What configurations call the side of the square of patches that is a token."""
 
-_MOMENTS = ("temporal_patch_size", "patch_temporal")
-"""What configurations call the number of moments of a video in a patch."""
-
 
 class OwnGridTower(GridTower):
     """Patches as rows with their grid, those of a token one behind the other: GLM-V, EXAONE 4.5, LFM3-VL and others.
@@ -63,7 +60,7 @@ class OwnGridTower(GridTower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         patches = self.patches_of(pixels)
-        moments = next((int(getattr(self.vision, name)) for name in _MOMENTS if hasattr(self.vision, name)), 1)
+        moments = int(getattr(self.vision, "temporal_patch_size", 1))
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def features(self, pixels: Tensor) -> list[Tensor]:

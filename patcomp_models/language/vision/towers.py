@@ -202,8 +202,6 @@ TOWERS: dict[str, type[Tower]] = {
     "ernie4_5_vl_moe": ErnieTower,
     "qwen2_5_omni_thinker": OmniTower,
     "qwen3_omni_moe_thinker": OmniTower,
-    "cohere_compass": OwnGridTower,
-    "muse_glimmer": OwnGridTower,
     "minicpm_ocr": MiniCPMTower,
     "paddleocr_vl": PatchTower,
     "kimi_k25": PatchTower,

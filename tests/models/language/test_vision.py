@@ -71,7 +71,20 @@ def test_every_type_is_converted_or_refused_with_a_reason() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl", "kimi_k25"],
+    [
+        "glm4v",
+        "glm46v",
+        "glmga",
+        "exaone4_5",
+        "lfm3_vl",
+        "minimax_m3_vl",
+        "cosmos3_edge",
+        "paddleocr_vl",
+        "kimi_k25",
+        "hunyuan_vl",
+        "ernie4_5_vl_moe",
+        "video_llama_3",
+    ],
 )
 def test_rows_are_those_of_the_image_processor(kind: str) -> None:
     """A model computes something of patches in any order, so its own logits do not show a wrong one."""

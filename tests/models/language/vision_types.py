@@ -101,16 +101,9 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     )},
     "hunyuan_vl": {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
-        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+        "vision_config.max_image_size": 64, "vision_config.temporal_patch_size": 1, "text_config.head_dim": 8,
     },
     "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
-    "cohere_compass": {
-        "text_config.rope_parameters": dict.fromkeys(("sliding_attention", "full_attention"), _ROPE),
-        "vision_config.deepstack_visual_indexes": [0, 1],
-    },
-    "muse_glimmer": {
-        "out_hidden_size": 128, "vision_config.pos_emb_height": 4, "vision_config.pos_emb_width": 4,
-    },
     "minicpm_ocr": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
     "video_llama_3": {},
     "deepseek_ocr2": {
