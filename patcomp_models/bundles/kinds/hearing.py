@@ -62,7 +62,7 @@ class Hearing(KindOfComponents):
     def metadata(self) -> Mapping[str, Any]:
         row, config = self._row, self._config
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
-        ends = next((found for each in (generation, config.to_dict(), text.to_dict())
+        ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
         return {
             "language": {
