@@ -204,7 +204,7 @@ def guards_code(program: ExportedProgram) -> list[str] | None:
 
 
 def draft_export(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
+    model: torch.torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
 ) -> ExportedProgram:
     """`torch.export.draft_export` with its log in a folder, and with the values of parameters.
 
@@ -343,6 +343,28 @@ def open_pools() -> Iterator[None]:
         yield
     finally:
         _meta_registrations.pooling_output_shape_pad_lr = own
+
+
+@contextmanager
+def needless_casts() -> Iterator[None]:
+    """`module.to(dtype)` in a forward does nothing where the module's tensors have the type already.
+
+    PyTorch would exchange each weight by itself, which it cannot do with those of a trace.
+    """
+    own = torch.nn.Module._apply
+
+    def applied(module: torch.nn.Module, function: Any, *arguments: Any, **options: Any) -> torch.nn.Module:
+        held = [*module.parameters(), *module.buffers()]
+        made = [function(each) for each in held]
+        if all((one.dtype, one.device) == (other.dtype, other.device) for one, other in zip(held, made, strict=True)):
+            return module
+        return own(module, function, *arguments, **options)
+
+    torch.nn.Module._apply = applied  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = own  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -26,7 +26,7 @@ svg { max-width: 100%; height: auto; background: #fff; }
 
 
 @dataclass(frozen=True)
-class Point:
+class PlottedPoint:
     """A point of a plot: one way to convert a model."""
 
     label: str
@@ -41,12 +41,12 @@ def page_of(title: str, parts: Sequence[str]) -> str:
     head = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<title>{text_of(title)}</title><style>{_STYLE}</style><h1>{text_of(title)}</h1>",
+        f"<title>{shown_text(title)}</title><style>{_STYLE}</style><h1>{shown_text(title)}</h1>",
     ]
     return "\n".join([*head, *parts]) + "</html>\n"
 
 
-def plot_of(title: str, points: Sequence[Point], across: str, up: str) -> str:
+def plot_of(title: str, points: Sequence[PlottedPoint], across: str, up: str) -> str:
     """A plot of bytes against loss as SVG; a sentence if matplotlib is not installed.
 
     Args:
@@ -54,7 +54,7 @@ def plot_of(title: str, points: Sequence[Point], across: str, up: str) -> str:
         across, up: what stands along the axes.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        return f"<p>With matplotlib, this page has a plot of {text_of(across)} and {text_of(up)} here.</p>"
+        return f"<p>With matplotlib, this page has a plot of {shown_text(across)} and {shown_text(up)} here.</p>"
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -78,13 +78,16 @@ def plot_of(title: str, points: Sequence[Point], across: str, up: str) -> str:
 
 def table_of(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of texts as HTML; all but the first column are numbers."""
-    lines = ["<div class='wide'><table><tr>", *(f"<th>{text_of(name)}</th>" for name in headings), "</tr>"]
+    lines = ["<div class='wide'><table><tr>", *(f"<th>{shown_text(name)}</th>" for name in headings), "</tr>"]
     for first, *others in rows:
-        lines += [f"<tr><td>{text_of(first)}</td>", *(f"<td class='number'>{text_of(each)}</td>" for each in others)]
+        lines += [
+            f"<tr><td>{shown_text(first)}</td>",
+            *(f"<td class='number'>{shown_text(each)}</td>" for each in others),
+        ]
         lines.append("</tr>")
     return "".join([*lines, "</table></div>"])
 
 
-def text_of(value: object) -> str:
+def shown_text(value: object) -> str:
     """A value as text of HTML."""
     return escape(printable(str(value)), quote=True)

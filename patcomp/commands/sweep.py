@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from patcomp.commands.arrays import read_example
 from patcomp.commands.common import RandomNumbers, UsageError, load_catalogs, print_json, say
 from patcomp.commands.models import ModelOptions, load_sources
-from patcomp.commands.pages import Point, page_of, plot_of, table_of
+from patcomp.commands.pages import PlottedPoint, page_of, plot_of, table_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import show
@@ -30,10 +30,10 @@ _MOST = 64
 """The most examples of a folder."""
 
 
-class Sweep(Protocol):
+class SweptModel(Protocol):
     """A report of a sweep."""
 
-    headings: tuple[str, ...]
+    headings: ClassVar[tuple[str, ...]]
 
     @property
     def alternatives(self) -> Sequence[Alternative]: ...
@@ -42,7 +42,7 @@ class Sweep(Protocol):
     def as_dict(self) -> dict[str, Any]: ...
 
 
-def show_sweep(model: str, report: Sweep, html: Path | None, *, as_json: bool) -> None:
+def show_sweep(model: str, report: SweptModel, html: Path | None, *, as_json: bool) -> None:
     """Print a report, and write its page with a plot of bytes against loss."""
     if as_json:
         print_json(report.as_dict())
@@ -50,7 +50,7 @@ def show_sweep(model: str, report: Sweep, html: Path | None, *, as_json: bool) -
         for table in report.tables():
             show(table)
     if html is not None:
-        points = [Point(each.name, each.bytes, each.loss, _is_best(each, report.alternatives))
+        points = [PlottedPoint(each.name, each.bytes, each.loss, _is_best(each, report.alternatives))
                   for each in report.alternatives]  # fmt: skip
         parts = [table_of(report.headings, report.texts()), plot_of(model, points, "bytes of the weights", "loss")]
         html.write_text(page_of(f"{model} in fewer bits", parts))
@@ -83,7 +83,7 @@ def swept(
     from patcomp.program.sweep import sweep_program
 
     both = subject_of(model, "compress", _ALL) in _MODULES and not (options.half or options.bfloat16)
-    programs = []
+    programs: list[AIProgram] = []
     for own in (options, replace(options, half=True)) if both else (options,):
         with working(f"converting {model}", True):
             sources = load_sources(model, "compress", own, notes=not programs)

@@ -99,14 +99,17 @@ def second_moments(
     """
     if choices is None:
         return moments_of(
-            *([inputs_of(given[1 - index], given[index], index, count) for given in each] for each in (exact, changed))
+            *(
+                [matrices_read(given[1 - index], given[index], index, count) for given in each]
+                for each in (exact, changed)
+            )
         )
     size = exact[0][index].shape[-2 if index == 1 else -1]
     moments, crossed = torch.zeros(2, count, size, size, dtype=torch.float64)
     rows = torch.zeros(count, 1, 1, dtype=torch.float64)
     for number, (own, made) in enumerate(zip(exact, changed, strict=True)):
         read = len(choices.exact[number])
-        wanted, found = (inputs_of(given[1 - index], given[index], index, read) for given in (own, made))
+        wanted, found = (matrices_read(given[1 - index], given[index], index, read) for given in (own, made))
         first, second = choices.exact[number], choices.changed[number]
         for matrix in first[first == second].unique().tolist():
             here = (first == matrix) & (second == matrix)
@@ -162,7 +165,7 @@ def weight_operand(matrices: np.ndarray, like: Tensor, index: int) -> Tensor:
     return made.mT if index == 1 else made
 
 
-def inputs_of(values: Tensor, weight: Tensor, index: int, count: int) -> Tensor:
+def matrices_read(values: Tensor, weight: Tensor, index: int, count: int) -> Tensor:
     """The inputs of the matrices of a weight, (matrices, rows, inputs), from the other operand of its product.
 
     Args:

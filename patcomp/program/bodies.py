@@ -13,7 +13,7 @@ from torch import Tensor
 
 from patcomp.compression.scheme import Stored
 from patcomp.compression.weights import Weight
-from patcomp.evaluate.lockstep import inputs_of, weight_operand
+from patcomp.evaluate.lockstep import matrices_read, weight_operand
 from patcomp.evaluate.machine import Machine
 from patcomp.evaluate.registry import EvaluatedOp, Implementation
 from patcomp.ir.axes import axes_before
@@ -82,7 +82,7 @@ class Bodies(Machine):
         if op.operation in self._products:
             weight, index = self._products[op.operation]
             read, other = operands[index], operands[1 - index]
-            seen = inputs_of(other, read, index, read.shape[:-2].numel())
+            seen = matrices_read(other, read, index, read.shape[:-2].numel())
             self.inputs.setdefault(weight.key, []).append(seen)
             if (stored := self._stored(weight)) is not None:
                 operands = [*operands]

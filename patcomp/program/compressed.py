@@ -55,7 +55,7 @@ def compress_program(
     measure: Measure | None,
 ) -> _Program:
     """`AIProgram.compress`."""
-    request = CompressionRequest.of(config, target_of(program))
+    request = CompressionRequest.of(config, lowered_for(program))
     given = [each for each in (budget, request.budget, bits_per_weight, request.bits) if each is not None]
     if len(given) > 1:
         raise ValueError(f"give a budget or bits_per_weight, not both ({' and '.join(map(str, given))})")
@@ -65,7 +65,7 @@ def compress_program(
     return Plan.of(program, request.config, budget, bits, inputs, entrypoint, calibrate, measure).applied()
 
 
-def target_of(program: ProgramData) -> Target | None:
+def lowered_for(program: ProgramData) -> Target | None:
     """The target that a program was converted for, if a converter made it."""
     return None if program.history is None else program.history.options.target
 
@@ -111,7 +111,7 @@ class Plan(Generic[_Program]):
             raise ValueError(f"measure is 'outputs', 'weights' or None, got {measure!r}")
         if measure == "outputs" and inputs is None:
             raise ValueError("measure='outputs' needs inputs=, by which the program runs")
-        started, target = time.perf_counter(), target or target_of(program)
+        started, target = time.perf_counter(), target or lowered_for(program)
         examples = None
         if inputs is not None:
             from patcomp.program.examples import Examples
@@ -186,7 +186,9 @@ class Plan(Generic[_Program]):
         measure: Measure = "weights" if self.signal is None else "outputs"
         report = CompressionReport([*earlier, *weights], errors, others, notes=self.notes, measure=measure)
         known_before = set(map(str, program.diagnostics))
-        said = [each for each in warnings_about(module, units_of(target_of(program))) if str(each) not in known_before]
+        said = [
+            each for each in warnings_about(module, units_of(lowered_for(program))) if str(each) not in known_before
+        ]
         for each in said:
             warnings.warn(str(each), ConversionWarning, stacklevel=4)
         diagnostics = (*program.diagnostics, *said)

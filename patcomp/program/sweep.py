@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.compression import Alternative, CompressionRequest, weights_of
 from patcomp.evaluate.comparison import psnr_of
 from patcomp.evaluate.element_types import to_tensor
 from patcomp.ir.tables import text_of
 from patcomp.ir.types import element_name, storage_bytes
-from patcomp.program.compressed import target_of
+from patcomp.program.compressed import lowered_for
 from patcomp.program.examples import Examples
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ _NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepOutcome:
     """A program with weights of some size, beside the program that it is compared with.
 
     Attributes:
@@ -52,9 +50,9 @@ class Outcome:
 class SweepReport:
     """A program in several sizes of its weights. `print(report)` shows a table."""
 
-    rows: Sequence[Outcome]
+    rows: Sequence[SweepOutcome]
 
-    headings = ("weights", "bytes", "bits", "same label", "signal, dB")
+    headings: ClassVar[tuple[str, ...]] = ("weights", "bytes", "bits", "same label", "signal, dB")
 
     @property
     def alternatives(self) -> list[Alternative]:
@@ -122,9 +120,9 @@ def sweep_program(
     judge = reference or program
     wanted = Examples.of(judge, inputs, entrypoint).outputs
 
-    def outcome(name: str, made: AIProgram, size: int) -> Outcome:
+    def outcome(name: str, made: AIProgram, size: int) -> SweepOutcome:
         outputs = Examples.of(made, inputs, entrypoint).outputs
-        return Outcome(name, size, 8 * size / elements, *_compared(wanted, outputs))
+        return SweepOutcome(name, size, 8 * size / elements, *_compared(wanted, outputs))
 
     weights = list(weights_of(program.module))
     elements = sum(each.count for each in weights) or 1
@@ -132,12 +130,12 @@ def sweep_program(
     rows = []
     if reference is not None:
         before = sum(storage_bytes(each.shape, each.type.element_type) for each in weights_of(judge.module))
-        rows.append(Outcome(_floats(judge), before, 8 * before / elements, *_compared(wanted, wanted)))
+        rows.append(SweepOutcome(_floats(judge), before, 8 * before / elements, *_compared(wanted, wanted)))
     rows.append(outcome(_floats(program), program, sum(sizes)))
     after = 0
     for given in ("8bit", "4bit", budget):
         size = after if given is None else None
-        request = CompressionRequest.of(given or "8bit", target_of(program))
+        request = CompressionRequest.of(given or "8bit", lowered_for(program))
         name = request.text if given is not None else "budget"
         progress(name)
         made = program.compress(
@@ -175,7 +173,8 @@ def _compared(wanted: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, A
     return equal / count if count else None, least
 
 
-def _labels(name: str, value: Tensor) -> Tensor | None:
+def _labels(name: str, value: Any) -> Any:
+    """The classes of a tensor, or its integers; None of other numbers."""
     if not value.is_floating_point():
         return None if value.is_complex() else value
     return value.argmax(1 if value.dim() == 4 else -1) if name.endswith(_LABELS) and value.dim() else None

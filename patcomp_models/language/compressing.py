@@ -26,7 +26,7 @@ from patcomp_models.errors import BundleError, LanguageModelError
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.contract import MAIN, TABLE_FILE
 from patcomp_models.language.held_out import HeldOut
-from patcomp_models.language.quality import Measured, QualityReport, all_applied
+from patcomp_models.language.quality import MeasuredQuality, QualityReport, all_applied
 from patcomp_models.language.static_run import function_sizes
 
 
@@ -130,7 +130,7 @@ def measure_compression(
         _check_free(Path(out))
     calibration, held_out = opened.held_out(calibrate), opened.held_out(text)
     assert held_out is not None
-    measured = Measured(opened.programs, held_out, by_layer=by_layer)
+    measured = MeasuredQuality(opened.programs, held_out, by_layer=by_layer)
     for request in requests:
         progress(request.text)
         measured.add(request.text, opened.plans(request, calibration))
@@ -163,7 +163,7 @@ def sweep_compression(
     opened = _Opened.of(bundle)
     calibration, held_out = opened.held_out(calibrate), opened.held_out(text)
     assert held_out is not None
-    measured = Measured(opened.programs, held_out)
+    measured = MeasuredQuality(opened.programs, held_out)
     for given in ("8bit", "4bit", budget):
         sizes = {}
         if given is None:

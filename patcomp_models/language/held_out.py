@@ -34,20 +34,20 @@ from patcomp_models.language.contract import (
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_contract import EXTEND, IN_STEP, PROMPT, STATIC_LOGITS
 from patcomp_models.language.static_run import function_sizes, generate_static
-from patcomp_models.language.text_loss import LENGTH, Reading, parts_of, spread
+from patcomp_models.language.text_loss import LENGTH, Reading, parts_of, spread_parts
 from patcomp_models.language.texts import files_at, text_at
 from patcomp_models.language.vision.generating import embedded_call, features_of, tower_run
 from patcomp_models.language.vision.packed import Pack
 
-Programs = Mapping[str, AIProgram]
+BundlePrograms = Mapping[str, AIProgram]
 """The programs of a bundle, by role."""
-Run = Callable[[str, str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
+FunctionRun = Callable[[str, str, Mapping[str, Any], dict[str, Any]], Mapping[str, Any]]
 """Runs a function of a program, by the program's role and the function's name, on inputs and states by name; the states
 are updated in place."""
 
 
 @dataclass(frozen=True)
-class Part:
+class HeldOutPart:
     """Tokens that are read from empty states, and the prepared pictures that their image tokens stand for."""
 
     tokens: Sequence[int]
@@ -55,7 +55,7 @@ class Part:
     pack: Pack | None = None
 
 
-class Form(ABC):
+class ReadingForm(ABC):
     """How the programs of a bundle read a part of a text."""
 
     least, most = 2, LENGTH
@@ -63,14 +63,15 @@ class Form(ABC):
     image_token = -1
     """The token of images, which is not told by those before it; -1 if there is none."""
     rounds: Mapping[str, str]
-    """The function by whose inputs weights are rounded, by the role of its program."""
+    """The function by whose inputs weights are rounded, by the role of its program; empty for the one that most of the
+    parts call."""
 
     @abstractmethod
-    def logits(self, run: Run, part: Part) -> np.ndarray:
+    def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
         """The logits of a part, (tokens, vocabulary)."""
 
 
-class OpenForm(Form):
+class OpenForm(ReadingForm):
     """A function of any number of tokens, or of a fixed one (`prefill`)."""
 
     def __init__(self, program: AIProgram, bundle: Bundle):
@@ -91,7 +92,7 @@ class OpenForm(Form):
         self.types = types[self.function]
         self.table = PerLayerTable(bundle.path, metadata[PER_LAYER]) if PER_LAYER in self.types else None
 
-    def logits(self, run: Run, part: Part) -> np.ndarray:
+    def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
         ids, count = np.array([part.tokens], np.int32), len(part.tokens)
         inputs = {TOKENS: ids, POSITIONS: np.arange(count, dtype=np.int32)[None]}
         inputs |= {} if self.table is None else self.table.fed(ids)
@@ -99,10 +100,10 @@ class OpenForm(Form):
         return np.asarray(made[LOGITS][0])
 
 
-class PictureForm(Form):
+class PictureForm(ReadingForm):
     """A function of embeddings, those of tokens and those of pictures."""
 
-    rounds: Mapping[str, str] = {MAIN: MAIN, TOWER: MAIN}
+    rounds: Mapping[str, str] = {MAIN: MAIN, TOWER: ""}
 
     def __init__(self, program: AIProgram, bundle: Bundle):
         self.types = argument_types(program.module.graph(MAIN))
@@ -111,7 +112,7 @@ class PictureForm(Form):
         self.image_token = int(self.vision["image_token_id"])
         self.most = min(LENGTH, int(bundle.metadata["language"]["max_context_length"]))
 
-    def logits(self, run: Run, part: Part) -> np.ndarray:
+    def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
         features = None
         if part.pixels:
             tower = tower_run(lambda inputs, states, name: run(TOWER, name, inputs, {}), self.vision)
@@ -128,7 +129,7 @@ class PictureForm(Form):
         return np.asarray(call(MAIN, inputs, _empty_states(self.types, count + 1))[LOGITS][0])
 
 
-class StaticForm(Form):
+class StaticForm(ReadingForm):
     """The Neural Engine's functions of fixed sizes: blocks of the largest size, one behind the other."""
 
     def __init__(self, program: AIProgram, bundle: Bundle):
@@ -142,7 +143,7 @@ class StaticForm(Form):
         self.window = int(metadata["language"].get(OVERRIDES, {}).get(SLIDING_WINDOW, 0))
         self.rows = PerLayerTable(bundle.path, metadata[PER_LAYER]).rows_of if PER_LAYER in metadata else None
 
-    def logits(self, run: Run, part: Part) -> np.ndarray:
+    def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
         found: list[np.ndarray] = []
 
         def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
@@ -160,11 +161,11 @@ class StaticForm(Form):
 class HeldOut:
     """Parts of held-out texts, and the form that reads them."""
 
-    form: Form
-    parts: Sequence[Part]
+    form: ReadingForm
+    parts: Sequence[HeldOutPart]
 
     @classmethod
-    def of(cls, given: str | Path | Sequence[int], programs: Programs, folder: Path) -> HeldOut:
+    def of(cls, given: str | Path | Sequence[int], programs: BundlePrograms, folder: Path) -> HeldOut:
         """Parts of what the user gives.
 
         Args:
@@ -180,7 +181,7 @@ class HeldOut:
         """
         bundle = Bundle(folder)
         form = _form_of(programs, bundle)
-        parts: list[Part] = []
+        parts: list[HeldOutPart] = []
         if not isinstance(given, str | Path):
             tokens = list(given)
         elif TOWER not in programs:
@@ -188,8 +189,8 @@ class HeldOut:
         else:
             texts, pictured = files_at(Path(given))
             tokens = bundle.tokens_of("\n\n".join(texts)) if texts else []
-            for picture, text in spread(pictured):
-                parts.append(Part(*bundle.prepared(text.strip(), [picture])))
+            for picture, text in spread_parts(pictured):
+                parts.append(HeldOutPart(*bundle.prepared(text.strip(), [picture])))
                 if len(parts[-1].tokens) > form.most:
                     raise LanguageModelError(
                         f"{str(picture)!r} and its text are {len(parts[-1].tokens)} tokens, and the bundle reads "
@@ -197,10 +198,10 @@ class HeldOut:
                     )
         if len(tokens) < form.least and (tokens or not parts):
             raise LanguageModelError(f"the text has {len(tokens)} tokens, and it takes {form.least} at least")
-        parts += [Part(each) for each in parts_of(tokens, form.most)] if tokens else []
+        parts += [HeldOutPart(each) for each in parts_of(tokens, form.most)] if tokens else []
         return cls(form, parts)
 
-    def read_by(self, programs: Programs) -> Reading:
+    def read_by(self, programs: BundlePrograms) -> Reading:
         """What programs make of the parts."""
         found = []
         for part in self.parts:
@@ -208,29 +209,31 @@ class HeldOut:
             found.append(Reading.of(logits, part.tokens, self.form.image_token))
         return Reading.joined(found)
 
-    def examples(self, programs: Programs) -> dict[str, Examples]:
+    def examples(self, programs: BundlePrograms) -> dict[str, RoundingExamples]:
         """What the programs give the functions by which weights are rounded; empty for one that is not called."""
-        seen: dict[str, list[dict[str, Any]]] = {role: [] for role in self.form.rounds}
+        seen: dict[str, dict[str, list[dict[str, Any]]]] = {}
 
         def run(role: str, name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            if self.form.rounds.get(role) == name:
-                seen[role].append({**inputs, **{state: np.array(each) for state, each in states.items()}})
+            if self.form.rounds.get(role) in ("", name):
+                values = {**inputs, **{state: np.array(each) for state, each in states.items()}}
+                seen.setdefault(role, {}).setdefault(name, []).append(values)
             return _run(programs, role, name, inputs, states)
 
         for part in self.parts:
             self.form.logits(run, part)
-        return {role: Examples(self.form.rounds[role], each) for role, each in seen.items() if each}
+        most = {role: max(calls, key=lambda name: len(calls[name])) for role, calls in seen.items()}
+        return {role: RoundingExamples(name, seen[role][name]) for role, name in most.items()}
 
 
 @dataclass(frozen=True)
-class Examples:
+class RoundingExamples:
     """Inputs and states of a function, by name."""
 
     entrypoint: str
     values: list[dict[str, Any]]
 
 
-def _form_of(programs: Programs, bundle: Bundle) -> Form:
+def _form_of(programs: BundlePrograms, bundle: Bundle) -> ReadingForm:
     if (texts := bundle.metadata["language"].get(BATCH, 1)) != 1:
         raise LanguageModelError(
             f"the bundle {str(bundle.path)!r} takes {texts} texts in a call, and a text is read by bundles that take "
@@ -243,7 +246,7 @@ def _form_of(programs: Programs, bundle: Bundle) -> Form:
 
 
 def _run(
-    programs: Programs, role: str, name: str, inputs: Mapping[str, Any], states: dict[str, Any]
+    programs: BundlePrograms, role: str, name: str, inputs: Mapping[str, Any], states: dict[str, Any]
 ) -> Mapping[str, Any]:
     made: Mapping[str, Any] = programs[role].run(inputs, entrypoint=name, state=states or None)
     return {output: as_array(each) for output, each in made.items()}

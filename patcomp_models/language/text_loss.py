@@ -18,10 +18,10 @@ _Given = TypeVar("_Given")
 
 def parts_of(tokens: Sequence[int], most: int) -> list[Sequence[int]]:
     """Parts of a text, at most `PARTS` of at most `most` tokens, spread over all of it."""
-    return [tokens[start : start + most] for start in spread(range(0, max(len(tokens) - most, 0) + 1, most))]
+    return [tokens[start : start + most] for start in spread_parts(range(0, max(len(tokens) - most, 0) + 1, most))]
 
 
-def spread(given: Sequence[_Given]) -> Sequence[_Given]:
+def spread_parts(given: Sequence[_Given]) -> Sequence[_Given]:
     """At most `PARTS` of them, spread over all."""
     return given[:: max(1, -(-len(given) // PARTS))]
 

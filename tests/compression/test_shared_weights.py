@@ -78,7 +78,7 @@ READERS = {
     "convolution with a turned kernel": (
         lambda x, w: functional.conv2d(x.T[None, :, None], w.mT, padding=1), ((64, 64, 3, 2),), 0
     ),
-    "branches": (loop, (SQUARE,), 0),
+    "branches": (loop, (SQUARE,), 1),
 }  # fmt: skip
 """A function, its weights, and how many of them are rounded by examples."""
 

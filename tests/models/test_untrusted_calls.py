@@ -27,11 +27,8 @@ OTHERS = {
     "bundles/diffusion/result_files.py": {"open"},  # a recording that is written
     "bundles/speech/recordings.py": {"open"},  # the user's recording
     "bundles/synthesis/kokoro.py": {"torch.load", "import_module"},  # of tensors alone; one package
-    "language/asked.py": {"read_text"},  # the user's text
-    "language/bundle.py": {
-        "read_text",
-        "from_file",
-    },  # the user's text; a file that is checked
+    "language/bundle_tokenizer.py": {"from_file"},  # a file that is checked
+    "language/texts.py": {"read_text"},  # the user's texts
     "checkpoints/gguf/folder.py": {"symlink_to"},  # in a folder of this process
     "checkpoints/gguf/header.py": {"memmap"},  # of a file that is checked
     "checkpoints/loading.py": {"import_module", "from_pretrained", "getattr"},  # classes of the tables of tasks
@@ -49,6 +46,7 @@ LOADERS = {
     "bundles/diffusion/generation.py", "bundles/kinds/speaker_diarization.py",
     "bundles/kinds/streaming_codec.py", "bundles/loading.py", "bundles/speech/folders.py",
     "bundles/synthesis/bark.py", "tasks/boxes.py", "tasks/images.py", "language/vision/pictures.py",
+    "language/vision/packed.py",
 }  # fmt: skip
 """The files that pass a checked folder to a library."""
 PACKAGES = ("transformers", "diffusers", "package")

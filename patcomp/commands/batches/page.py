@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from patcomp.commands.batches.jobs import BatchResult
-from patcomp.commands.pages import Point, page_of, plot_of, text_of
+from patcomp.commands.pages import PlottedPoint, page_of, plot_of, shown_text
 from patcomp.errors import printable
 
 
@@ -22,8 +22,8 @@ def page(results: Sequence[BatchResult], rows: Sequence[Mapping[str, Any]]) -> s
     title = f"{good} of {len(results)} models are converted"
     parts = [*_table(rows), *_plots(rows), "<h2>What each conversion reported</h2>"]
     for result in results:
-        name, log = text_of(result.name), "\n".join(map(printable, result.log.splitlines()))
-        parts.append(f"<details id='{name}'><summary>{name}: {text_of(result.verdict)}</summary>")
+        name, log = shown_text(result.name), "\n".join(map(printable, result.log.splitlines()))
+        parts.append(f"<details id='{name}'><summary>{name}: {shown_text(result.verdict)}</summary>")
         parts.append(f"<pre>{escape(log)}</pre></details>")
     return page_of(title, parts)
 
@@ -35,11 +35,11 @@ OUT_OF_TABLES = frozenset(("model", "best", "written"))
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     headings = [name for name in rows[0] if name not in OUT_OF_TABLES]
-    lines = ["<div class='wide'><table><tr>", *(f"<th>{text_of(name)}</th>" for name in headings), "</tr>"]
+    lines = ["<div class='wide'><table><tr>", *(f"<th>{shown_text(name)}</th>" for name in headings), "</tr>"]
     for row in rows:
         lines.append("<tr class='best'>" if row["best"] else "<tr>")
         for name in headings:
-            text, kind = text_of(cell_text(name, row[name])), ""
+            text, kind = shown_text(cell_text(name, row[name])), ""
             if name == "name":
                 text = f"<a href='#{text}'>{text}</a>" + " ★" * row["best"]
             elif name == "result":
@@ -70,7 +70,7 @@ def _plots(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     parts = []
     for model in dict.fromkeys(row["model"] for row in measured):
         of_model = [row for row in measured if row["model"] == model]
-        points = [Point(_label(row), row["bytes"], row["loss"], bool(row["best"])) for row in of_model]
+        points = [PlottedPoint(_label(row), row["bytes"], row["loss"], bool(row["best"])) for row in of_model]
         if len(points) > 1:
             parts.append(plot_of(model, points, "bytes; in brackets: problems for the target", "loss"))
     return ["<h2>Bytes against loss</h2>", *parts] if parts else []

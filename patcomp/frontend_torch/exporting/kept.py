@@ -36,28 +36,6 @@ def kept(model: nn.Module) -> Iterator[None]:
             _restore(container, content)
 
 
-@contextmanager
-def needless_casts() -> Iterator[None]:
-    """`module.to(dtype)` in a forward does nothing where the module's tensors have the type already.
-
-    PyTorch would exchange each weight by itself, which it cannot do with those of a trace.
-    """
-    own = nn.Module._apply
-
-    def applied(module: nn.Module, function: Any, *arguments: Any, **options: Any) -> nn.Module:
-        held = [*module.parameters(), *module.buffers()]
-        made = [function(each) for each in held]
-        if all((one.dtype, one.device) == (other.dtype, other.device) for one, other in zip(held, made, strict=True)):
-            return module
-        return own(module, function, *arguments, **options)
-
-    nn.Module._apply = applied  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module._apply = own  # type: ignore[method-assign]
-
-
 def _content(container: Any) -> list[tuple[Any, ...]]:
     """The entries of a container, each as a tuple."""
     return list(container.items()) if isinstance(container, dict) else [(entry,) for entry in container]

@@ -28,14 +28,14 @@ from patcomp.frontend_torch.exporting.failures import (
     what_is_wrong_with,
     wrong_shapes,
 )
-from patcomp.frontend_torch.exporting.kept import copied, kept, needless_casts, registered
+from patcomp.frontend_torch.exporting.kept import copied, kept, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example, narrowed
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
 from patcomp.frontend_torch.exporting.refusals import RefusedError
 from patcomp.frontend_torch.exporting.remembered import remembered
 from patcomp.frontend_torch.fx.nodes import reads_known_number
-from patcomp.pytorch import callers_defaults, draft_export, open_layouts, open_pools, open_views, quiet
+from patcomp.pytorch import callers_defaults, draft_export, needless_casts, open_layouts, open_pools, open_views, quiet
 
 _LOGGER = logging.getLogger("patcomp.export")
 

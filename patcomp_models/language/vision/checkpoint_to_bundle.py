@@ -60,7 +60,7 @@ from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
-from patcomp_models.language.vision.shapes import COUNT, HEIGHT, IMAGE_SHAPES, WIDTH, function_name, shapes_in
+from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
@@ -146,7 +146,8 @@ class _Request:
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = _settings(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
-        processor = _processor(folder, settings, str(config.get("model_type")))
+        own = folder if options.image_processor is None else None  # the folder's prepares images in another way
+        processor = _processor(own, settings, str(config.get("model_type")))
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -216,8 +217,8 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described[TOWER] = keys
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
-            if tower.takes_shapes:
-                keys[PATCHES] = {"merged": tower.row_merge, "channels_last": tower.channels_last}
+            if tower.takes_patches:
+                keys[PATCHES] = tower.layout
             if tower.packs:
                 keys[PACKED] = True
             parts = [request.processor, *([model.config] if tower.packs else [])]
@@ -295,7 +296,11 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
     """The block `vision` of `metadata.json`; Apple's package does not read the keys from `resample` on."""
     tower, *others = towers
     shapes = {
-        function_name(each.shape, tower.size): {HEIGHT: each.shape[0], WIDTH: each.shape[1], COUNT: each.token_count}
+        function_name(each.shape, tower.size): {
+            HEIGHT: each.shape[0],
+            WIDTH: each.shape[1],
+            TOKEN_COUNT: each.token_count,
+        }
         for each in others
     }
     return {

@@ -20,7 +20,7 @@ class GridTower(Tower):
 
     is_marked = True
     has_saved_positions = True
-    takes_shapes = True
+    takes_shapes = takes_patches = True
     thw: Tensor
 
     def __init__(self, model: Any, size: Size | None):

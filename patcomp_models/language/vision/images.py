@@ -12,7 +12,7 @@ import numpy as np
 from patcomp.errors import ConversionWarning, reason_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.settings import CROP, PAD
-from patcomp_models.language.vision.shapes import IMAGE_SHAPES, Shape, image_functions, nearest_shape, shown
+from patcomp_models.language.vision.shapes import IMAGE_SHAPES, ImageShape, image_functions, nearest_shape, sides
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,7 +77,7 @@ def _opened(path: str | Path) -> Image:
         raise LanguageModelError(f"{str(path)!r} is not an image that Pillow reads: {reason_of(error)}") from error
 
 
-def resized(image: Image, shape: Shape, vision: Mapping[str, Any]) -> Image:
+def resized_picture(image: Image, shape: ImageShape, vision: Mapping[str, Any]) -> Image:
     """A picture of another height and width."""
     from PIL import Image as Images
 
@@ -90,12 +90,12 @@ def _nearest(image: Image, vision: Mapping[str, Any]) -> Image:
     (width, height), shape = image.size, nearest_shape(vision, (image.height, image.width))
     if abs(shape[0] * width / (shape[1] * height) - 1) > _STRETCH:
         warnings.warn(
-            f"a picture of height x width {height}x{width} is stretched to {shown(shape)}, the nearest shape of the "
+            f"a picture of height x width {height}x{width} is stretched to {sides(shape)}, the nearest shape of the "
             f"bundle; convert the model with {IMAGE_SHAPES}= for others",
             ConversionWarning,
             stacklevel=2,
         )
-    return resized(image, shape, vision)
+    return resized_picture(image, shape, vision)
 
 
 def _squared(image: Image, size: int, vision: Mapping[str, Any]) -> Image:
@@ -112,5 +112,5 @@ def _squared(image: Image, size: int, vision: Mapping[str, Any]) -> Image:
         scale = size / min(width, height)
         width, height = (size if side == min(width, height) else int(side * scale) for side in (width, height))
         left, top = (width - size) // 2, (height - size) // 2
-        return resized(image, (height, width), vision).crop((left, top, left + size, top + size))
-    return resized(image, (size, size), vision)
+        return resized_picture(image, (height, width), vision).crop((left, top, left + size, top + size))
+    return resized_picture(image, (size, size), vision)

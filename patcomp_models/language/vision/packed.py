@@ -18,8 +18,8 @@ from patcomp.errors import reason_of
 from patcomp_models.checkpoints.loading import classes_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened
-from patcomp_models.language.vision.pictures import loaded_processor, made_of, processor_folder
-from patcomp_models.language.vision.shapes import image_functions, shown
+from patcomp_models.language.vision.pictures import loaded_processor, processed, processor_folder
+from patcomp_models.language.vision.shapes import image_functions, sides
 
 PACKED = "packed"
 """The key of the block `vision` of `metadata.json` that says whether the model packs the features of tiles."""
@@ -50,23 +50,27 @@ def packed_pictures(
     place = processor_folder(folder, vision)
     config, packer = _packer(place)
     pillow = [opened(each) for each in images]
-    made = made_of(loaded_processor(place), text, pillow, return_tensors=None, do_pad=False)
+    made = processed(loaded_processor(place), text, pillow, return_tensors=None, do_pad=False)
     pictures = [np.asarray(picture, np.float32) for picture in made["pixel_values"]]
     tiles = [tile[None] for picture in pictures for tile in picture]
     if tiles[0].shape[2:] not in (taken := image_functions(vision)):
         raise LanguageModelError(
-            f"the processor makes tiles of {shown(tiles[0].shape[2:])}, and the bundle takes "
-            f"{', '.join(map(shown, taken))}; convert the model with the size of its processor"
+            f"the processor makes tiles of {sides(tiles[0].shape[2:])}, and the bundle takes "
+            f"{', '.join(map(sides, taken))}; convert the model with the size of its processor"
         )
     tokens = [int(token) for token in made["input_ids"][0]]
     places = tokens.count(int(vision["image_token_id"]))
     options = {name: getattr(config, name) for name in inspect.signature(packer).parameters if hasattr(config, name)}
+    # the last two are Granite Vision 4's, which asks whether it has projectors
+    model = SimpleNamespace(
+        config=config, downsample_rate=getattr(config, "downsample_rate", None), layerwise_projectors=()
+    )
     sizes = [[int(side) for side in size] for size in made["image_sizes"]]
 
     def packed(features: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(features[0]).float().unflatten(0, (len(tiles), -1))
         parts = rows[:, :-1].split([len(picture) for picture in pictures])
-        result = packer(SimpleNamespace(config=config), parts, sizes, image_newline=rows[0, -1], **options)
+        result = packer(model, parts, sizes, image_newline=rows[0, -1], **options)
         joined = torch.cat(result[0] if isinstance(result, tuple) else result)  # also the numbers of rows
         if len(joined) != places:
             raise LanguageModelError(

@@ -17,8 +17,8 @@ from patcomp.errors import ConversionWarning, reason_of
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.vision.images import opened, resized
-from patcomp_models.language.vision.shapes import image_functions, nearest_shape, shown
+from patcomp_models.language.vision.images import opened, resized_picture
+from patcomp_models.language.vision.shapes import IMAGE_SHAPES, image_functions, nearest_shape, sides
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,7 +52,7 @@ def processor_folder(bundle: Path, vision: Mapping[str, Any]) -> Path:
     return inside(bundle, vision[PROCESSOR], f"vision.{PROCESSOR} of metadata.json", LanguageModelError)
 
 
-def made_of(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
+def processed(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
     """What a processor makes of a prompt with pictures.
 
     Raises:
@@ -84,13 +84,15 @@ def prepared_pictures(
         LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
     processor = loaded_processor(processor_folder(folder, vision))
-    made = made_of(processor, text, [_fitted(opened(each), processor, vision) for each in images], return_tensors="pt")
-    pixels, functions = _pixels(made, vision), image_functions(vision)
+    made = processed(
+        processor, text, [_fitted(opened(each), processor, vision) for each in images], return_tensors="pt"
+    )
+    pixels, functions = images_made(made, vision), image_functions(vision)
     for each in pixels:
         if each.shape[2:] not in functions:
             raise LanguageModelError(
-                f"the processor makes images of {shown(each.shape[2:])}, and the bundle takes "
-                f"{', '.join(map(shown, functions))}; convert the model with sizes that its processor makes"
+                f"the processor makes images of {sides(each.shape[2:])}, and the bundle takes "
+                f"{', '.join(map(sides, functions))}; convert the model with sizes that its processor makes"
             )
     tokens = made["input_ids"][0].tolist()
     found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
@@ -104,31 +106,32 @@ def prepared_pictures(
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
     """A picture of which the processor makes shapes of the bundle; resized if it does not."""
-    if PATCHES not in vision:
+    if IMAGE_SHAPES not in vision:
         return picture
-    made = [each.shape[2:] for each in _pixels(processor.image_processor([picture], return_tensors="pt"), vision)]
+    alone = processor(text=[processor.image_token], images=[[picture]], return_tensors="pt")
+    made = [each.shape[2:] for each in images_made(alone, vision)]
     if not set(made) - image_functions(vision).keys():
         return picture
     shape = nearest_shape(vision, made[-1])
     warnings.warn(
-        f"the processor makes {shown(made[-1])} of a picture, and the bundle has no function for this height x width; "
-        f"the picture is resized to {shown(shape)} (convert the model with image_shapes={shown(made[-1])!r})",
+        f"the processor makes {sides(made[-1])} of a picture, and the bundle has no function for this height x width; "
+        f"the picture is resized to {sides(shape)} (convert the model with image_shapes={sides(made[-1])!r})",
         ConversionWarning,
         stacklevel=2,
     )
-    return resized(picture, shape, vision)
+    return resized_picture(picture, shape, vision)
 
 
-def _pixels(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.ndarray]:
+def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.ndarray]:
     """Images, (1, 3, height, width), from what a processor makes.
 
     Raises:
         LanguageModelError: patches are of another size than the bundle's.
     """
     values = made["pixel_values"].float().numpy()
-    if PATCHES not in vision:
+    if IMAGE_SHAPES not in vision:
         return [tile[None] for tile in tiles_of(values)]
-    if "image_sizes" in made:  # padded to the largest image
+    if PATCHES not in vision:  # pixels, padded to the largest image
         sizes = made["image_sizes"].tolist()
         return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
     if "image_grid_thw" in made:
@@ -142,7 +145,13 @@ def _pixels(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.ndarr
 
 
 def pixels_of_patches(
-    patches: np.ndarray, grid: Sequence[int], size: int, *, merged: int, channels_last: bool
+    patches: np.ndarray,
+    grid: Sequence[int],
+    size: int,
+    *,
+    merged: int,
+    channels_last: bool,
+    moments_first: bool = False,
 ) -> np.ndarray:
     """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
 
@@ -152,12 +161,13 @@ def pixels_of_patches(
         size: of a patch.
         merged: the side of the squares of patches whose rows are one behind the other.
         channels_last: whether the channels of a pixel are one behind the other.
+        moments_first: whether each moment is one behind the other; else each channel is.
 
     Raises:
         LanguageModelError: the patches are of another size.
     """
     rows, columns = grid
-    flat = patches.reshape(len(patches), -1)
+    flat: Any = patches.reshape(len(patches), -1)
     moments = flat.shape[1] // (3 * size * size)
     if flat.shape != (rows * columns, 3 * size * size * moments) or (channels_last and moments != 1):
         raise LanguageModelError(
@@ -167,6 +177,8 @@ def pixels_of_patches(
     if channels_last:
         flat = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
     first = flat.reshape(-1, 3, moments, size, size)[:, :, 0]
+    if moments_first:
+        first = flat.reshape(-1, moments, 3, size, size)[:, 0]
     parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 

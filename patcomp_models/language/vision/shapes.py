@@ -13,10 +13,10 @@ from patcomp_models.language.contract import MAIN
 
 IMAGE_SHAPES = "image_shapes"
 """A key of the block `vision` of `metadata.json`, if the tower takes any shape: the functions beside `main`."""
-SHAPE_KEYS = HEIGHT, WIDTH, COUNT = "height", "width", "image_token_count"
+SHAPE_KEYS = HEIGHT, WIDTH, TOKEN_COUNT = "height", "width", "image_token_count"
 """The keys of each of them."""
 
-Shape = tuple[int, int]
+ImageShape = tuple[int, int]
 """Height and width, in pixels."""
 
 
@@ -25,44 +25,44 @@ class ImageFunction:
     """A function of a vision tower."""
 
     name: str
-    shape: Shape
+    shape: ImageShape
     tokens: int
     """How many tokens an image has."""
 
 
-def function_name(shape: Shape, side: int) -> str:
+def function_name(shape: ImageShape, side: int) -> str:
     """The function for images of a shape; `main` takes squares of `side` pixels."""
-    return MAIN if shape == (side, side) else f"{MAIN}_{shown(shape)}"
+    return MAIN if shape == (side, side) else f"{MAIN}_{sides(shape)}"
 
 
-def shown(shape: Sequence[int]) -> str:
+def sides(shape: Sequence[int]) -> str:
     """Height and width: `448x672`."""
     return "x".join(map(str, shape))
 
 
-def image_functions(vision: Mapping[str, Any]) -> dict[Shape, ImageFunction]:
+def image_functions(vision: Mapping[str, Any]) -> dict[ImageShape, ImageFunction]:
     """The functions of a vision tower, by shape.
 
     Args:
         vision: the block `vision` of `metadata.json`.
     """
     size = int(vision["image_size"])
-    named = {MAIN: {HEIGHT: size, WIDTH: size, COUNT: vision.get(COUNT, 0)}, **vision.get(IMAGE_SHAPES, {})}
-    made = (ImageFunction(name, (each[HEIGHT], each[WIDTH]), each[COUNT]) for name, each in named.items())
+    named = {MAIN: {HEIGHT: size, WIDTH: size, TOKEN_COUNT: vision.get(TOKEN_COUNT, 0)}, **vision.get(IMAGE_SHAPES, {})}
+    made = (ImageFunction(name, (each[HEIGHT], each[WIDTH]), each[TOKEN_COUNT]) for name, each in named.items())
     return {each.shape: each for each in made}
 
 
-def nearest_shape(vision: Mapping[str, Any], shape: Shape) -> Shape:
+def nearest_shape(vision: Mapping[str, Any], shape: ImageShape) -> ImageShape:
     """The shape of a function whose height by width is nearest to another shape's; of several, the nearest in size."""
 
-    def distance(own: Shape) -> tuple[float, float]:
+    def distance(own: ImageShape) -> tuple[float, float]:
         heights, widths = (math.log(mine / other) for mine, other in zip(own, shape, strict=True))
         return round(abs(heights - widths), 6), abs(heights + widths)
 
     return min(image_functions(vision), key=distance)
 
 
-def shapes_in(given: str | Sequence[str | Sequence[int]]) -> list[Shape]:
+def shapes_in(given: str | Sequence[str | Sequence[int]]) -> list[ImageShape]:
     """The shapes that a user asks for: `448x672`, or height and width; one, or several.
 
     Raises:

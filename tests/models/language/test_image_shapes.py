@@ -16,7 +16,7 @@ from patcomp.errors import ConversionWarning
 from patcomp_models.language import TOWERS, LanguageModelError, check_bundle, convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import loaded_processor, pixels_of_patches
+from patcomp_models.language.vision.pictures import images_made, loaded_processor, pixels_of_patches
 from patcomp_models.language.vision.shapes import SHAPE_KEYS, nearest_shape, shapes_in
 from patcomp_models.language.vision.towers import tower_of
 from tests.models.language.checkpoints import edited
@@ -43,7 +43,10 @@ IMAGES = {
     "qwen3_vl_moe": "Qwen2VLImageProcessor",
 }
 VIDEOS = {"glm_ocr": "Glm46VVideoProcessor", "glm4v_moe": "Glm4vVideoProcessor"}
+FURTHER = {"lfm2_vl": "image_thumbnail_token", "mistral3": "image_break_token", "lighton_ocr": "image_break_token"}
+"""A further token that a processor reads."""
 KINDS = [kind for kind, tower in TOWERS.items() if tower.takes_shapes]
+PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
 
 
 def processor(kind: str) -> Any:
@@ -55,9 +58,9 @@ def processor(kind: str) -> Any:
 
     special = MINIMAX if kind == "minimax_m3_vl" else ("<image>", "<video>", "<start>", "<end>")
     names = dict(zip(("image_token", "video_token", "image_start_token", "image_end_token"), special, strict=True))
-    if kind == "lfm2_vl":
-        names["image_thumbnail_token"] = "<thumbnail>"
-        special = (*special, "<thumbnail>")
+    if further := FURTHER.get(kind):
+        names[further] = "<further>"
+        special = (*special, "<further>")
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(*special[1:], image=special[0])._tokenizer, unk_token="<unk>", eos_token="</s>",
         pad_token="<s>", extra_special_tokens=names,
@@ -69,6 +72,13 @@ def processor(kind: str) -> Any:
         )  # fmt: skip
         return tf.Lfm2VlProcessor(images, tokenizer)
     tower = tower_of(checkpoint(kind), SIZE)
+    if kind in ("mistral3", "lighton_ocr"):
+        side, merged = tower.patch_size, tower.unit // tower.patch_size
+        images = tf.PixtralImageProcessor(patch_size={"height": side, "width": side}, size={"longest_edge": 64})
+        own = {name: names[name] for name in ("image_token", "image_break_token", "image_end_token")}
+        return getattr(tf, NAMES[kind])(
+            images, tokenizer, patch_size=side, spatial_merge_size=merged, **(own if kind == "mistral3" else {})
+        )
     layout = {
         "patch_size": tower.patch_size, "merge_size": tower.unit // tower.patch_size,
         "temporal_patch_size": getattr(tower.vision, "temporal_patch_size", 1),
@@ -101,10 +111,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Bundle]:
 
 
 def generated(model: Any, bundle: Bundle, images: list[Any]) -> tuple[str, list[int]]:
-    """A prompt with images, and the tokens of the model's own generation."""
+    """A prompt with images, and the tokens of the model's own generation.
+
+    Its words are special tokens, because some types build a tokenizer of their own from the words of a folder.
+    """
     make = loaded_processor(bundle.path.parent / "folder")
-    text = f"word5 {' word6 '.join([make.image_token] * len(images))} word7 word8"
-    given = make(text=[text], images=[images], return_tensors="pt")
+    start, end = MINIMAX[2:] if make.image_token in MINIMAX else ("<start>", "<end>")
+    text = f"{start}{end.join([make.image_token] * len(images))}{end}{start}{end}"
+    # Cosmos 3 Edge needs the kinds of tokens, and its processor gives them when it is asked to
+    kinds = {"return_mm_token_type_ids": True} if model.config.model_type == "cosmos3_edge" else {}
+    given = make(text=[text], images=[images], return_tensors="pt", **kinds)
     with torch.no_grad():
         wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
     return text, wanted[0, given["input_ids"].shape[1] :].tolist()
@@ -177,15 +193,24 @@ def test_metadata(made: tuple[Any, Bundle], tmp_path: Path) -> None:
         assert any(message in each.message for each in check_bundle(tmp_path / "wrong")), message
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PATCH_KINDS)
 def test_patches_become_pixels_again(kind: str) -> None:
     tower = tower_of(checkpoint(kind), SHAPES[0])
     pixels = torch.randn(1, 3, *tower.shape)
     rows = tower.given(pixels, torch.tensor([[1]]))["pixel_values"].reshape(math.prod(tower.patch_grid), -1).numpy()
-    layout: Any = {"merged": tower.row_merge, "channels_last": tower.channels_last}
-    assert np.array_equal(pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **layout), pixels.numpy())
+    made = pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **tower.layout)
+    assert np.array_equal(made, pixels.numpy())
     with pytest.raises(LanguageModelError, match="the processor is another model's"):
-        pixels_of_patches(rows[:, 1:], tower.patch_grid, tower.patch_size, **layout)
+        pixels_of_patches(rows[:, 1:], tower.patch_grid, tower.patch_size, **tower.layout)
+
+
+def test_images_that_the_processor_pads() -> None:
+    first, second = torch.randn(3, 16, 24), torch.randn(3, 32, 8)
+    padded = torch.zeros(2, 3, 32, 24)
+    padded[0, :, :16], padded[1, :, :, :8] = first, second
+    made = {"pixel_values": padded, "image_sizes": torch.tensor([[16, 24], [32, 8]])}
+    for found, wanted in zip(images_made(made, {"image_shapes": {}}), (first, second), strict=True):
+        assert np.array_equal(found[0], wanted.numpy())
 
 
 def test_nearest() -> None:

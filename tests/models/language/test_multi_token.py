@@ -233,7 +233,8 @@ def test_a_head_reads_features_and_positions_of_an_image(tmp_path: Path) -> None
         rows[is_image] = tower(pixels)[0]
         given = torch.arange(count)[None], hidden, *decoder.states.zeros(count + 1)
         made, _ = decoder(rows[:, 1:], *given)
-        places, _ = model.model.get_rope_index(tokens, is_image.int(), image_grid_thw=tower.grid)
+        grid = tower.given(pixels, tokens)["image_grid_thw"]
+        places, _ = model.model.get_rope_index(tokens, is_image.int(), image_grid_thw=grid)
         joined = decoder.joined(rows[:, 1:, :32], hidden)
         wanted = head(inputs_embeds=joined, position_ids=places[:, :, 1:], use_cache=False).logits
     torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)

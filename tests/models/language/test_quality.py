@@ -19,7 +19,7 @@ from patcomp_models.language import (
     convert_language_model,
     measure_compression,
 )
-from patcomp_models.language.held_out import HeldOut, Part
+from patcomp_models.language.held_out import HeldOut, HeldOutPart
 from patcomp_models.language.text_loss import LENGTH, PARTS, parts_of
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import VOCABULARY, folder
@@ -55,7 +55,7 @@ def test_the_loss_is_that_of_the_model(checkpoint: Path, bundle: Bundle, text: P
     programs, tokens = {"main": program_of(bundle)}, bundle.tokens_of(TEXT)
     whole = HeldOut.of(text, programs, bundle.path)
     assert [len(part.tokens) for part in whole.parts] == [len(tokens)]
-    parts = HeldOut(whole.form, [Part(tokens[start : start + 40]) for start in range(0, len(tokens) - 39, 40)])
+    parts = HeldOut(whole.form, [HeldOutPart(tokens[start : start + 40]) for start in range(0, len(tokens) - 39, 40)])
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     ids = torch.tensor([part.tokens for part in parts.parts])
     with torch.no_grad():
