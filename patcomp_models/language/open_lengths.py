@@ -56,6 +56,8 @@ def open_lengths(
         "MiniMaxLightningAttention.forward": lightning,
         "DeepseekV32Indexer.forward": chosen_tokens,
         "GlmMoeDsaIndexer.forward": chosen_tokens,
+        "Dots3NoteTextIndexer.forward": chosen_tokens,
+        "MistralLarge4TextIndexer.forward": chosen_tokens,
         f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
         **(rotary_forms(model) if further is None else further),
     }
