@@ -9,10 +9,7 @@ _PREFIX = "it cannot be called without an image, and each call of a bundle after
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
 _AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
 _SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
-_WINDOWS = (
-    "its language model keeps windows of convolutions beside keys and values in each layer, and its tower takes "
-    "patches of several scales; no small model of it is tested yet"
-)
+_PATCHES = "its tower takes patches of an image as small images, which is not built yet"
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
@@ -38,7 +35,7 @@ WITHOUT_TOWER: dict[str, str] = {
     "idefics2": "its tower takes images of any size with a mask of their padding, and has one function for a size",
     "glm5_next": "its language model chooses tokens by an index of pools of keys, which no bundle holds",
     "qwen4_exp": "its language model keeps positions for an index, and a bundle holds one key of it for each token",
-    **dict.fromkeys(("inkling2", "inkling2_loop", "inkling_mm_model"), _WINDOWS),
+    **dict.fromkeys(("inkling2", "inkling2_loop", "inkling_mm_model"), _PATCHES),
     "apertus1p5": _CODES,
     "hy_v4_vl": "each line of an image ends with a token of its own, and no small model of it is tested yet",
 }  # fmt: skip
