@@ -6,10 +6,14 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from patcomp_models.language.conventions import CACHE
+
+
+_WITHOUT_LATENT = "MistralLarge4TextIndexer"
+"""An index whose queries are made of hidden states, so that it has no argument `q_resid`."""
 
 
 def chosen_tokens(indexer: Any, *given: Any, **options: Any) -> Tensor:
@@ -33,6 +37,17 @@ def chosen_tokens(indexer: Any, *given: Any, **options: Any) -> Tensor:
     call.arguments[CACHE] = cache and _Padded(cache, further)
     chosen = own(*call.args, **call.kwargs)
     return torch.where(chosen < total, chosen, 0)
+
+
+def indexers_of(model: nn.Module) -> set[str]:
+    """The functions of a model that choose tokens as DeepSeek-V3.2 or Mistral Large 4 do, `Class.forward`."""
+    parts = [type(part) for part in model.modules() if hasattr(part, "index_topk")]
+    owners = {
+        next(each for each in part.__mro__ if "forward" in vars(each))
+        for part in parts
+        if part.__name__ == _WITHOUT_LATENT or "q_resid" in inspect.signature(part.forward).parameters
+    }
+    return {f"{owner.__name__}.forward" for owner in owners}
 
 
 class _Padded:

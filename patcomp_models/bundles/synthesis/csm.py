@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import content_of, tokenizer_of
+from patcomp_models.bundles.speech.folders import configuration_of, content_of, tokenizer_of
 from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
 from patcomp_models.checkpoints.tokenizers import save
 
@@ -74,9 +74,7 @@ class Csm(SynthesisForm):
     @property
     def _completed(self) -> Any:
         """The configuration, as transformers completes it."""
-        from transformers import AutoConfig
-
-        return AutoConfig.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
+        return configuration_of(self.folder)
 
     def _entries(self) -> list[Entry]:
         import torch

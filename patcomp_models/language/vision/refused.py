@@ -7,8 +7,6 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
-_SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
 _PATCHES = "its tower takes patches of an image as small images, which is not built yet"
 _TEXT = "it has no vision tower"
 
@@ -30,8 +28,6 @@ WITHOUT_TOWER: dict[str, str] = {
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
-    **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
-    "minicpm_ocr": _SIZES,
     "idefics2": "its tower takes images of any size with a mask of their padding, and has one function for a size",
     "glm5_next": "its language model chooses tokens by an index of pools of keys, which no bundle holds",
     "qwen4_exp": "its language model keeps positions for an index, and a bundle holds one key of it for each token",

@@ -82,7 +82,7 @@ class HunYuanTower(OwnGridTower):
 class MiniCPMTower(PixtralTower):
     """MiniCPM-V 4.6: patches side by side in one image of the height of a patch."""
 
-    around = Around("<image>", "</image>", "<image>./</image>")
+    around = Around("<image_id>0</image_id><image>", "</image>")
     takes_shapes = False  # its processor makes slices
     sizes: Tensor
 

@@ -87,5 +87,7 @@ def hearing(folder: Path, name: str) -> Path:
         model.get_output_embeddings().weight.normal_(0, 1)
         for weight in model.model.multi_modal_projector.parameters():
             weight.mul_(4)
-    model.generation_config = transformers.GenerationConfig(eos_token_id=1, pad_token_id=2, bos_token_id=0)
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=1, pad_token_id=2, bos_token_id=0, max_new_tokens=12
+    )
     return save(folder, model, _processor(name))

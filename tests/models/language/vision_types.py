@@ -87,6 +87,17 @@ _MUSE: dict[str, Any] = {
     "text_config.layer_rope_theta": [10000, 0], "out_hidden_size": 128,
 }  # fmt: skip
 _TIMM = {"model_type": "timm_wrapper", "do_pooling": True}
+_AUDIO = {
+    f"audio_config.{name}": size
+    for name, size in {
+        "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32,
+        "num_mel_bins": 16, "downsample_hidden_size": 8,
+    }.items()
+}  # fmt: skip
+_MINICPM = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+    "patch_size": 8, "insert_layer_id": 0,
+}  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
@@ -95,12 +106,10 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     )},
     "hunyuan_vl": {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
-        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+        "vision_config.max_image_size": 64, "vision_config.temporal_patch_size": 1, "text_config.head_dim": 8,
     },
-    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
-        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-        "patch_size": 8, "insert_layer_id": 0,
-    }},
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
+    "minicpm_ocr": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
     "video_llama_3": {},
     "deepseek_ocr2": {
         "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.num_experts_per_tok": 2,
@@ -117,6 +126,12 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
         "text_config.moe_intermediate_size": [24, 16], "text_config.moe_num_experts": 4, "text_config.moe_k": 2,
         "text_config.mlp_layer_types": ["dense", "sparse"],
+    },
+    "qwen2_5_omni_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.window_size": 16, **_AUDIO,
+    },
+    "qwen3_omni_moe_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.deepstack_visual_indexes": [0, 1], **_AUDIO,
     },
     "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
