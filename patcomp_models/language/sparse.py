@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from patcomp_models.language.conventions import CACHE
 
-
 _WITHOUT_LATENT = "MistralLarge4TextIndexer"
 """An index whose queries are made of hidden states, so that it has no argument `q_resid`."""
 
