@@ -11,6 +11,9 @@ from torch.nn import functional
 
 from patcomp_models.language.conventions import CACHE
 
+_WITHOUT_LATENT = "MistralLarge4TextIndexer"
+"""An index whose queries are made of hidden states, so that it has no argument `q_resid`."""
+
 
 def chosen_tokens(indexer: Any, *given: Any, **options: Any) -> Tensor:
     """The tokens that each query attends to, (1, q, number); some may be there more than once.
@@ -36,11 +39,12 @@ def chosen_tokens(indexer: Any, *given: Any, **options: Any) -> Tensor:
 
 
 def indexers_of(model: nn.Module) -> set[str]:
-    """The functions of a model that choose tokens as DeepSeek-V3.2 does, `Class.forward`."""
+    """The functions of a model that choose tokens as DeepSeek-V3.2 or Mistral Large 4 do, `Class.forward`."""
+    parts = [type(part) for part in model.modules() if hasattr(part, "index_topk")]
     owners = {
-        next(each for each in type(part).__mro__ if "forward" in vars(each))
-        for part in model.modules()
-        if hasattr(part, "index_topk") and "q_resid" in inspect.signature(type(part).forward).parameters
+        next(each for each in part.__mro__ if "forward" in vars(each))
+        for part in parts
+        if part.__name__ == _WITHOUT_LATENT or "q_resid" in inspect.signature(part.forward).parameters
     }
     return {f"{owner.__name__}.forward" for owner in owners}
 

@@ -224,10 +224,10 @@ def test_every_token_behind_an_image(kind: str) -> None:
     """A model may read other rows than those of its table for tokens around an image."""
     model: Any = checkpoint(kind)
     tower = tower_of(model, SIZE)
-    left_out = {IMAGE_TOKEN, getattr(model.config, READ_OTHERWISE.get(kind, ""), None)}
+    left = {IMAGE_TOKEN, getattr(model.config, READ_OTHERWISE.get(kind, ""), None)}
     if tower.begin is not None:  # Qwen Omni counts what these begin
-        left_out |= {BEGIN, model.config.audio_token_id, model.config.audio_start_token_id}
-    others = [token for token in range(VOCABULARY) if token not in left_out]
+        left |= {BEGIN, model.config.audio_token_id, model.config.audio_start_token_id}
+    others = [token for token in range(VOCABULARY) if token not in left]
     ids = torch.tensor([[BEGIN, *[IMAGE_TOKEN] * tower.token_count, *others]])
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **tower.given(pixels(), ids)).logits
