@@ -76,14 +76,18 @@ def _of_shape(image: np.ndarray, vision: Mapping[str, Any]) -> str:
     return next(fitting, "main")
 
 
-async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Sequence[np.ndarray] = ()) -> list[int]:
-    """The most probable next tokens of a language model, or of one with images, by its function `main`.
+async def language(
+    bundle: Path, prompt: Sequence[int], count: int, tiles: Sequence[np.ndarray] = (),
+    sounds: Sequence[Mapping[str, np.ndarray]] = (),
+) -> list[int]:  # fmt: skip
+    """The most probable next tokens of a language model, or of one that sees or hears, by its function `main`.
 
     Args:
         bundle: a folder of the dynamic form.
-        prompt: tokens, with as many of an image as its features are.
+        prompt: tokens, with as many of an image or of a sound as its features are.
         count: how many to generate.
         tiles: of the pictures in the prompt, one behind the other, each (1, 3, height, width).
+        sounds: windows of the sound in the prompt, each what the function `audio` takes.
     """
     told = json.loads((bundle / "metadata.json").read_text())
     async with AsyncExitStack() as stack:
@@ -95,17 +99,21 @@ async def language(bundle: Path, prompt: Sequence[int], count: int, tiles: Seque
             (await assets["vision"].run(_of_shape(each, told["vision"]), {"pixel_values": each}))["image_features"][0]
             for each in tiles
         ]
+        features += [(await assets["main"].run("audio", each))["audio_features"][0] for each in sounds]
+        table = ("embedding", "main") if "embedding" in assets else ("main", "embed")
+        placeholder = told["vision"]["image_token_id"] if tiles else told["audio"]["audio_token_id"] if sounds else -1
         states = assets["main"].empty("main", len(prompt) + count)
         made: list[int] = []
         waiting = list(prompt)
         while len(made) < count:
             done = len(prompt) + len(made)
             inputs = {"input_ids": _int32([waiting]), "position_ids": _int32([range(done)])}
-            if "embedding" in assets:
-                rows = (await assets["embedding"].run("main", {"input_ids": inputs.pop("input_ids")}))["embeddings"]
-                places = [place for place, token in enumerate(waiting) if token == told["vision"]["image_token_id"]]
+            if "inputs_embeds" in assets["main"].named("main").desc.input_names:
+                asset, name = table
+                rows = (await assets[asset].run(name, {"input_ids": inputs.pop("input_ids")}))["embeddings"]
+                places = [place for place, token in enumerate(waiting) if token == placeholder]
                 if places and not made:
-                    rows[0, places] = np.concatenate(features)
+                    rows[0, places] = np.concatenate(features)[: len(places)]
                 inputs["inputs_embeds"] = rows
             logits = (await assets["main"].run("main", inputs, states))["logits"]
             waiting = [int(logits[0, -1].astype(np.float32).argmax())]

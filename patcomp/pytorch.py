@@ -360,7 +360,7 @@ def needless_casts() -> Iterator[None]:
             return module
         return own(module, function, *arguments, **options)
 
-    torch.nn.Module._apply = applied  # type: ignore[method-assign]
+    torch.nn.Module._apply = applied  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:

@@ -100,7 +100,7 @@ class LanguageOptions(BundleOptions):
             "A text like what the model will read, by which its weights or its cache are rounded.",
             "It goes with `compress` or `cache`, and is the path of a file, or in Python token ids. Weights are "
             "rounded so that outputs of products stay (GPTQ), which halves the rise of the loss or better. At most 16 "
-            "parts of 512 tokens are read, spread over the text.",
+            "parts of 512 tokens are read, spread over the text. A folder of texts is read one text behind the other.",
             flag=Path,
         ),
     ] = None

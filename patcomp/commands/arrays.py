@@ -171,7 +171,7 @@ def _image_in(path: Path, spec: TensorSpec, *, resizes: bool = False) -> np.ndar
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             height, width = spec.shape[:2]
-            if resizes and height is not None and width is not None:
+            if resizes and isinstance(height, int) and isinstance(width, int):
                 upright = upright.resize((width, height))
             pixels = np.array(upright)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from patcomp.commands.arrays import read_example
 from patcomp.commands.common import RandomNumbers, UsageError, load_catalogs, print_json, say
@@ -33,7 +33,7 @@ _MOST = 64
 class SweptModel(Protocol):
     """A report of a sweep."""
 
-    headings: tuple[str, ...]
+    headings: ClassVar[tuple[str, ...]]
 
     @property
     def alternatives(self) -> Sequence[Alternative]: ...
@@ -83,7 +83,7 @@ def swept(
     from patcomp.program.sweep import sweep_program
 
     both = subject_of(model, "compress", _ALL) in _MODULES and not (options.half or options.bfloat16)
-    programs = []
+    programs: list[AIProgram] = []
     for own in (options, replace(options, half=True)) if both else (options,):
         with working(f"converting {model}", True):
             sources = load_sources(model, "compress", own, notes=not programs)

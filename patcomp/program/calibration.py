@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -198,7 +199,7 @@ class _Walk(Lockstep):
             ]  # fmt: skip
             if pairs:  # else no example takes the branch
                 moments = moments_of(*map(list, zip(*pairs, strict=True)))
-                self._store(weight, weight.layout, weight.shape, lambda count, moments=moments: moments)
+                self._store(weight, weight.layout, weight.shape, partial(_these, moments))
         rounded = {weight.key for weight, _ in products.values() if self.scheme_of(weight)}
         plain = run(2, lambda weight: self._plain(weight) if weight.key in rounded else None)
         return [results for results, _ in (*exact, *run(1, known), *plain)]
@@ -273,6 +274,11 @@ def _use(matrices: np.ndarray, index: int, operands: Sequence[list[Any]], chosen
     for number, given in enumerate(operands):
         read = matrices if chosen is None else matrices[chosen[number].numpy()]
         given[index] = weight_operand(read, given[index], index)
+
+
+def _these(moments: _Moments, count: int) -> _Moments:
+    """Moments that are known before it is asked for how many matrices."""
+    return moments
 
 
 def _keeps_matrices(op: Operation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.compression import Alternative, CompressionRequest, weights_of
 from patcomp.evaluate.comparison import psnr_of
@@ -52,7 +52,7 @@ class SweepReport:
 
     rows: Sequence[SweepOutcome]
 
-    headings = ("weights", "bytes", "bits", "same label", "signal, dB")
+    headings: ClassVar[tuple[str, ...]] = ("weights", "bytes", "bits", "same label", "signal, dB")
 
     @property
     def alternatives(self) -> list[Alternative]:

@@ -60,6 +60,9 @@ NOT_STATIC = {
 NOT_CONVERTED = {
     "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
     "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
+    "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
+    "zamba": "each head of its recurrence is a call of its own, and the call does not say of which head",
+    "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
     "cpmant": "each call reads the whole text again, behind a prompt of its own",
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"),

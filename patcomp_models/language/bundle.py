@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from patcomp.emit.asset import Asset, load
+from patcomp.emit.asset import Asset
 from patcomp.emit.unconstrained import unconstrained
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.json_files import metadata_in
-from patcomp_models.checkpoints.tokenizers import tokenizing
-from patcomp_models.checkpoints.untrusted import check_file
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.batches import generate_together
+from patcomp_models.language.bundle_assets import counted_calls, empty_caches, empty_states, open_size, opened_asset
+from patcomp_models.language.bundle_tokenizer import BundleTokenizer
 from patcomp_models.language.contract import (
     ADAPTERS,
     BATCH,
@@ -49,18 +49,15 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
-from patcomp_models.language.hearing import AUDIO, EMBED, features_of_sound, prepared
+from patcomp_models.language.hearing import EMBED, SOUND, features_of_sound, heard_prompt
 from patcomp_models.language.per_layer import PerLayerTable
-from patcomp_models.language.static_contract import EXTEND, PROMPT
-from patcomp_models.language.static_run import StaticCall, function_sizes, generate_static
+from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
-from patcomp_models.language.vision.prompts import PLACEHOLDER, has_lines, placed
+from patcomp_models.language.vision.prompts import has_lines, placed
 from patcomp_models.language.vision.shapes import image_functions
-
-_TOKENIZER = Path("tokenizer", "tokenizer.json")
 
 
 @dataclass(frozen=True)
@@ -144,16 +141,16 @@ class Bundle:
         Raises:
             LanguageModelError: the bundle takes one text in a call; or a prompt is empty or too long.
         """
-        texts = [self._split(each) if isinstance(each, str) else [*each] for each in prompts]
+        texts = [self._words.split(each) if isinstance(each, str) else [*each] for each in prompts]
         if self._batch == 1:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes one text in a call; convert it with batch=")
         with ExitStack() as opened:
-            asset = _opened(self.asset, opened)
+            asset = opened_asset(self.asset, opened)
 
             def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return asset.run(inputs, states, name)
 
-            empty, stops = _empty_states(asset.described(MAIN)), [] if ignore_eos else self._stops
+            empty, stops = empty_states(asset.described(MAIN)), [] if ignore_eos else self._stops
             return generate_together(call, empty, texts, max_new_tokens, self._limit, stops, self._batch)
 
     @property
@@ -179,10 +176,10 @@ class Bundle:
             As `generate`.
         """
         metadata = self.metadata
-        if (audio is None) != (AUDIO not in metadata):
+        if (audio is None) != (SOUND not in metadata):
             takes = "needs a recording, audio=" if audio is None else "takes no audio"
             raise LanguageModelError(f"the bundle {str(self.path)!r} {takes}")
-        if AUDIO in metadata:
+        if SOUND in metadata:
             if image is not None or draft is not None or adapter is not None:
                 raise LanguageModelError("a bundle that hears takes no image=, draft= or adapter=")
             return self._generation_with_audio(prompt, max_new_tokens, audio, () if ignore_eos else self._stops)
@@ -204,7 +201,7 @@ class Bundle:
         if metadata["kind"] == VISION:
             return self._generation_with_vision(tokens, max_new_tokens, pixels, pack, draft, drafted, stops)
         with ExitStack() as opened:
-            asset = _opened(self.asset, opened)
+            asset = opened_asset(self.asset, opened)
             if sizes := function_sizes(asset.function_names):
                 if draft is not None:
                     raise LanguageModelError(
@@ -214,7 +211,7 @@ class Bundle:
                 calls, window = itertools.count(), metadata["language"].get(OVERRIDES, {}).get(SLIDING_WINDOW, 0)
                 table = PerLayerTable(self.path, metadata[PER_LAYER]).rows_of if PER_LAYER in metadata else None
                 made = generate_static(
-                    _counted(runnable, calls), sizes, _empty_caches(runnable, sizes), tokens, max_new_tokens, stops,
+                    counted_calls(runnable, calls), sizes, empty_caches(runnable, sizes), tokens, max_new_tokens, stops,
                     window=window, rows=table,
                 )  # fmt: skip
                 return Generation(made, next(calls))
@@ -250,7 +247,7 @@ class Bundle:
             else:
                 tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
         else:
-            tokens = self._split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
+            tokens = self._words.split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
         if prompt and not tokens:
             raise LanguageModelError(
                 f"the tokenizer of {str(self.path)!r} finds no token in {prompt!r}; give token ids"
@@ -265,7 +262,7 @@ class Bundle:
                     "tokens stand between lines of an image, and a text has those of the square only; give files of "
                     "images to a bundle with a processor, or token ids"
                 )
-            tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._image_token(vision))
+            tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._words.of_image(vision))
         return tokens, tiles, pack
 
     def _generation_with_vision(
@@ -285,7 +282,7 @@ class Bundle:
         metadata = self.metadata
         image_token = metadata["vision"]["image_token_id"]
         with ExitStack() as opened:
-            assets = {role: _opened(self.path / file, opened) for role, file in metadata["assets"].items()}
+            assets = {role: opened_asset(self.path / file, opened) for role, file in metadata["assets"].items()}
             features = features_of(tower_run(assets[TOWER].run, metadata["vision"]), *pixels) if pixels else None
             if pack is not None and features is not None:
                 features = pack(features)
@@ -294,14 +291,14 @@ class Bundle:
                 return assets[MAIN].run(inputs, states, name)
 
             call = embedded_call(assets[EMBEDDING].run, main, features, image_token)
-            empty = _empty_states(assets[MAIN].described())
+            empty = empty_states(assets[MAIN].described())
             session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
             if draft is None or new < 1:
                 return greedy(session, tokens, new, stops)
             if draft is True and DRAFT in assets[MAIN].function_names:
                 hidden = HiddenStates()
                 session.call, own = hidden.of_model(call), hidden.to_head(call)
-                empty = _empty_states(assets[MAIN].described(DRAFT))
+                empty = empty_states(assets[MAIN].described(DRAFT))
                 head = Session(own, {DRAFT: None}, empty, self._limit, piece=len(tokens))
                 return speculative(session, Drafting(head, skipped=1), tokens, new, drafted, stops)
             foresees = self._draft(draft, assets[MAIN], opened, session)
@@ -313,21 +310,21 @@ class Bundle:
         self, prompt: Sequence[int] | str, new: int, recording: Any, stops: Sequence[int]
     ) -> Generation:
         """Generate with the functions `audio`, `embed` and `main`; the whole prompt is one call."""
-        audio = self.metadata[AUDIO]
-        tokens, windows = prepared(self.path, audio, prompt, recording)
+        audio = self.metadata[SOUND]
+        tokens, windows = heard_prompt(self.path, audio, prompt, recording)
         if not tokens or len(tokens) + new > self._limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
             )
         with ExitStack() as opened:
-            asset, placeholder = _opened(self.asset, opened), audio["audio_token_id"]
-            features = features_of_sound(partial(asset.run, entrypoint=AUDIO), windows, tokens.count(placeholder))
+            asset, placeholder = opened_asset(self.asset, opened), audio["audio_token_id"]
+            features = features_of_sound(partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder))
 
             def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
                 return asset.run(inputs, states, name)
 
             call = embedded_call(partial(asset.run, entrypoint=EMBED), main, features, placeholder)
-            session = Session(call, {MAIN: None}, _empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
+            session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)
 
     @property
@@ -354,14 +351,14 @@ class Bundle:
     def _session(self, asset: Asset, functions: Sequence[str]) -> Session:
         """A session at the start with some of the functions of the asset."""
         described = {name: asset.described(name) for name in functions}
-        sizes = {name: _open(found.input_descriptor(TOKENS).shape[1]) for name, found in described.items()}
+        sizes = {name: open_size(found.input_descriptor(TOKENS).shape[1]) for name, found in described.items()}
 
         def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
             return asset.run(inputs, states, name)
 
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
         fed = feeding(PerLayerTable(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
-        empty = _empty_states(next(iter(described.values())))
+        empty = empty_states(next(iter(described.values())))
         length = self.metadata["language"].get(FIRST_LENGTH) if not drafts_in(functions) else None
         return Session(fed, sizes, empty, self._limit, first_length=length)
 
@@ -404,7 +401,7 @@ class Bundle:
                 f"the draft {str(smaller.path)!r} has {words[1]} tokens and the model {words[0]}; a draft must have the"
                 " same vocabulary"
             )
-        other = _opened(smaller.asset, opened)
+        other = opened_asset(smaller.asset, opened)
         if function_sizes(other.function_names):
             raise LanguageModelError(
                 f"the draft {str(smaller.path)!r} is of the Neural Engine's form; convert it with target='gpu'"
@@ -424,13 +421,7 @@ class Bundle:
         Raises:
             LanguageModelError: the bundle has no tokenizer.
         """
-        return str(self._tokenizer().decode(list(tokens)))
-
-    def _image_token(self, vision: Mapping[str, Any]) -> str:
-        """What stands for the image in a prompt, if it is known."""
-        if not (self.path / _TOKENIZER).is_file():
-            return ""
-        return vision.get(PLACEHOLDER) or self._tokenizer().id_to_token(vision["image_token_id"]) or ""
+        return self._words.decoded(tokens)
 
     def tokens_of(self, text: str) -> list[int]:
         """The token ids of a text, without special ones.
@@ -438,57 +429,8 @@ class Bundle:
         Raises:
             LanguageModelError: the bundle has no tokenizer.
         """
-        return self._split(text, add_special_tokens=False)
+        return self._words.split(text, add_special_tokens=False)
 
-    def _split(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text."""
-        tokenizer = self._tokenizer()
-        with tokenizing(f"the tokenizer of {str(self.path)!r} cannot split the text", LanguageModelError):
-            return list(tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
-
-    def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
-
-        file = self.path / _TOKENIZER
-        if not file.is_file():
-            raise LanguageModelError(f"the bundle {str(self.path)!r} has no tokenizer; give token ids")
-        check_file(file, LanguageModelError)
-        with tokenizing(f"tokenizers cannot read {str(file)!r}", LanguageModelError):
-            return Tokenizer.from_file(str(file))
-
-
-def _opened(path: Path, opened: ExitStack) -> Asset:
-    """An asset that is closed at the end."""
-    asset = load(path)
-    opened.callback(asset.close)
-    return asset
-
-
-def _open(size: int | None) -> int | None:
-    """A size of a description; None if it is open."""
-    return None if size is None or size < 0 else size
-
-
-def _empty_states(described: Any) -> dict[str, np.ndarray]:
-    """The states of a function before the first call; the open size of those that grow is 0."""
-    states = ((name, described.state_descriptor(name)) for name in described.state_names)
-    return {name: np.zeros([_open(size) or 0 for size in state.shape], state.dtype.lower()) for name, state in states}
-
-
-def _counted(asset: Asset, calls: Iterator[int]) -> StaticCall:
-    """Run functions of an asset, and count the calls of the model."""
-
-    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-        if name.startswith((EXTEND, PROMPT)):
-            next(calls)
-        return asset.run(inputs, states or None, name)
-
-    return call
-
-
-def _empty_caches(asset: Asset, sizes: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
-    """The caches of the largest size of `extend`."""
-    size, queries = sizes[-1]
-    found = asset.described(f"{EXTEND}_{size}_{queries}")
-    each = {name: found.state_descriptor(name) for name in found.state_names}
-    return {name: np.zeros(list(state.shape), state.dtype.lower()) for name, state in each.items()}
+    @property
+    def _words(self) -> BundleTokenizer:
+        return BundleTokenizer(self.path)

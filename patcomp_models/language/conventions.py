@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from patcomp_models.errors import LanguageModelError
@@ -53,6 +53,10 @@ class Convention:
             LanguageModelError: the model gives something else.
         """
         cache: Any = getattr(result, self.argument, None)
+        if isinstance(cache, EncoderDecoderCache) and not any(
+            _held(each) for each in cache.cross_attention_cache.layers
+        ):
+            cache = cache.self_attention_cache
         if type(cache) in (Cache, DynamicCache):
             return list(cache.layers)
         given = "no cache" if cache is None else f"a cache of its own ({type(cache).__name__})"
@@ -71,6 +75,12 @@ class Convention:
 
     def take(self, result: Any, cache: AskedCache) -> None:
         """Put what a call gives into the layers of its cache."""
+
+
+def _held(layer: Any) -> bool:
+    """Whether a layer of a cache holds keys."""
+    keys = getattr(layer, "keys", None)
+    return keys is not None and keys.numel() > 0
 
 
 class LightningConvention(Convention):
@@ -149,4 +159,5 @@ def first_position(model: nn.Module) -> int:
     """The position of the first token. Models of RoBERTa's kind count positions themselves, from behind that of the
     padding; all others begin with 0."""
     name = "create_position_ids_from_input_ids"
-    return max((int(part.padding_idx) + 1 for part in model.modules() if hasattr(part, name)), default=0)
+    parts: list[Any] = [part for part in model.modules() if hasattr(part, name)]
+    return max((int(part.padding_idx) + 1 for part in parts), default=0)

@@ -13,15 +13,17 @@ from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.pictures import loaded_processor
 
-AUDIO, EMBED = "audio", "embed"
+SOUND, EMBED = "audio", "embed"
 """The functions beside `main`."""
-READ, MASK, HEARD = "input_features", "frame_mask", "audio_features"
+READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
 """The inputs and the output of `audio`."""
-Window = Mapping[str, np.ndarray]
+SoundWindow = Mapping[str, np.ndarray]
 """The inputs of the function `audio`."""
 
 
-def prepared(folder: Path, audio: Mapping[str, Any], prompt: Any, recording: Any) -> tuple[list[int], list[Window]]:
+def heard_prompt(
+    folder: Path, audio: Mapping[str, Any], prompt: Any, recording: Any
+) -> tuple[list[int], list[SoundWindow]]:
     """The tokens of a prompt, with one for each feature of its recording, and the windows of the recording.
 
     Args:
@@ -42,7 +44,7 @@ def prepared(folder: Path, audio: Mapping[str, Any], prompt: Any, recording: Any
     else:
         raise LanguageModelError("token ids go with what the processor made of the recording, and samples with a text")
     mask = np.asarray(made[audio["mask"]]) if audio["mask"] else None
-    return tokens, windows_of(np.asarray(made[READ], np.float32), mask, audio)
+    return tokens, sound_windows(np.asarray(made[READ], np.float32), mask, audio)
 
 
 def _processed(folder: Path, text: str, samples: np.ndarray) -> Mapping[str, Any]:
@@ -59,7 +61,7 @@ def _processed(folder: Path, text: str, samples: np.ndarray) -> Mapping[str, Any
     return made
 
 
-def windows_of(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[Window]:
+def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
     """Windows of the bundle's size, with zeros behind the recording.
 
     Args:
@@ -81,14 +83,16 @@ def windows_of(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, An
     parts = [part for row in read for part in np.split(row[None], count, axis)]
     if mask is None:
         return [{READ: part} for part in parts]
-    mask = np.pad(mask, ((0, 0), (0, missing))).astype(np.int32)
+    mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
     return [
-        {READ: part, MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
+        {READ: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()
     ]  # fmt: skip
 
 
-def features_of_sound(run: Callable[[Window], Mapping[str, Any]], windows: list[Window], wanted: int) -> np.ndarray:
+def features_of_sound(
+    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int
+) -> np.ndarray:
     """The features of a recording, (1, audio tokens, width): all of each window, and the first ones of the last.
 
     Args:

@@ -63,7 +63,8 @@ class ReadingForm(ABC):
     image_token = -1
     """The token of images, which is not told by those before it; -1 if there is none."""
     rounds: Mapping[str, str]
-    """The function by whose inputs weights are rounded, by the role of its program."""
+    """The function by whose inputs weights are rounded, by the role of its program; empty for the one that most of the
+    parts call."""
 
     @abstractmethod
     def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
@@ -102,7 +103,7 @@ class OpenForm(ReadingForm):
 class PictureForm(ReadingForm):
     """A function of embeddings, those of tokens and those of pictures."""
 
-    rounds: Mapping[str, str] = {MAIN: MAIN, TOWER: MAIN}
+    rounds: Mapping[str, str] = {MAIN: MAIN, TOWER: ""}
 
     def __init__(self, program: AIProgram, bundle: Bundle):
         self.types = argument_types(program.module.graph(MAIN))
@@ -210,16 +211,18 @@ class HeldOut:
 
     def examples(self, programs: BundlePrograms) -> dict[str, RoundingExamples]:
         """What the programs give the functions by which weights are rounded; empty for one that is not called."""
-        seen: dict[str, list[dict[str, Any]]] = {role: [] for role in self.form.rounds}
+        seen: dict[str, dict[str, list[dict[str, Any]]]] = {}
 
         def run(role: str, name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            if self.form.rounds.get(role) == name:
-                seen[role].append({**inputs, **{state: np.array(each) for state, each in states.items()}})
+            if self.form.rounds.get(role) in ("", name):
+                values = {**inputs, **{state: np.array(each) for state, each in states.items()}}
+                seen.setdefault(role, {}).setdefault(name, []).append(values)
             return _run(programs, role, name, inputs, states)
 
         for part in self.parts:
             self.form.logits(run, part)
-        return {role: RoundingExamples(self.form.rounds[role], each) for role, each in seen.items() if each}
+        most = {role: max(calls, key=lambda name: len(calls[name])) for role, calls in seen.items()}
+        return {role: RoundingExamples(name, seen[role][name]) for role, name in most.items()}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from patcomp_models.language.conventions import AskedCache
 from patcomp_models.language.masks import GPT_NEO, gpt_neo
 from patcomp_models.language.recurrences import delta_rule, lightning, mamba, mamba2, wkv
 from patcomp_models.language.rotary import rotary_forms
-from patcomp_models.language.sparse import chosen_tokens
+from patcomp_models.language.sparse import chosen_tokens, indexers_of
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
 """The functions that take the place of transformers' in this thread, by name: `function` or `Class.method`."""
@@ -54,8 +54,7 @@ def open_lengths(
         "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked),
         "rwkv_linear_attention": wkv,
         "MiniMaxLightningAttention.forward": lightning,
-        "DeepseekV32Indexer.forward": chosen_tokens,
-        "GlmMoeDsaIndexer.forward": chosen_tokens,
+        **dict.fromkeys(indexers_of(model), chosen_tokens),
         f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
         **(rotary_forms(model) if further is None else further),
     }

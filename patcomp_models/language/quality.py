@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp import AIProgram
 from patcomp.compression import Alternative
@@ -54,7 +54,7 @@ class QualityReport:
     before: Quality
     after: Sequence[Quality]
 
-    headings = ("weights", "bytes", "bits", "loss", "rise", "perplexity", "same token")
+    headings: ClassVar[tuple[str, ...]] = ("weights", "bytes", "bits", "loss", "rise", "perplexity", "same token")
 
     @property
     def alternatives(self) -> list[Alternative]:

@@ -59,8 +59,8 @@ class LanguageRequest:
         _check(options)
         compression = None if options.compress is None else CompressionRequest.of(options.compress, options.target)
         rounds = compression is not None or options.cache is not None
-        if options.calibrate is not None and (not rounds or options.target == "neural_engine"):
-            raise LanguageModelError("calibrate= goes with compress= or cache='int8', and with target='gpu'")
+        if options.calibrate is not None and not rounds:
+            raise LanguageModelError("calibrate= goes with compress= or cache='int8'")
         _check_functions(options)
         check_place(options)
         step, trusted = step_of(options), options.trust_remote_code
@@ -257,7 +257,5 @@ def _check_functions(options: LanguageOptions) -> None:
         )
     is_outside = options.embeddings == "outside"
     known = options.embeddings in ("inside", "outside")
-    if not known or (is_outside and (is_static or options.calibrate is not None)):
-        raise LanguageModelError(
-            "embeddings= is 'inside' or 'outside', and 'outside' goes with target='gpu' and without calibrate="
-        )
+    if not known or (is_outside and is_static):
+        raise LanguageModelError("embeddings= is 'inside' or 'outside', and 'outside' goes with target='gpu'")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from patcomp_models.language.conventions import CACHE
@@ -33,6 +34,16 @@ def chosen_tokens(
     own: Any = type(indexer).forward
     chosen = own.__wrapped__(indexer, hidden_states, q_resid, position_embeddings, mask, position_ids, **{CACHE: cache})
     return torch.where(chosen < total, chosen, 0)
+
+
+def indexers_of(model: nn.Module) -> set[str]:
+    """The functions of a model that choose tokens as DeepSeek-V3.2 does, `Class.forward`."""
+    owners = {
+        next(each for each in type(part).__mro__ if "forward" in vars(each))
+        for part in model.modules()
+        if hasattr(part, "index_topk") and "q_resid" in inspect.signature(type(part).forward).parameters
+    }
+    return {f"{owner.__name__}.forward" for owner in owners}
 
 
 class _Padded:

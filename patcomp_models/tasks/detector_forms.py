@@ -227,8 +227,8 @@ def _form_of(model: Any, own: Any, made: Any) -> Detector | None:
                     return Queries(own, names, _classes_of(model), of_boxes)
                 return None
         if {"predictions", "raw_outputs"} <= made.keys() and isinstance(made["predictions"], Tensor):
-            raw = torch.cat([each[:, 4 - made["predictions"].shape[1] :].flatten(2) for each in made["raw_outputs"]], 2)
-            if torch.allclose(raw.sigmoid(), made["predictions"][:, 4:], atol=1e-6):
+            parts = [each[:, 4 - made["predictions"].shape[1] :].flatten(2) for each in made["raw_outputs"]]
+            if torch.allclose(torch.cat(parts, 2).sigmoid(), made["predictions"][:, 4:], atol=1e-6):
                 return Predictions(own, "E2E" in type(own).__name__)
         return None
     if not (isinstance(made, tuple) and len(made) == 2):

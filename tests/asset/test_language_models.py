@@ -16,7 +16,7 @@ from patcomp.emit.native import Native
 from patcomp.emit.stored.folder import PROGRAM, read_folder
 from patcomp.emit.unconstrained import unconstrained
 from patcomp_models.language import ARCHITECTURES, convert_language_model
-from patcomp_models.language.bundle import _empty_caches, _empty_states
+from patcomp_models.language.bundle_assets import empty_caches, empty_states
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.static_run import function_sizes, generate_static
 from tests.asset.structure import encoded, settled, structure
@@ -74,8 +74,8 @@ def steps(native: Native, asset: Asset) -> list[dict[str, bytes]]:
             return outputs
 
         if sizes := function_sizes(runnable.function_names):
-            generate_static(call, sizes, _empty_caches(runnable, sizes), PROMPT, 3)
+            generate_static(call, sizes, empty_caches(runnable, sizes), PROMPT, 3)
         else:
-            empty = _empty_states(runnable.described())
+            empty = empty_states(runnable.described())
             greedy(Session(call, {"main": None}, empty, CONTEXT), PROMPT, 3)
     return made

@@ -27,7 +27,7 @@ OTHERS = {
     "bundles/diffusion/result_files.py": {"open"},  # a recording that is written
     "bundles/speech/recordings.py": {"open"},  # the user's recording
     "bundles/synthesis/kokoro.py": {"torch.load", "import_module"},  # of tensors alone; one package
-    "language/bundle.py": {"from_file"},  # a file that is checked
+    "language/bundle_tokenizer.py": {"from_file"},  # a file that is checked
     "language/texts.py": {"read_text"},  # the user's texts
     "checkpoints/gguf/folder.py": {"symlink_to"},  # in a folder of this process
     "checkpoints/gguf/header.py": {"memmap"},  # of a file that is checked

@@ -17,7 +17,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.hearing import READ
 
 
-def carried(model: Any) -> torch.dtype:
+def features_dtype(model: Any) -> torch.dtype:
     """The type of features and embeddings."""
     return torch.float32 if model.dtype == torch.float32 else torch.float16
 
@@ -47,16 +47,16 @@ class Encoder(nn.Module):
         row: of its type.
 
     Called with `input_features`, (1, bins, frames) or (1, frames, bins) of float32, and with the mask of frames,
-    (1, frames) of int32, if the model takes one. The features are of float16 if the model computes in half precision.
+    (1, frames) of bool, if the model takes one. The features are of float16 if the model computes in half precision.
     """
 
-    def __init__(self, model: Any, row: Row):
+    def __init__(self, model: Any, row: HearingRow):
         super().__init__()
         self.model, self.row = model, row
 
     def forward(self, read: Tensor, mask: Tensor | None = None) -> Tensor:
         found = self.features(read.to(self.model.dtype), None if mask is None else mask.long())
-        return found.reshape(1, -1, found.shape[-1]).to(carried(self.model))
+        return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
 
     def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         """The features of a window."""
@@ -120,7 +120,7 @@ def _attended(attention: Any, hidden: Tensor, heard: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Row:
+class HearingRow:
     """What is particular to a type.
 
     Attributes:
@@ -145,18 +145,18 @@ class Row:
 _STACKED_FRAMES = 500
 """The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
 
-ROWS: Mapping[str, Row] = {
-    "AudioFlamingo3ForConditionalGeneration": Row(),
-    "FunAsrNanoForConditionalGeneration": Row(
+HEARING_MODELS: Mapping[str, HearingRow] = {
+    "AudioFlamingo3ForConditionalGeneration": HearingRow(),
+    "FunAsrNanoForConditionalGeneration": HearingRow(
         frames=lambda config: _STACKED_FRAMES, axis=1, is_cut=False,
         bins=lambda config: config.audio_config.num_mel_bins * config.audio_config.num_stacked_frames,
     ),
-    "GlmAsrForConditionalGeneration": Row(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
-    "MossTranscribeDiarizeForConditionalGeneration": Row("", encoder=MergedEncoder),
-    "Qwen2AudioForConditionalGeneration": Row("feature_attention_mask"),
-    "Qwen3ASRForConditionalGeneration": Row(
+    "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
+    "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
+    "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
+    "Qwen3ASRForConditionalGeneration": HearingRow(
         frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
     ),
-    "VoxtralForConditionalGeneration": Row(""),
+    "VoxtralForConditionalGeneration": HearingRow(""),
 }  # fmt: skip
 """By the class of transformers."""

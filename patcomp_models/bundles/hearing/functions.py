@@ -15,20 +15,20 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from patcomp_models.bundles.hearing.encoders import Row, carried
-from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, TOKENS
+from patcomp_models.bundles.hearing.encoders import HearingRow, features_dtype
+from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
-from patcomp_models.language.hearing import AUDIO, EMBED, HEARD, MASK, READ
+from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
 from patcomp_models.tasks.entries import Entry
 
 
-class Table(nn.Module):
+class TokenTable(nn.Module):
     """From tokens, (1, q), to embeddings, (1, q, width)."""
 
     def __init__(self, model: Any):
         super().__init__()
-        self.table, self.carried = model.get_input_embeddings(), carried(model)
+        self.table, self.carried = model.get_input_embeddings(), features_dtype(model)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         made: Tensor = self.table(input_ids)
@@ -42,13 +42,13 @@ class HearingDecoder(Decoder):
 
     def example(self, new: int) -> Tensor:
         width = self.model.config.get_text_config().hidden_size
-        return torch.randn(1, new, width, generator=torch.Generator().manual_seed(0)).to(carried(self.model))
+        return torch.randn(1, new, width, generator=torch.Generator().manual_seed(0)).to(features_dtype(self.model))
 
     def _logits(self, call: NewTokens) -> Tensor:
         return self.called(call, inputs_embeds=call.new.to(self.model.dtype))
 
 
-def functions_of(model: Any, row: Row, context: int) -> list[Entry]:
+def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
     """The functions of a model.
 
     Args:
@@ -60,21 +60,27 @@ def functions_of(model: Any, row: Row, context: int) -> list[Entry]:
     shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
     read: dict[str, Tensor] = {READ: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
     if row.mask:
-        read[MASK] = (torch.arange(frames) < frames * 2 // 3)[None].int()
-    decoder = HearingDecoder(model).eval()
-    states = decoder.states.states
+        read[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
+    new = Dim("new", min=1, max=context)
+    tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
+    return [
+        Entry(SOUND, row.encoder(model, row).eval(), read, (HEARD,)),
+        Entry(EMBED, TokenTable(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
+        decoder_entry(HearingDecoder(model).eval(), context),
+    ]
+
+
+def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:
+    """The function of a decoder, for at most `context` tokens."""
     new, total = (Dim(name, min=1, max=context) for name in ("new", "total"))
     inputs = {EMBEDDED: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
     inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
     capacities = {
-        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)} for state in states if state.grows
+        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)}
+        for state in decoder.states.states
+        if state.grows
     }
-    tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
-    return [
-        Entry(AUDIO, row.encoder(model, row).eval(), read, (HEARD,)),
-        Entry(EMBED, Table(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
-        Entry(
-            MAIN, decoder, inputs, (LOGITS,), {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities},
-            tuple(decoder.states.names), keeps_sizes=True,
-        ),
-    ]  # fmt: skip
+    return Entry(
+        MAIN, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
+        {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
+    )  # fmt: skip

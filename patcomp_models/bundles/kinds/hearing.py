@@ -18,13 +18,13 @@ from patcomp_models.bundle_folders.contract import (
     problem,
 )
 from patcomp_models.bundles.components import KindOfComponents
-from patcomp_models.bundles.hearing.encoders import ROWS, Row
+from patcomp_models.bundles.hearing.encoders import HEARING_MODELS, HearingRow
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, content_of
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import AUDIO, EMBED, HEARD, MASK, READ
+from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class Hearing(KindOfComponents):
     max_context: int = _MOST
 
     name: ClassVar[str] = "hearing"
-    holds: ClassVar[str] = f"a language model that hears: {', '.join(ROWS)} of transformers"
+    holds: ClassVar[str] = f"a language model that hears: {', '.join(HEARING_MODELS)} of transformers"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_named(config) in ROWS
+        return class_named(config) in HEARING_MODELS
 
     def components(self) -> Sequence[Component]:
-        if self._class not in ROWS:
+        if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
         loaded_processor(self.folder)
         if not 1 <= self.max_context <= self._own_context:
@@ -62,7 +62,7 @@ class Hearing(KindOfComponents):
     def metadata(self) -> Mapping[str, Any]:
         row, config = self._row, self._config
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
-        ends = next((found for each in (generation, config.to_dict(), text.to_dict())
+        ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
         return {
             "language": {
@@ -88,18 +88,18 @@ class Hearing(KindOfComponents):
             return found
         asset, audio = bundle / metadata["assets"][MAIN], metadata["audio"]
         functions: dict[str, Any] = {}
-        for name in (AUDIO, EMBED, MAIN):
+        for name in (SOUND, EMBED, MAIN):
             functions[name], wrong = function_of(asset, name)
             found += wrong
         if found:
             return found
         frames = audio["frames"]
         read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({MASK: ((1, frames), ("int32",))} if audio["mask"] else {})}
+        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (
-            (AUDIO, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
+            (SOUND, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
             (EMBED, Interface({TOKENS: ((1, None), ("int32",))}, {EMBEDDINGS: ((1, None, width), FLOATS)})),
             (MAIN, Interface({EMBEDDED: ((1, None, width), FLOATS), POSITIONS: ((1, None), ("int32",))},
                              {LOGITS: ((1, None, vocabulary), FLOATS)})),
@@ -108,8 +108,8 @@ class Hearing(KindOfComponents):
         return found
 
     @property
-    def _row(self) -> Row:
-        return ROWS[self._class]
+    def _row(self) -> HearingRow:
+        return HEARING_MODELS[self._class]
 
     @property
     def _class(self) -> str:
@@ -118,21 +118,19 @@ class Hearing(KindOfComponents):
     @property
     def _config(self) -> Any:
         """The configuration, as transformers completes it."""
-        from transformers import AutoConfig
-
-        return AutoConfig.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
+        return configuration_of(self.folder)
 
     @property
     def _own_context(self) -> int:
         return int(self._config.get_text_config().max_position_embeddings)
 
     def _entries(self) -> list[Entry]:
-        from patcomp_models.bundles.hearing.functions import functions_of
+        from patcomp_models.bundles.hearing.functions import hearing_functions
         from patcomp_models.bundles.loading import model_of
 
         model = model_of(self.folder, "transformers", self._class, self.dtype)
         model.set_attn_implementation("sdpa")
-        return functions_of(model, self._row, self.max_context)
+        return hearing_functions(model, self._row, self.max_context)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

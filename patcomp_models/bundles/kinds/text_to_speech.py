@@ -13,21 +13,23 @@ from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
-from patcomp_models.bundles.synthesis import bark, kokoro, speech_t5, vits
+from patcomp_models.bundles.synthesis import bark, csm, kokoro, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import SynthesisForm
 from patcomp_models.errors import BundleError
 
 _FORMS: Mapping[str, type[SynthesisForm]] = {
     vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,
+    csm.CSM: csm.Csm,
 }  # fmt: skip
 _ARCHITECTURES: Mapping[str, type[SynthesisForm]] = {
-    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro
+    "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro,
+    "csm": csm.Csm,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextToSpeech(KindOfComponents):
-    """VITS, also MMS; SpeechT5; Bark; Kokoro.
+    """VITS, also MMS; SpeechT5; Bark; Kokoro; CSM.
 
     Attributes:
         vocoder: of SpeechT5, the folder of its vocoder.

@@ -7,7 +7,7 @@ from pathlib import Path
 from patcomp_models.errors import BundleError
 
 _OPEN = "its encoder has no mask for padding, and its extractor needs torchaudio, with which nothing is tested"
-_DELAYED = "its tokens of several codebooks are delayed against each other"
+_DELAYED = "no bundle has its loop yet, in which the tokens of several codebooks are delayed against each other"
 
 RECOGNISERS = {
     "GraniteSpeechForConditionalGeneration": _OPEN,
@@ -25,7 +25,6 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "CsmForConditionalGeneration": "its decoder runs inside of each step",
     "DiaForConditionalGeneration": _DELAYED,
     "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
     "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
@@ -33,13 +32,13 @@ SPEAKERS = {
     "HiggsAudioV2ForConditionalGeneration": _DELAYED,
     "MusicgenForConditionalGeneration": _DELAYED,
     "MusicgenMelodyForConditionalGeneration": _DELAYED,
-    "PocketTTSForConditionalGeneration": "a flow of random numbers makes each of its frames; its codec becomes a "
-    "bundle of its own",
+    "PocketTTSForConditionalGeneration": "no bundle has its loop yet, in which a flow makes each frame; its codec "
+    "becomes a bundle of its own",
     "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
     "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
     "SeamlessM4TForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
     "SeamlessM4Tv2ForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
-    "VibeVoiceForConditionalGeneration": "a diffusion of random numbers makes each of its frames",
+    "VibeVoiceForConditionalGeneration": "no bundle has its loop yet, in which a diffusion makes each frame",
 }
 """Those that make sound."""
 

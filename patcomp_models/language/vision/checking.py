@@ -55,7 +55,7 @@ class VisionComparison:
         self.model: Any = tower.model
         self.function = function_name(tower.shape, decoder.tower.size)
         self.pixels = torch.randn(1, 3, *tower.shape, generator=torch.Generator().manual_seed(0))
-        self.tokens = _prompt(self.tower.token_count, self.model.config)
+        self.tokens = _prompt(self.tower)
 
     @cached_property
     def _wanted(self) -> tuple[Tensor, Tensor]:
@@ -149,8 +149,10 @@ class VisionComparison:
         return torch.from_numpy(np.concatenate(logits))
 
 
-def _prompt(count: int, config: Any) -> list[int]:
+def _prompt(tower: Tower) -> list[int]:
     """Tokens, with those of an image between them."""
+    config = tower.model.config
     vocabulary, image = config.get_text_config().vocab_size, config.image_token_id
     words = [token % vocabulary for token in range(1, 7 * (_BEFORE + _BEHIND) + 2, 7) if token % vocabulary != image]
-    return [*words[:_BEFORE], *[image] * count, *words[_BEFORE : _BEFORE + _BEHIND]]
+    before = [*words[: _BEFORE - 1], words[_BEFORE - 1] if tower.begin is None else tower.begin]
+    return [*before, *[image] * tower.token_count, *words[_BEFORE : _BEFORE + _BEHIND]]

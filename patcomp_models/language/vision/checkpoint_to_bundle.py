@@ -218,7 +218,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
             if tower.takes_patches:
-                keys[PATCHES] = {"merged": tower.row_merge, "channels_last": tower.channels_last}
+                keys[PATCHES] = tower.layout
             if tower.packs:
                 keys[PACKED] = True
             parts = [request.processor, *([model.config] if tower.packs else [])]

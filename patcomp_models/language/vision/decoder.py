@@ -54,7 +54,7 @@ class EmbeddingDecoder(Decoder):
     def _logits(self, call: NewTokens) -> Tensor:
         kind = self.model.dtype
         arguments, stacked = _read(self.tower, call, kind)
-        with _stacked([each.to(kind) for each in stacked], self.tower):
+        with _stacked([each.to(kind) for each in stacked], self.tower), self.tower.adapted():
             return self.model(**arguments, **{CACHE: call.cache}, use_cache=True).logits
 
 
@@ -103,18 +103,16 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden, tower.per_layer] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
-    embeddings, per_layer, *stacked = call.new.split(sizes, -1)
+    sizes = [tower.hidden, tower.by_token] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
+    embeddings, by_token, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None
     if tower.has_saved_positions:
         assert marks is not None
         before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
-    of_layers = per_layer.to(kind) if tower.per_layer else None
-    arguments = tower.arguments(
-        LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, of_layers)
-    )
+    read = by_token.to(kind) if tower.by_token else None
+    arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, read))
     return {**arguments, "inputs_embeds": embeddings}, stacked
 
 

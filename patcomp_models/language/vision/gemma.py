@@ -87,7 +87,7 @@ class Gemma3nTower(Tower):
     around = Around("\n\n<start_of_image>", "<end_of_image>\n\n")
 
     @property
-    def per_layer(self) -> int:  # type: ignore[override]
+    def by_token(self) -> int:  # type: ignore[override]
         return _per_layer(self.model)
 
     @property
@@ -129,7 +129,7 @@ class Gemma4Tower(TwoWayTower):
         self.register_buffer("places", torch.stack([index % columns, index // columns], -1)[None])
 
     @property
-    def per_layer(self) -> int:  # type: ignore[override]
+    def by_token(self) -> int:  # type: ignore[override]
         return _per_layer(self.model)
 
     @property
@@ -145,7 +145,7 @@ class Gemma4Tower(TwoWayTower):
         for other in (config.image_token_id, config.video_token_id, config.audio_token_id):
             tokens = torch.where(tokens == other, config.text_config.pad_token_id, tokens)
         made = [inner.embed_tokens(tokens)]
-        return [*made, inner.get_per_layer_inputs(tokens).flatten(2)] if self.per_layer else made
+        return [*made, inner.get_per_layer_inputs(tokens).flatten(2)] if self.by_token else made
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         inner = self.model.model
@@ -164,7 +164,7 @@ class Gemma4Tower(TwoWayTower):
 
     def arguments(self, call: LanguageCall) -> dict[str, Any]:
         made = super().arguments(call) if self.is_marked else Tower.arguments(self, call)
-        return made | ({"per_layer_inputs": _of_layers(call, self.model)} if self.per_layer else {})
+        return made | ({"per_layer_inputs": _of_layers(call, self.model)} if self.by_token else {})
 
     def seen(self, earlier: Tensor, image: Tensor, near: Tensor) -> list[Tensor]:
         return [earlier, near & (earlier | image)]
@@ -195,8 +195,8 @@ def _per_layer(model: Any) -> int:
 
 def _of_layers(call: LanguageCall, model: Any) -> Tensor:
     """The embeddings of each layer, (1, q, layers, width)."""
-    assert call.per_layer is not None
-    return call.per_layer.unflatten(2, (model.config.get_text_config().num_hidden_layers, -1))
+    assert call.by_token is not None
+    return call.by_token.unflatten(2, (model.config.get_text_config().num_hidden_layers, -1))
 
 
 def _behind(kinds: Tensor, offset: Any, earlier: int) -> Tensor:

@@ -61,12 +61,16 @@ def packed_pictures(
     tokens = [int(token) for token in made["input_ids"][0]]
     places = tokens.count(int(vision["image_token_id"]))
     options = {name: getattr(config, name) for name in inspect.signature(packer).parameters if hasattr(config, name)}
+    # the last two are Granite Vision 4's, which asks whether it has projectors
+    model = SimpleNamespace(
+        config=config, downsample_rate=getattr(config, "downsample_rate", None), layerwise_projectors=()
+    )
     sizes = [[int(side) for side in size] for size in made["image_sizes"]]
 
     def packed(features: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(features[0]).float().unflatten(0, (len(tiles), -1))
         parts = rows[:, :-1].split([len(picture) for picture in pictures])
-        result = packer(SimpleNamespace(config=config), parts, sizes, image_newline=rows[0, -1], **options)
+        result = packer(model, parts, sizes, image_newline=rows[0, -1], **options)
         joined = torch.cat(result[0] if isinstance(result, tuple) else result)  # also the numbers of rows
         if len(joined) != places:
             raise LanguageModelError(

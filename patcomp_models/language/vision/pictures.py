@@ -145,7 +145,13 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
 
 
 def pixels_of_patches(
-    patches: np.ndarray, grid: Sequence[int], size: int, *, merged: int, channels_last: bool
+    patches: np.ndarray,
+    grid: Sequence[int],
+    size: int,
+    *,
+    merged: int,
+    channels_last: bool,
+    moments_first: bool = False,
 ) -> np.ndarray:
     """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
 
@@ -155,12 +161,13 @@ def pixels_of_patches(
         size: of a patch.
         merged: the side of the squares of patches whose rows are one behind the other.
         channels_last: whether the channels of a pixel are one behind the other.
+        moments_first: whether each moment is one behind the other; else each channel is.
 
     Raises:
         LanguageModelError: the patches are of another size.
     """
     rows, columns = grid
-    flat = patches.reshape(len(patches), -1)
+    flat: Any = patches.reshape(len(patches), -1)
     moments = flat.shape[1] // (3 * size * size)
     if flat.shape != (rows * columns, 3 * size * size * moments) or (channels_last and moments != 1):
         raise LanguageModelError(
@@ -168,7 +175,10 @@ def pixels_of_patches(
             f"{columns} patches of {size} x {size} pixels; the processor is another model's"
         )
     images = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2) if channels_last else flat
-    first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
+    if moments_first:
+        first = images.reshape(-1, moments, 3, size, size)[:, 0]
+    else:
+        first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
     parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 

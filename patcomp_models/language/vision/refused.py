@@ -7,7 +7,6 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_AROUND = "its positions depend on the tokens around an image, which a bundle does not see"
 _SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
 _UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
@@ -26,17 +25,14 @@ WITHOUT_TOWER: dict[str, str] = {
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
-    **dict.fromkeys(("deepseek_ocr2", "unlimited_ocr", "step3p7", "molmo2"), _VIEWS),
+    **dict.fromkeys(("step3p7", "molmo2"), _VIEWS),
     "deepseek_vl_hybrid": "it takes each image in two sizes",
-    "ernie4_5_vl_moe": "its experts are chosen by the kind of a token, which a bundle does not carry yet",
-    "hunyuan_vl": "each line of an image ends with a token of its own, which marks do not count yet",
-    **dict.fromkeys(("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"), _AROUND),
+    "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
+    "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
+    "minicpm_ocr": _SIZES,
     **dict.fromkeys(
-        ("minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "nemotron_h_omni"), _SIZES
-    ),
-    **dict.fromkeys(
-        ("cohere_compass", "dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_glimmer", "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "video_llama_3", "idefics2"),
+        ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
+         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
         _UNTRIED,
     ),
 }  # fmt: skip

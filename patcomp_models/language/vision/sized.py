@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from patcomp_models.language.vision.marks import marks_of_image
 from patcomp_models.language.vision.own import OwnGridTower
 from patcomp_models.language.vision.prompts import Around
-from patcomp_models.language.vision.tower import SQUARE, LanguageCall, Size, Tower
+from patcomp_models.language.vision.tower import SQUARE, FixedTower, LanguageCall, Size, Tower
 
 
 class PixtralTower(Tower):
@@ -82,7 +82,7 @@ class HunYuanTower(OwnGridTower):
 class MiniCPMTower(PixtralTower):
     """MiniCPM-V 4.6: patches side by side in one image of the height of a patch."""
 
-    around = Around("<image>", "</image>", "<image>./</image>")
+    around = Around("<image_id>0</image_id><image>", "</image>")
     takes_shapes = False  # its processor makes slices
     sizes: Tensor
 
@@ -102,3 +102,52 @@ class MiniCPMTower(PixtralTower):
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         packed = self.patches_of(pixels).permute(1, 2, 0, 3).reshape(1, 3, self.patch_size, -1)
         return {"pixel_values": packed, "target_sizes": self.sizes}
+
+
+class VideoLlamaTower(OwnGridTower):
+    """VideoLLaMA 3: a token for each patch of an image."""
+
+    row_merge = merged = 1
+    merges: Tensor
+
+    def _constants(self, grid: Tensor) -> dict[str, Tensor]:
+        return super()._constants(grid) | {"merges": torch.tensor([self.merged])}
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.get_image_features(self._rows(pixels), self.thw, self.merges).pooler_output[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return super().given(pixels, tokens, prompt) | {"image_merge_sizes": self.merges}
+
+
+class GlobalTower(FixedTower):
+    """DeepSeek-OCR 2: the view of the whole image, without those of its parts."""
+
+    @property
+    def usual_size(self) -> int:
+        return int(self.vision.sam_config.image_size)
+
+    @property
+    def patch_size(self) -> int:
+        return int(self.vision.sam_config.patch_size)
+
+
+class RadioTower(Tower):
+    """Nemotron Omni: tokens of several patches; audio is left out."""
+
+    around = Around("<img>", "</img>")
+
+    @property
+    def usual_size(self) -> int:
+        return SQUARE // self.unit * self.unit
+
+    @property
+    def unit(self) -> int:
+        return int(self.patch_size / self.model.config.downsample_ratio)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        seen = self.model.vision_model(pixels).features
+        return [self.model.project_vision_features(seen, *self.patch_grid).reshape(-1, self.hidden)]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": self.patches_of(pixels).flatten(1), "image_grid_hw": torch.tensor([self.patch_grid])}

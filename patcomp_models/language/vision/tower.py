@@ -37,8 +37,8 @@ class LanguageCall:
     """Of the new tokens."""
     skipped_before: Tensor | None
     """(1, q), how many positions less than tokens the images before each new token have."""
-    per_layer: Tensor | None
-    """(1, q, width), the embeddings of each layer of the new tokens."""
+    by_token: Tensor | None
+    """(1, q, width), what else rides behind the embeddings of the new tokens."""
 
 
 class Tower(nn.Module):
@@ -62,20 +62,24 @@ class Tower(nn.Module):
     """Whether an image takes fewer positions than tokens, so that a row of the cache counts positions."""
     takes_shapes = False
     """Whether an image may have any height and width."""
-    per_layer = 0
-    """How many elements the embeddings of each layer by token have, which ride behind the first features."""
+    by_token = 0
+    """How many elements `embedded` gives for a token beside its embedding, which ride behind it."""
     takes_patches = False
     """Whether the model takes the patches of an image as rows, not pixels."""
     channels_last = False
     """Whether the channels of a pixel are one behind the other, in such a model."""
+    moments_first = False
+    """Whether each moment of a patch is one behind the other in a row, of a model of videos; else each channel is."""
     stacked = 0
     """How many further features of a token ride behind the first."""
     has_tiles = False
     """Whether the processor's tiles of a picture are images of their own, one behind the other."""
     packs = False
     """Whether the model packs the features of tiles, and the last row of each is the one that ends a line."""
+    begin: int | None = None
+    """The token that must be before an image, if the model finds images by it."""
     of_image: Tensor
-    """(1, width), the embeddings of each layer of an image token, if there are any."""
+    """(1, width), what `embedded` gives for an image token beside its embedding, if anything."""
     around: Around | None = None
     """What the architecture's processor puts around the tokens of an image."""
 
@@ -93,7 +97,7 @@ class Tower(nn.Module):
             )
         if not self.takes_shapes and self.shape[0] != self.shape[1]:
             raise LanguageModelError(f"the image size is {shown}, and {model.config.model_type} takes squares only")
-        if self.per_layer:
+        if self.by_token:
             with torch.no_grad():
                 _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
             self.register_buffer("of_image", of_image[0])
@@ -141,7 +145,7 @@ class Tower(nn.Module):
     @property
     def extra(self) -> int:
         """How many elements ride behind the features of a token."""
-        return self.per_layer + self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
+        return self.by_token + self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
 
     @property
     def carried(self) -> torch.dtype:
@@ -150,9 +154,9 @@ class Tower(nn.Module):
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         first, *stacked = self.features(pixel_values.to(self.model.dtype))
-        of_layers = [self.of_image.expand(len(first), -1)] if self.per_layer else []
+        by_token = [self.of_image.expand(len(first), -1)] if self.by_token else []
         marks = [self.marks()] if self.is_marked else []
-        return torch.cat([part.to(self.carried) for part in (first, *of_layers, *stacked, *marks)], -1)[None]
+        return torch.cat([part.to(self.carried) for part in (first, *by_token, *stacked, *marks)], -1)[None]
 
     def marks(self) -> Tensor:
         """The marks of the tokens of an image, (image tokens, 4)."""
@@ -164,7 +168,7 @@ class Tower(nn.Module):
         return [self.model.model.get_image_features(pixel_values=pixels).pooler_output[0]]
 
     def embedded(self, tokens: Tensor) -> list[Tensor]:
-        """The embeddings of tokens, (1, q, hidden), and those of each layer, (1, q, width), of a model that has them.
+        """The embeddings of tokens, (1, q, hidden), and what else the language model reads by token, (1, q, width).
 
         Args:
             tokens: (1, q); what is read for image tokens is replaced.
@@ -188,6 +192,11 @@ class Tower(nn.Module):
         """How the model is asked for logits beside `inputs_embeds` and its cache."""
         return {"position_ids": call.places}
 
+    @contextmanager
+    def adapted(self) -> Iterator[None]:
+        """Parts of the language model are others while it is called."""
+        yield
+
     def is_image(self, tokens: Tensor) -> Tensor:
         return tokens == self.model.config.image_token_id
 
@@ -195,6 +204,12 @@ class Tower(nn.Module):
     def patch_grid(self) -> tuple[int, int]:
         """How many rows and columns of patches the image has."""
         return self.shape[0] // self.patch_size, self.shape[1] // self.patch_size
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How a processor arranges patches as rows: arguments of `pixels_of_patches`."""
+        moments = {"moments_first": True} if self.moments_first else {}
+        return {"merged": self.row_merge, "channels_last": self.channels_last, **moments}
 
     def patches_of(self, pixels: Tensor) -> Tensor:
         """The patches of an image, (1, 3, height, width), in the order of the model.

@@ -15,10 +15,26 @@ from torch import Tensor
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
-from patcomp_models.language.vision.own import ChannelsLastTower, OwnGridTower, PatchTower, SurroundedGridTower
+from patcomp_models.language.vision.own import (
+    ChannelsLastTower,
+    ErnieTower,
+    MuseTower,
+    OmniTower,
+    OwnGridTower,
+    PatchTower,
+    SurroundedGridTower,
+)
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
-from patcomp_models.language.vision.sized import HunYuanTower, LineTower, MiniCPMTower, PixtralTower
+from patcomp_models.language.vision.sized import (
+    GlobalTower,
+    HunYuanTower,
+    LineTower,
+    MiniCPMTower,
+    PixtralTower,
+    RadioTower,
+    VideoLlamaTower,
+)
 from patcomp_models.language.vision.tiled import (
     DoclingTower,
     GraniteTower,
@@ -183,6 +199,9 @@ TOWERS: dict[str, type[Tower]] = {
     "hyperclovax_vision_v2": OwnGridTower,
     "lfm3_vl": OwnGridTower,
     "minimax_m3_vl": SurroundedGridTower,
+    "ernie4_5_vl_moe": ErnieTower,
+    "qwen2_5_omni_thinker": OmniTower,
+    "qwen3_omni_moe_thinker": OmniTower,
     "paddleocr_vl": PatchTower,
     "kimi_k25": PatchTower,
     "got_ocr2": SurroundedTower,
@@ -194,12 +213,17 @@ TOWERS: dict[str, type[Tower]] = {
     "aria": AriaTower,
     "shieldgemma2": GemmaTower,
     "mistral3": LineTower,
+    "video_llama_3": VideoLlamaTower,
+    "deepseek_ocr2": GlobalTower,
+    "nemotron_h_omni": RadioTower,
     "hunyuan_vl": HunYuanTower,
     "minicpmv4_6": MiniCPMTower,
     "lighton_ocr": PixtralTower,
     "gemma3n": Gemma3nTower,
     "gemma4": Gemma4Tower,
     "gemma4_unified": UnifiedTower,
+    "cohere_compass": StackedTower,
+    "muse_glimmer": MuseTower,
     "vipllava": FixedTower,
     "video_llava": FixedTower,
     "llama4": LlamaTower,

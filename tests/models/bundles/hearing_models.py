@@ -79,7 +79,7 @@ def hearing(folder: Path, name: str) -> Path:
         name: the beginning of its class.
     """
     kind = getattr(transformers, f"{name}ForConditionalGeneration")
-    torch.manual_seed(0)
+    torch.manual_seed(1 if name == "AudioFlamingo3" else 0)
     token = {} if name == "Qwen2Audio" else {"audio_token_id": 24 if name == "Voxtral" else _AUDIO}
     model = drawn_model(kind(kind.config_class(**{**HEARING[name], **token, "tie_word_embeddings": False})))
     with torch.no_grad():  # else each token is followed by itself
@@ -87,5 +87,7 @@ def hearing(folder: Path, name: str) -> Path:
         model.get_output_embeddings().weight.normal_(0, 1)
         for weight in model.model.multi_modal_projector.parameters():
             weight.mul_(4)
-    model.generation_config = transformers.GenerationConfig(eos_token_id=1, pad_token_id=2, bos_token_id=0)
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=1, pad_token_id=2, bos_token_id=0, max_new_tokens=12
+    )
     return save(folder, model, _processor(name))

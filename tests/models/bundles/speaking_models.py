@@ -71,3 +71,26 @@ def bark(folder: Path) -> Path:
     )  # fmt: skip
     letters = ["<unk>", "<pad>", *"abcdefghijklmnopqrstuvwxyz "]
     return save(folder, model, _tokenizer(letters))
+
+
+def csm(folder: Path) -> Path:
+    """CSM with four codebooks, whose codec is Mimi."""
+    from tests.models.bundles.streaming_models import MIMI
+
+    shared = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": 8, "num_codebooks": 4, "vocab_size": 20}  # fmt: skip
+    config = transformers.CsmConfig(
+        **shared, text_vocab_size=40, max_position_embeddings=64, codebook_eos_token_id=0, codebook_pad_token_id=19,
+        audio_token_id=38, audio_eos_token_id=39, pad_token_id=1, bos_token_id=2, tie_codebooks_embeddings=True,
+        depth_decoder_config={**shared, "hidden_size": 24, "backbone_hidden_size": 32, "max_position_embeddings": 5},
+        codec_config={"model_type": "mimi", **MIMI},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = drawn_model(transformers.CsmForConditionalGeneration(config))
+    with torch.no_grad():
+        model.lm_head.weight.normal_(0, 1)
+        model.depth_decoder.codebooks_head.weight.normal_(0, 1)
+        model.embed_text_tokens.weight.normal_(0, 1)
+        model.backbone_model.embed_tokens.embed_audio_tokens.weight.normal_(0, 0.5)
+    model.generation_config = transformers.GenerationConfig(pad_token_id=1, bos_token_id=2)
+    return save(folder, model, _tokenizer([f"<{number}>" for number in range(40)]))

@@ -13,9 +13,9 @@ import transformers
 
 from patcomp.errors import PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
-from patcomp_models.bundles.hearing.encoders import ROWS
+from patcomp_models.bundles.hearing.encoders import HEARING_MODELS
 from patcomp_models.language import Bundle
-from patcomp_models.language.hearing import HEARD, MASK, READ, features_of_sound, windows_of
+from patcomp_models.language.hearing import FRAME_MASK, HEARD, READ, features_of_sound, sound_windows
 from tests.models.bundles.hearing_models import HEARING, PLACE, hearing
 from tests.models.bundles.speech_models import sound
 
@@ -60,7 +60,7 @@ def test_the_tokens_are_those_of_generate(name: str, tmp_path: Path) -> None:
     assert len(written) > 1
     if name == "GlmAsr":
         request = transformers.AutoProcessor.from_pretrained(folder).apply_transcription_request(audio=[sound()])
-        wanted = model.generate(**request, max_new_tokens=12, do_sample=False)[0, request["input_ids"].shape[1] :]
+        wanted = model.generate(**request)[0, request["input_ids"].shape[1] :]
         assert transcribe(out, sound()).tokens == [token for token in wanted.tolist() if token != 1]
 
 
@@ -71,14 +71,14 @@ def test_an_encoder_alone(name: str) -> None:
     torch.manual_seed(0)
     model = kind(kind.config_class(**HEARING[name], audio_token_id=40)).eval()
     model.set_attn_implementation("sdpa")
-    row = ROWS[kind.__name__]
+    row = HEARING_MODELS[kind.__name__]
     frames, bins = row.frames(model.config), row.bins(model.config)
     read, mask = torch.randn(1, bins, frames), (torch.arange(frames) < 40).long()[None]
     with torch.no_grad():
         if name == "FunAsrNano":
             read = read.transpose(1, 2)
             wanted = model.model.get_audio_features(read[:, :40], mask[:, :40]).pooler_output
-            made = row.encoder(model, row)(read * mask[..., None], mask.int())
+            made = row.encoder(model, row)(read * mask[..., None], mask.bool())
         else:
             wanted = model.model.get_audio_features(read, mask, None).pooler_output
             made = row.encoder(model, row)(read)
@@ -92,13 +92,13 @@ _AUDIO = {"axis": 2, "frames": 4, "is_cut": True, "mask": "any"}
 
 def test_a_recording_becomes_windows_with_silence_behind() -> None:
     read, mask = np.arange(12, dtype=np.float32).reshape(1, 2, 6), np.ones((1, 6), np.int64)
-    first, second = windows_of(read, mask, _AUDIO)
+    first, second = sound_windows(read, mask, _AUDIO)
     assert np.array_equal(first[READ], read[:, :, :4])
     assert np.array_equal(second[READ], np.pad(read[:, :, 4:], ((0, 0), (0, 0), (0, 2))))
-    assert second[MASK].tolist() == [[1, 1, 0, 0]]
-    assert len(windows_of(np.pad(read, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4))), _AUDIO)) == 2
+    assert second[FRAME_MASK].tolist() == [[True, True, False, False]]
+    assert len(sound_windows(np.pad(read, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4))), _AUDIO)) == 2
     with pytest.raises(PatcompError, match="has 6 frames, and the bundle takes 4; cut the recording"):
-        windows_of(read, mask, {**_AUDIO, "is_cut": False})
+        sound_windows(read, mask, {**_AUDIO, "is_cut": False})
 
 
 @pytest.mark.parametrize(("wanted", "fits"), [(4, False), (5, True), (8, True), (9, False)])

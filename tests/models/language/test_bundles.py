@@ -50,7 +50,7 @@ def test_a_folder(source: Path, made: Bundle) -> None:
 
     assert load(made.asset).native.metadata.license == "apache-2.0"
     tokens = made.generate("the capital of a country", 4)
-    assert made.generate(made._tokenizer().encode("the capital of a country").ids, 4) == tokens
+    assert made.generate(made._words.split("the capital of a country"), 4) == tokens
     assert isinstance(made.text("the capital", 2), str)
 
 

@@ -103,7 +103,9 @@ def schemes_of(bundle: Bundle) -> set[str]:
 def test_four_bits_are_palettes_for_the_neural_engine(tmp_path: Path) -> None:
     """On the way into a bundle, and of one that exists, which tells its target by its functions."""
     model = llama(True)
-    at_once = convert_language_model(model, "neural_engine", out=tmp_path / "small", compress="4bit", check=False)
+    at_once = convert_language_model(
+        model, "neural_engine", out=tmp_path / "small", compress="4bit", calibrate=PROMPT * 30, check=False
+    )
     assert schemes_of(at_once) == {"pal4_group32", "pal4"}  # the keys and values of this model have 16 channels
     assert not [each for each in audit(load(at_once.asset).module, NEURAL_ENGINE, default_rules()).findings
                 if each.what.startswith("weights stored")]  # fmt: skip

@@ -198,10 +198,10 @@ def test_patches_become_pixels_again(kind: str) -> None:
     tower = tower_of(checkpoint(kind), SHAPES[0])
     pixels = torch.randn(1, 3, *tower.shape)
     rows = tower.given(pixels, torch.tensor([[1]]))["pixel_values"].reshape(math.prod(tower.patch_grid), -1).numpy()
-    layout: Any = {"merged": tower.row_merge, "channels_last": tower.channels_last}
-    assert np.array_equal(pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **layout), pixels.numpy())
+    made = pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **tower.layout)
+    assert np.array_equal(made, pixels.numpy())
     with pytest.raises(LanguageModelError, match="the processor is another model's"):
-        pixels_of_patches(rows[:, 1:], tower.patch_grid, tower.patch_size, **layout)
+        pixels_of_patches(rows[:, 1:], tower.patch_grid, tower.patch_size, **tower.layout)
 
 
 def test_images_that_the_processor_pads() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import DynamicCache, LlamaConfig
+from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig
 from transformers.cache_utils import DynamicIndexedLayer
 
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.decoder import Decoder
+from patcomp_models.language.layers import EmptyLayer
 from patcomp_models.language.states import states_of
 from tests.models.language.checkpoints import checkpoint
 
@@ -48,6 +49,14 @@ def indexed() -> DynamicCache:
     return cache
 
 
+def crossed(*, filled: bool) -> EncoderDecoderCache:
+    """The two caches of a decoder that could attend to an encoder's output."""
+    own, cross = DynamicCache(), DynamicCache()
+    for cache in (own, cross) if filled else (own,):
+        cache.update(torch.ones(1, 2, 4, 8), torch.ones(1, 2, 4, 8), 0)
+    return EncoderDecoderCache(own, cross)
+
+
 REFUSED: dict[str, tuple[Keeper, str]] = {
     "no argument": (
         Stateless(None),
@@ -60,6 +69,11 @@ REFUSED: dict[str, tuple[Keeper, str]] = {
         "the architecture 'keeper' keeps a cache of its own (SimpleNamespace), and a bundle holds what is in a cache "
         "of transformers: keys and values, windows of convolutions and recurrences",
     ),
+    "an encoder's output": (
+        Keeper(crossed(filled=True)),
+        "the architecture 'keeper' keeps a cache of its own (EncoderDecoderCache), and a bundle holds what is in a "
+        "cache of transformers: keys and values, windows of convolutions and recurrences",
+    ),
     "nothing": (
         Keeper(None),
         "the architecture 'keeper' keeps no cache, and a bundle holds what is in a cache of transformers: keys and "
@@ -71,6 +85,20 @@ REFUSED: dict[str, tuple[Keeper, str]] = {
         "each token",
     ),
 }
+
+
+def test_a_cache_for_an_encoder_that_is_not_there() -> None:
+    """MegatronBERT alone has one."""
+    states = states_of(Keeper(crossed(filled=False)))
+    assert [(state.name, state.rows, state.shape) for state in states.states] == [
+        ("keyCache", 1, (2, 8)), ("valueCache", 1, (2, 8)),
+    ]  # fmt: skip
+
+
+def test_a_layer_that_keeps_nothing() -> None:
+    """Llama 3.2 Vision asks how much a layer keeps that no image reached."""
+    layer: Any = EmptyLayer()
+    assert layer.keys.numel() == layer.values.numel() == 0
 
 
 @pytest.mark.parametrize("kept", REFUSED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ def processor(kind: str) -> Any:
     named = {name: token for name, token in names.items() if token in tokens}
     # the names are stored with the tokenizer, as in the folders of the hub
     tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=_named(words(*tokens[1:])._tokenizer, PATCHES.get(kind, "<image>")),
+        tokenizer_object=words(*tokens[1:], image=PATCHES.get(kind, "<image>"))._tokenizer,
         unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens=named,
     )  # fmt: skip
     cropped: dict[str, Any] = {"size": SQUARE, "crop_to_patches": True, "min_patches": 1, "max_patches": 6}
@@ -101,11 +100,6 @@ def processor(kind: str) -> Any:
     if kind == "llava_next":
         return tf.LlavaNextProcessor(images, tokenizer, **options)
     return tf.LlavaNextVideoProcessor(tf.LlavaNextVideoVideoProcessor(), images, tokenizer, **options)
-
-
-def _named(tokenizer: Any, image: str) -> Any:
-    """A tokenizer whose image token has another name."""
-    return type(tokenizer).from_str(tokenizer.to_str().replace('"<image>"', json.dumps(image)))
 
 
 def converted(kind: str, path: Path) -> tuple[Any, Bundle]:

@@ -13,7 +13,7 @@ import patcomp
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language import TOWERS, check_bundle, convert_vision_language_model
-from patcomp_models.language import bundle as bundles
+from patcomp_models.language.bundle_assets import empty_states
 from patcomp_models.language.contract import EMBEDDING, LOGITS, MAIN, TOWER
 from patcomp_models.language.generation import Session, greedy
 from patcomp_models.language.vision.decoder import EmbeddingDecoder, EmbeddingTable
@@ -23,6 +23,7 @@ from patcomp_models.language.vision.own import OwnGridTower
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.towers import check_known, tower_of
 from tests.models.language.vision_checkpoints import (
+    BEGIN,
     CONTEXT,
     IMAGE_TOKEN,
     PROCESSOR,
@@ -137,7 +138,7 @@ def test_logits(kind: str, tmp_path: Path) -> None:
 
         features = features_of(run[TOWER], pixels().numpy())
         call = embedded_call(run[EMBEDDING], main, features, IMAGE_TOKEN)
-        empty = bundles._empty_states(assets[MAIN].described())
+        empty = empty_states(assets[MAIN].described())
         session = Session(call, {MAIN: None}, empty, CONTEXT)
         assert greedy(session, prompt(count), NEW).tokens == tokens
         np.testing.assert_allclose(
@@ -221,12 +222,11 @@ def test_every_token_behind_an_image(kind: str) -> None:
     model: Any = checkpoint(kind)
     tower = tower_of(model, SIZE)
     # Kimi K2.5 reads the row of a pad token for the place of a video, and there is none
-    others = [
-        token
-        for token in range(VOCABULARY)
-        if token not in (IMAGE_TOKEN, getattr(model.config, "video_token_id", None))
-    ]
-    ids = torch.tensor([[5, *[IMAGE_TOKEN] * tower.token_count, *others]])
+    left_out = {IMAGE_TOKEN, getattr(model.config, "video_token_id", None)}
+    if tower.begin is not None:  # Qwen Omni counts what these begin
+        left_out |= {BEGIN, model.config.audio_token_id, model.config.audio_start_token_id}
+    others = [token for token in range(VOCABULARY) if token not in left_out]
+    ids = torch.tensor([[BEGIN, *[IMAGE_TOKEN] * tower.token_count, *others]])
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **tower.given(pixels(), ids)).logits
         decoder = EmbeddingDecoder(tower)
@@ -244,11 +244,12 @@ def test_several_images(kind: str) -> None:
     takes_shapes = tower_of(model, SIZE).takes_shapes
     towers = [tower_of(model, shape) for shape in (SHAPES if takes_shapes else (SIZE, SIZE))]
     tower, first, second = towers[0], *([IMAGE_TOKEN] * each.token_count for each in towers)
-    ids = torch.tensor([[*first, *second, 5, 6] if kind == "paligemma" else [5, *first, 6, *second, 7]])
+    ids = torch.tensor([[*first, *second, 5, 6] if kind == "paligemma" else [BEGIN, *first, 6, BEGIN, *second, 7]])
     images = [torch.randn(1, 3, *each.shape) for each in towers]
     given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
     axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
-    both = {name: of_both(name, [each[name] for each in given], axis) for name in given[0]}
+    axes = {"pixel_values": 3} if kind == "minicpmv4_6" else {}  # the patches of all images are side by side
+    both = {name: of_both(name, [each[name] for each in given], axes.get(name, axis)) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits
         decoder = EmbeddingDecoder(tower)
@@ -261,7 +262,7 @@ def test_several_images(kind: str) -> None:
 
 def of_both(name: str, parts: list[Any], axis: int) -> Any:
     """An argument of a model for two images, from those for one."""
-    if "token_type" in name:
+    if "token_type" in name or name == "attention_mask":
         return parts[0]
     if name != "mm_encoder_outputs":
         return joined(parts, axis)

@@ -149,7 +149,7 @@ def test_an_image_of_a_file(made: Bundle, tmp_path: Path, patcomp: Command) -> N
     assert made.generate(TOKENS, 4, np.zeros((1, 3, SIZE, SIZE))) != wanted
     done = patcomp("generate", str(made.path), "--prompt", PROMPT, "--max-new-tokens", "4", "--image", str(path))
     assert done.code == 0, done.err
-    assert done.out.strip() == made._tokenizer().decode(around)
+    assert done.out.strip() == made.decoded(around)
 
 
 def test_two_images(made: Bundle) -> None:

@@ -18,6 +18,8 @@ from tests.models.language.vision_types import SMALL_TYPES, small
 declare_operators()
 
 VOCABULARY, IMAGE_TOKEN = 96, 90
+BEGIN = 5
+"""The token before an image in all prompts, which some models look for."""
 CONTEXT = 1024
 _TEXT: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -219,6 +221,8 @@ def checkpoint(kind: str) -> nn.Module:
     tower, changes = VARIANTS.get(kind, (kind, {}))
     config = AutoConfig.for_model(tower, **{**SETTINGS[tower], **changes})
     config.image_token_id = IMAGE_TOKEN
+    if hasattr(config, "vision_start_token_id") or "omni_" in tower:
+        config.vision_start_token_id = BEGIN
     if config.vision_config.model_type == "timm_wrapper":
         pytest.importorskip("timm")
     model = AutoModelForImageTextToText.from_config(config).eval()
@@ -235,7 +239,7 @@ def checkpoint(kind: str) -> nn.Module:
 def prompt(count: int) -> list[int]:
     """12 tokens and those of an image between them."""
     words = torch.randint(3, 80, (12,), generator=torch.Generator().manual_seed(1)).tolist()
-    return [*words[:5], *[IMAGE_TOKEN] * count, *words[5:]]
+    return [*words[:4], BEGIN, *[IMAGE_TOKEN] * count, *words[5:]]
 
 
 def pixels(seed: int = 2) -> torch.Tensor:
@@ -247,7 +251,7 @@ def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, 
     """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
     ids = torch.tensor([tokens])
     made = model.generate(
-        ids, attention_mask=torch.ones_like(ids), **tower.given(image, ids), max_new_tokens=new, do_sample=False,
+        ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new, do_sample=False,
         pad_token_id=0, output_logits=True, return_dict_in_generate=True,
     )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)

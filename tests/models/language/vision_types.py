@@ -82,6 +82,13 @@ CANVASES = [[32, 64], [64, 32], [64, 64], [32, 96], [96, 32], [96, 96]]
 """The sizes of canvases that tiles of 32 x 32 fill, as LLaVA-NeXT has them."""
 _TILED: dict[str, Any] = {"image_grid_pinpoints": CANVASES, "vision_config": _CLIP}
 _TIMM = {"model_type": "timm_wrapper", "do_pooling": True}
+_AUDIO = {
+    f"audio_config.{name}": size
+    for name, size in {
+        "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32,
+        "num_mel_bins": 16, "downsample_hidden_size": 8,
+    }.items()
+}  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
@@ -96,6 +103,29 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
         "patch_size": 8, "insert_layer_id": 0,
     }},
+    "video_llama_3": {},
+    "deepseek_ocr2": {
+        "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.num_experts_per_tok": 2,
+        "vision_config.sam_config.downsample_channels": [48, 32], "vision_config.sam_config.global_attn_indexes": [1],
+        "vision_config.sam_config.output_channels": 24, "vision_config.sam_config.window_size": 2,
+    },
+    "nemotron_h_omni": {
+        "image_token_id": 90, "vision_hidden_size": 32, "vision_config.patch_dim": 192,
+        "vision_config.video_patch_dim": 384, "text_config.moe_shared_expert_intermediate_size": 24,
+        "text_config.mamba_num_heads": 4, "text_config.mamba_head_dim": 16, "text_config.n_groups": 2,
+        "text_config.ssm_state_size": 8, "text_config.chunk_size": 8,
+    },
+    "ernie4_5_vl_moe": {
+        "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
+        "text_config.moe_intermediate_size": [24, 16], "text_config.moe_num_experts": 4, "text_config.moe_k": 2,
+        "text_config.mlp_layer_types": ["dense", "sparse"],
+    },
+    "qwen2_5_omni_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.window_size": 16, **_AUDIO,
+    },
+    "qwen3_omni_moe_thinker": {
+        "text_config.rope_parameters": _ROPE, "vision_config.deepstack_visual_indexes": [0, 1], **_AUDIO,
+    },
     "mistral3": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "lighton_ocr": {"vision_config.patch_size": 4, "spatial_merge_size": 2},
     "cosmos3_omni": {"vision_config.deepstack_visual_indexes": [0, 1]},
@@ -122,6 +152,16 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     "llava_next": _TILED,
     "llava_next_video": _TILED,
     "video_llava": {},
+    "cohere_compass": {
+        "vision_config.deepstack_visual_indexes": [0, 1],
+        "text_config.layer_types": ["sliding_attention", "full_attention"],
+        "text_config.rope_parameters": {"full_attention": None, "sliding_attention": _ROPE},
+    },
+    "muse_glimmer": {
+        "vision_config.layer_types": ["window_attention", "full_attention"], "vision_config.pos_emb_height": 4,
+        "vision_config.pos_emb_width": 4, "vision_config.max_position_embeddings": 16,
+        "text_config.layer_rope_theta": [10000, 0], "out_hidden_size": 128,
+    },
     "llava_onevision": {"image_grid_pinpoints": CANVASES, "vision_config": _SIGLIP,
                         "vision_aspect_ratio": "anyres_max_2"},
     "granite4_vision": {

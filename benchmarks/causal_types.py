@@ -1,0 +1,316 @@
+"""What small models of every causal type of transformers become.
+
+    python -m benchmarks.causal_types [--type TYPE ...] [--build] [--into FILE.jsonl] [--markdown]
+
+Each type of `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES` has the settings of its default configuration with small sizes, and
+random weights. It is converted in float32, and the tokens of `Bundle.generate` are compared with those of the model's
+own `generate`. Each conversion is a child process, which is ended after some minutes. `--into` has a line for each
+type, and a run skips the types that it has. `--build` converts nothing. `--markdown` writes
+`docs/generated/causal-types.md` from the file of `--into`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from patcomp.torchvision import declare_operators
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "causal-types.md"
+_MINUTES = 10
+"""How long a conversion may take."""
+_MOST_WEIGHTS = 2_000_000
+_NEW = 12
+"""The tokens that are generated."""
+
+_SMALL: dict[str, int] = {
+    name: size
+    for size, names in {
+        1: "n_group topk_group n_shared_experts num_shared_experts first_k_dense_replace",
+        2: "num_hidden_layers num_layers n_layer n_layers depth num_key_value_heads num_experts_per_tok "
+           "num_experts_per_token moe_topk linear_num_key_heads swa_num_key_value_heads encoder_layers decoder_layers "
+           "num_expert_group short_conv_kernel_size zero_expert_num n_layers_per_attn_res_block split_ngram_parts "
+           "num_kv_heads",
+        4: "num_attention_heads num_heads n_head n_heads linear_num_value_heads linear_num_heads num_experts "
+           "rotary_dim n_routed_experts num_local_experts encoder_attention_heads decoder_attention_heads "
+           "swa_num_attention_heads",
+        8: "head_dim d_head dim_head qk_nope_head_dim qk_rope_head_dim v_head_dim linear_key_head_dim "
+           "linear_value_head_dim linear_head_dim swa_head_dim attention_head_size d_rel hc_lowrank sliding_window "
+           "hidden_size_per_layer_input sliding_window_size attention_window_size query_pre_attn_scalar patch_size "
+           "loop_gate_rank",
+        16: "qk_head_dim q_lora_rank kv_lora_rank index_topk index_head_dim rel_extent local_attn_chunk_length "
+            "lsh_attn_chunk_length",
+        24: "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size "
+            "expert_ffn_hidden_size",
+        32: "hidden_size embedding_dim n_embd d_model dim embedding_size emb_dim embed_dim word_embed_proj_dim "
+            "out_hidden_size projection_dim image_size lru_width ple_embed_dim pronunciation_embed_dim shape_embed_dim",
+        48: "intermediate_size ffn_dim n_inner d_ff d_inner dff dim_ff encoder_ffn_dim decoder_ffn_dim mlp_dim "
+            "ffn_hidden_size feed_forward_size",
+        96: "vocab_size vocab_size_per_layer_input decoder_vocab_size unpadded_vocab_size pronunciation_vocab_size "
+            "shape_vocab_size",
+        128: "ngram_vocab_size_base",
+        1024: "max_position_embeddings n_positions n_ctx max_seq_len",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+"""The sizes of small models by the names that configurations have for them."""
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer")
+_SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_STORED = (
+    "transformers_version",
+    "architectures",
+    "dtype",
+    "_name_or_path",
+    "id2label",
+    "label2id",
+    "per_layer_config",
+)
+
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+_INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 16,
+            "indexer_compress_ratio": 4}  # fmt: skip
+OWN: dict[str, dict[str, Any]] = {
+    "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_config.hidden_size_global": 32,
+            "decoder_config.hidden_size_global": 32},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _ROPE, "sliding_attention": _ROPE},
+                            "layer_types": ["sliding_attention", "full_attention"]},
+    "dbrx": {"attn_config.rope_theta": 1e4, "attn_config.clip_qkv": 8, "attn_config.kv_n_heads": 2},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dory": {"num_hidden_layers": 6, "n_input_layers": 2, "n_recurrent_layers": 2, "n_output_layers": 2,
+             "layer_types": ["sliding_attention", "mlp", "sliding_attention", "mlp", "full_attention", "mlp"]},
+    "dots3_note": {"text_config.num_key_value_heads": 4, "vision_config.adapter_in_dim": 32,
+                   "vision_config.adapter_out_dim": 32, "audio_config.adapter_out_dim": 32,
+                   "audio_config.adapter_input_size": 32},
+    "gemma3n": {"text_config.num_kv_shared_layers": 0},
+    "ministral": {"head_dim": 8},
+    "nemotron": {"num_key_value_heads": 2},
+    "qwen4_exp": {f"text_config.{name}": size for name, size in _INDEXER.items()},
+    "qwen4_exp_text": _INDEXER,
+    "dots3_note_text": {"num_key_value_heads": 4},
+    **{kind: {"text_config.num_kv_shared_layers": 2, "text_config.hidden_size_per_layer_input": 0,
+              "text_config.vocab_size_per_layer_input": 0} for kind in _ASSISTANTS},
+    "got_ocr2": {"vision_config.output_channels": 16, "vision_config.global_attn_indexes": [1],
+                 "vision_config.window_size": 2},
+    "hrm_text": {"num_layers_per_stack": 1, "H_cycles": 1, "L_cycles": 1},
+    "inkling2_loop_text": {"num_hidden_layers": 6, "loop_layer_index_start": 2, "loop_layer_index_end": 4},
+    "phi4_multimodal": {},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "xlstm": {"num_blocks": 2, "hidden_size": 128, "embedding_dim": 128},
+    "xmod": {"default_language": "en_XX"},
+    "reformer": {"axial_pos_shape": [32, 32], "axial_pos_embds_dim": [16, 16]},
+    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2, "mamba_dt_rank": 8,
+              "attention_hidden_size": 64, "attention_head_dim": 16, "num_key_value_heads": 4,
+              "use_mamba_kernels": False},
+}  # fmt: skip
+"""What else a type needs to be small, by dotted names."""
+
+
+def small(kind: str) -> Any:
+    """The configuration of a small model."""
+    from transformers import AutoConfig
+
+    from tests.models.language.checkpoints import SETTINGS, configuration
+
+    if kind in SETTINGS and kind not in OWN:
+        return AutoConfig.for_model(kind, **configuration(kind))
+    return AutoConfig.for_model(
+        kind, **_shrunk(AutoConfig.for_model(kind, **_FIRST.get(kind, {})).to_dict(), OWN.get(kind, {}), "")
+    )
+
+
+_FIRST = {kind: {"text_config": {
+    "model_type": part, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+}} for kind, part in zip(_ASSISTANTS, ("gemma4_text", "gemma4_unified_text"), strict=True)}  # fmt: skip
+"""Without which a type has no default configuration."""
+
+
+def _shrunk(settings: Mapping[str, Any], own: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Settings with small sizes, those of the parts, too; `own` has others by dotted names."""
+    layers = next((settings[name] for name in _LAYERS if name in settings), 0)
+    kept = next((size for name in _LAYERS if (size := own.get(path + name))), 2)
+    made: dict[str, Any] = {}
+    for name, value in settings.items():
+        if value is None or name in _STORED or (name == "model_type" and not path):
+            continue
+        if isinstance(value, dict) and name.endswith("config"):
+            value = _shrunk(value, own, f"{path}{name}.")
+        elif name == "head_dim" and isinstance(value, int) and (rope := settings.get("qk_rope_head_dim")):
+            value = max(_SMALL[name] * value // rope, _SMALL[name])
+        elif name == "num_key_value_heads" and "kv_lora_rank" in settings:
+            value = _SMALL["num_attention_heads"]
+        elif name in _SMALL and isinstance(value, int) and not isinstance(value, bool):
+            value = _SMALL[name]
+        elif name in _SPECIAL:
+            value = _SPECIAL[name]
+        elif name.endswith(("_token_id", "_token_index")) and isinstance(value, int):
+            value = 90 + len(made) % 6
+        elif isinstance(value, list) and len(value) == layers > 2:
+            other = next((each for each in value if each != value[0]), value[0])
+            value = ([value[0], other] * kept)[:kept]
+        elif name == "is_decoder" and not settings.get("is_encoder_decoder"):
+            value = True
+        made[name] = value
+    prefix = len(path)
+    return made | {
+        key[prefix:]: value for key, value in own.items() if key[:prefix] == path and "." not in key[prefix:]
+    }
+
+
+def model_of(kind: str) -> Any:
+    """A small model with random weights.
+
+    Raises:
+        ValueError: it is not small.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tests.models.language.checkpoints import drawn
+
+    config = small(kind)
+    with torch.device("meta"):
+        count = sum(each.numel() for each in AutoModelForCausalLM.from_config(config).parameters())
+    if count > _MOST_WEIGHTS:
+        raise ValueError(f"{count} weights")
+    torch.manual_seed(0)
+    return drawn(AutoModelForCausalLM.from_config(config).eval())
+
+
+def tried(kind: str, *, build: bool = False) -> tuple[str, str]:
+    """What becomes of a type: an outcome, and the reason."""
+    from patcomp.errors import PatcompError, reason_of
+    from patcomp_models.language import convert_language_model
+    from tests.models.language.checkpoints import PROMPT, generated
+
+    wanted, fault = None, ""
+    try:
+        model = model_of(kind)
+    except Exception as error:  # settings that do not fit each other make models raise anything
+        return "not built", reason_of(error)
+    try:
+        model.generation_config.forced_eos_token_id = None  # a rule of `generate` for the last token
+        wanted = generated(model, PROMPT, _NEW)
+    except Exception as error:  # as above, or the model needs more than tokens
+        fault = reason_of(error)
+    if build:
+        return ("not run", fault) if wanted is None else ("built", str(wanted))
+    with TemporaryDirectory() as place:
+        try:
+            bundle = convert_language_model(model, out=Path(place) / "bundle", dtype="float32", max_context=64)
+            made = bundle.generate(PROMPT, _NEW)
+        except PatcompError as error:
+            return "refused", str(error)
+        except Exception as error:  # what is no refusal is a defect, and the others are tried, too
+            return "error", reason_of(error)
+        if wanted is None:
+            return "not run", fault
+        if made != wanted and made == _by_forward(model, PROMPT, made):
+            return "exact", "`forward`, not `generate`, which passes other positions"
+    return ("exact", "") if made == wanted else ("differs", f"{made} in place of {wanted}")
+
+
+def _by_forward(model: Any, prompt: list[int], made: list[int]) -> list[int]:
+    """The most probable tokens behind each token by one call of `forward`."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([prompt + made[:-1]]), use_cache=False).logits[0]
+    return [int(token) for token in logits[len(prompt) - 1 :].argmax(-1)]
+
+
+def _child(kind: str, build: bool, answer: Any) -> None:
+    answer.send(tried(kind, build=build))
+
+
+def in_a_child(kind: str, *, build: bool = False) -> tuple[str, str]:
+    """`tried` in a process of its own, which is ended after some minutes."""
+    context = multiprocessing.get_context("fork")  # so that imports are not repeated
+    taken, given = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(kind, build, given))
+    process.start()
+    given.close()
+    try:
+        return taken.recv() if taken.poll(60 * _MINUTES) else ("error", f"not done after {_MINUTES} minutes")
+    except EOFError:
+        return "error", "its process died"
+    finally:
+        process.kill()
+        process.join()
+
+
+def page(rows: list[dict[str, Any]], version: str) -> str:
+    """The page of all types."""
+    counts = Counter(row["outcome"] for row in rows)
+    named = {outcome: [row for row in rows if row["outcome"] == outcome] for outcome in counts}
+    text = [
+        "# The causal types of transformers",
+        "",
+        f"`python -m benchmarks.causal_types --into FILE --markdown` writes this page. transformers {version} has "
+        f"{len(rows)} types of causal language models. A small model of each, with random weights, is converted in "
+        "float32; *exact* are those whose tokens are those of the model's own `generate`.",
+        "",
+        ", ".join(f"**{count} {outcome}**" for outcome, count in counts.most_common()) + ".",
+        "",
+    ]
+    for outcome in [name for name, _ in counts.most_common()]:
+        text += [f"## {outcome.capitalize()}", ""]
+        if outcome == "exact":
+            text += [", ".join(f"`{row['type']}`" for row in named[outcome]) + "."]
+        else:
+            text += ["| type | why |", "|---|---|"]
+            text += [f"| `{row['type']}` | {_cell(row['reason'])} |" for row in named[outcome]]
+        text += [""]
+    return "\n".join(text)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]
+
+
+def main() -> None:
+    """Try types, and write lines or the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--type", nargs="+", default=[], help="only these")
+    parser.add_argument("--build", action="store_true", help="convert nothing")
+    parser.add_argument("--into", type=Path, help="a file with a line for each type")
+    parser.add_argument("--markdown", action="store_true", help="write the page from the file of --into")
+    options = parser.parse_args()
+    declare_operators()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as TYPES
+
+    import tests.helpers.faster_export  # noqa: F401  (imported before the children are forked)
+
+    lines = options.into.read_text().splitlines() if options.into and options.into.exists() else []
+    rows = {row["type"]: row for row in map(json.loads, lines)}
+    for kind in options.type or TYPES:
+        if kind in rows and not options.type:
+            continue
+        start = time.perf_counter()
+        outcome, reason = in_a_child(kind, build=options.build)
+        rows[kind] = {
+            "type": kind, "outcome": outcome, "reason": reason, "seconds": round(time.perf_counter() - start)
+        }  # fmt: skip
+        print(*rows[kind].values(), sep=" | ", file=sys.stderr, flush=True)
+        if options.into:
+            with options.into.open("a") as file:
+                file.write(json.dumps(rows[kind]) + "\n")
+    if options.markdown:
+        DOCUMENT.write_text(page([rows[kind] for kind in TYPES], transformers.__version__))
+
+
+if __name__ == "__main__":
+    main()
