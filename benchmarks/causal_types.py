@@ -257,8 +257,8 @@ def page(rows: list[dict[str, Any]], version: str) -> str:
         f"`python -m benchmarks.causal_types --into FILE --markdown` writes this page. transformers {version} has "
         f"{len(rows)} types of causal language models. A small model of each, with random weights, is converted in "
         "float32. *Exact* are those whose tokens are those of the model's own `generate`; with a star, those of one "
-        "call of its `forward`, where the two differ. *Not built* and *not run* are those of which there is no small "
-        "model, or whose own `generate` does not run."
+        "call of its `forward`, where the two differ. *Not built* and *not run* are those of which there is no such "
+        "small model, or whose own `generate` does not run."
     )
     numbers = ", ".join(f"{count} {outcome}" for outcome, count in counts) + "."
     text = ["# The causal types of transformers", "", fill(intro, 120), "", numbers, ""]
