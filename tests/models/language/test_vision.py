@@ -42,8 +42,13 @@ from tests.models.language.vision_types import SMALL_TYPES
 NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
 STATES = {
-    **{"lfm2_vl": 3, "lfm3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 4},
-    **{"minicpmv4_6": 4, "minicpm_ocr": 4, "nemotron_h_omni": 4},
+    "lfm2_vl": 3,
+    "lfm3_vl": 3,
+    "qwen3_5": 4,
+    "qwen3_5_moe": 4,
+    "minicpmv4_6": 4,
+    "minicpm_ocr": 4,
+    "nemotron_h_omni": 4,
 }
 """The states of models that keep more than keys and values."""
 TOLERANCE = {
