@@ -41,7 +41,10 @@ from tests.models.language.vision_types import SMALL_TYPES
 
 NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
-STATES = {"mistral_large4": 3, "dots3_note": 3, "lfm2_vl": 3, "lfm3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 4}
+STATES = {
+    **dict.fromkeys(("mistral_large4", "dots3_note", "lfm2_vl", "lfm3_vl"), 3),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "minicpm_ocr", "nemotron_h_omni"), 4),
+}
 """The states of models that keep more than keys and values."""
 READ_OTHERWISE = {"kimi_k25": "video_token_id", "muse_spark": "audio_token_id"}
 """Tokens of a video or a sound for whose place a model reads the row of a pad token, if there is none."""
