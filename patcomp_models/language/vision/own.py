@@ -173,6 +173,7 @@ class SurroundedGridTower(OwnGridTower):
 class MuseTower(OwnGridTower):
     """Muse Glimmer: each moment of a patch is one behind the other, patches line by line."""
 
+    around = Around("<|image_start|>", "<|image_end|>")
     row_merge = 1
     moments_first = True
 
