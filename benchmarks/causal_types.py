@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import Any
 
 from patcomp.torchvision import declare_operators
@@ -216,7 +217,7 @@ def tried(kind: str, *, build: bool = False) -> tuple[str, str]:
         if wanted is None:
             return "not run", fault
         if made != wanted and made == _by_forward(model, PROMPT, made):
-            return "exact", "`forward`, not `generate`, which passes other positions"
+            return "exact", "by forward"
     return ("exact", "") if made == wanted else ("differs", f"{made} in place of {wanted}")
 
 
@@ -251,31 +252,31 @@ def in_a_child(kind: str, *, build: bool = False) -> tuple[str, str]:
 
 def page(rows: list[dict[str, Any]], version: str) -> str:
     """The page of all types."""
-    counts = Counter(row["outcome"] for row in rows)
-    named = {outcome: [row for row in rows if row["outcome"] == outcome] for outcome in counts}
-    text = [
-        "# The causal types of transformers",
-        "",
+    counts = Counter(row["outcome"] for row in rows).most_common()
+    intro = (
         f"`python -m benchmarks.causal_types --into FILE --markdown` writes this page. transformers {version} has "
         f"{len(rows)} types of causal language models. A small model of each, with random weights, is converted in "
-        "float32; *exact* are those whose tokens are those of the model's own `generate`.",
-        "",
-        ", ".join(f"**{count} {outcome}**" for outcome, count in counts.most_common()) + ".",
-        "",
-    ]
-    for outcome in [name for name, _ in counts.most_common()]:
+        "float32. *Exact* are those whose tokens are those of the model's own `generate`; with a star, those of one call "
+        "of its `forward`, where the two differ. *Not built* and *not run* are those of which there is no such small "
+        "model, or whose own `generate` does not run."
+    )
+    numbers = ", ".join(f"{count} {outcome}" for outcome, count in counts) + "."
+    text = ["# The causal types of transformers", "", fill(intro, 120), "", numbers, ""]
+    for outcome, _ in counts:
+        some = [row for row in rows if row["outcome"] == outcome]
         text += [f"## {outcome.capitalize()}", ""]
         if outcome == "exact":
-            text += [", ".join(f"`{row['type']}`" for row in named[outcome]) + "."]
+            names = [f"`{row['type']}`" + ("*" if row["reason"] else "") for row in some]
+            text += [fill(", ".join(names).replace("`*", "`\\*") + ".", 120, break_on_hyphens=False), ""]
         else:
             text += ["| type | why |", "|---|---|"]
-            text += [f"| `{row['type']}` | {_cell(row['reason'])} |" for row in named[outcome]]
-        text += [""]
+            text += [f"| `{row['type']}` | {_cell(row['reason'])} |" for row in some] + [""]
     return "\n".join(text)
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]
+    """The first sentence of a reason, for a table."""
+    return text.split("\n")[0].split("; a bundle holds")[0].replace("|", "\\|").replace("<", "&lt;")[:300]
 
 
 def main() -> None:

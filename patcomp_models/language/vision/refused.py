@@ -7,8 +7,6 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
-_UNTRIED = "no small model of it is tested yet"
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
@@ -29,11 +27,13 @@ WITHOUT_TOWER: dict[str, str] = {
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
-    "minicpm_ocr": _SIZES,
     **dict.fromkeys(
-        ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
-        _UNTRIED,
+        ("glm5_next", "mistral_large4", "qwen4_exp", "dots3_note", "muse_spark", "hy_v4_vl"),
+        "its tower takes a grid of patches as others do; its language model is not tried with images yet",
+    ),
+    **dict.fromkeys(
+        ("inkling2", "inkling2_loop", "inkling_mm_model", "apertus1p5", "idefics2"),
+        "no small model of it is tested yet",
     ),
 }  # fmt: skip
 """By `model_type`. A type that has a tower is converted, whatever stands here."""

@@ -202,6 +202,7 @@ TOWERS: dict[str, type[Tower]] = {
     "ernie4_5_vl_moe": ErnieTower,
     "qwen2_5_omni_thinker": OmniTower,
     "qwen3_omni_moe_thinker": OmniTower,
+    "minicpm_ocr": MiniCPMTower,
     "paddleocr_vl": PatchTower,
     "kimi_k25": PatchTower,
     "got_ocr2": SurroundedTower,

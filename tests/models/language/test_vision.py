@@ -71,7 +71,20 @@ def test_every_type_is_converted_or_refused_with_a_reason() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl", "kimi_k25"],
+    [
+        "glm4v",
+        "glm46v",
+        "glmga",
+        "exaone4_5",
+        "lfm3_vl",
+        "minimax_m3_vl",
+        "cosmos3_edge",
+        "paddleocr_vl",
+        "kimi_k25",
+        "hunyuan_vl",
+        "ernie4_5_vl_moe",
+        "video_llama_3",
+    ],
 )
 def test_rows_are_those_of_the_image_processor(kind: str) -> None:
     """A model computes something of patches in any order, so its own logits do not show a wrong one."""
@@ -248,7 +261,7 @@ def test_several_images(kind: str) -> None:
     images = [torch.randn(1, 3, *each.shape) for each in towers]
     given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
     axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
-    axes = {"pixel_values": 3} if kind == "minicpmv4_6" else {}  # the patches of all images are side by side
+    axes = {"pixel_values": 3} if kind.startswith("minicpm") else {}  # the patches of all images are side by side
     both = {name: of_both(name, [each[name] for each in given], axes.get(name, axis)) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits

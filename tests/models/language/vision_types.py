@@ -89,6 +89,10 @@ _AUDIO = {
         "num_mel_bins": 16, "downsample_hidden_size": 8,
     }.items()
 }  # fmt: skip
+_MINICPM = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+    "patch_size": 8, "insert_layer_id": 0,
+}  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
     **{kind: {} for kind in (
@@ -97,12 +101,10 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     )},
     "hunyuan_vl": {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
-        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+        "vision_config.max_image_size": 64, "vision_config.temporal_patch_size": 1, "text_config.head_dim": 8,
     },
-    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
-        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-        "patch_size": 8, "insert_layer_id": 0,
-    }},
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
+    "minicpm_ocr": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
     "video_llama_3": {},
     "deepseek_ocr2": {
         "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.num_experts_per_tok": 2,
