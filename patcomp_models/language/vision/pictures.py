@@ -175,10 +175,9 @@ def pixels_of_patches(
             f"{columns} patches of {size} x {size} pixels; the processor is another model's"
         )
     images = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2) if channels_last else flat
+    first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
     if moments_first:
         first = images.reshape(-1, moments, 3, size, size)[:, 0]
-    else:
-        first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
     parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 
