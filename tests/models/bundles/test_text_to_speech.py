@@ -83,7 +83,7 @@ def test_numbers_outside_of_the_splines() -> None:
     assert getattr(modeling_vits, name) is own
 
 
-@pytest.mark.parametrize("name", ["FastSpeech2ConformerModel", "CsmForConditionalGeneration"])
+@pytest.mark.parametrize("name", ["FastSpeech2ConformerModel", "FastSpeech2ConformerWithHifiGan"])
 def test_models_that_become_no_bundle(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [name]}))
     with pytest.raises(BundleError, match=f"holds {name}, which becomes no bundle, because it.*FILE.py:FUNCTION"):
