@@ -276,7 +276,7 @@ def page(rows: list[dict[str, Any]], version: str) -> str:
 
 def _cell(text: str) -> str:
     """The first sentence of a reason, for a table."""
-    return text.split("\n")[0].split("; a bundle holds")[0].replace("|", "\\|").replace("<", "&lt;")[:300]
+    return text.split("\n")[0].split("; a bundle holds")[0].replace("|", "\\|").replace("<", "less than ")[:300]
 
 
 def main() -> None:
