@@ -171,7 +171,8 @@ class SurroundedGridTower(OwnGridTower):
 
 
 class MuseTower(OwnGridTower):
-    """Muse Glimmer: each moment of a patch is one behind the other, patches line by line."""
+    """Muse Glimmer and Spark: each moment of a patch is one behind the other, patches line by line; sounds are left
+    out."""
 
     around = Around("<|image_start|>", "<|image_end|>")
     row_merge = 1
@@ -179,3 +180,8 @@ class MuseTower(OwnGridTower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         return self.patches_of(pixels).flatten(1).repeat(1, self.vision.patch_temporal)
+
+    def embedded(self, tokens: Tensor) -> list[Tensor]:
+        for name in ("image_token_id", "video_token_id", "audio_token_id"):  # the model reads row 0 for all of them
+            tokens = torch.where(tokens == getattr(self.model.config, name, -1), 0, tokens)
+        return super().embedded(tokens)

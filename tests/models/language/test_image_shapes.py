@@ -75,9 +75,10 @@ def processor(kind: str) -> Any:
     if further := FURTHER.get(kind):
         names[further] = "<further>"
         special = [*special, "<further>"]
+    sound = ["<sound>"] if kind in SOUNDS else []  # at the place of the small models' token of sounds
     tokenizer = tf.PreTrainedTokenizerFast(
-        tokenizer_object=words(*special[1:], image=special[0])._tokenizer, unk_token="<unk>", eos_token="</s>",
-        pad_token="<s>", extra_special_tokens=names,
+        tokenizer_object=words(special[1], *sound, *special[2:], image=special[0])._tokenizer,
+        unk_token="<unk>", eos_token="</s>", pad_token="<s>", extra_special_tokens=names,
     )  # fmt: skip
     if kind == "lfm2_vl":
         images = tf.Lfm2VlImageProcessor(

@@ -46,8 +46,8 @@ STATES = {
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "minicpm_ocr", "nemotron_h_omni"), 4),
 }
 """The states of models that keep more than keys and values."""
-READ_OTHERWISE = {"kimi_k25": "video_token_id", "muse_spark": "audio_token_id"}
-"""Tokens of a video or a sound for whose place a model reads the row of a pad token, if there is none."""
+READ_OTHERWISE = {"kimi_k25": "video_token_id"}
+"""Tokens of a video for whose place a model reads the row of a pad token, if there is none."""
 TOLERANCE = {
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), 2e-5),  # its own code computes the recurrence of a prompt in chunks
     "gemma4": 1e-4,  # one token of the model's own float32 is 8e-5 from its float64
