@@ -27,6 +27,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES, spans_of
 from patcomp_models.language.choices import CloseChoices
 from patcomp_models.language.contract import MAIN, VERIFY
+from patcomp_models.language.conventions import first_position
 from patcomp_models.language.decoder import Decoder
 from patcomp_models.language.dynamic_form import BundleFunction, decoder_arguments
 from patcomp_models.language.generation import AssetCall, Session, feeding
@@ -66,7 +67,10 @@ class Comparison:
         needed = min(limit, 1 + sum(size or 1 for size in sizes.values()), most or limit)
         if not prompt:
             needed = max(needed, min(limit, most or limit, spanned(self.decoder.model)))
-        given = list(prompt) or [(7 * each + 1) % self.decoder.model.config.vocab_size for each in range(_TOKENS)]
+        some = [(7 * each + 1) % self.decoder.model.config.vocab_size for each in range(_TOKENS)]
+        # a model that counts positions itself does not count padding, so that its calls would not continue each other
+        padding = first_position(self.decoder.model) - 1
+        given = list(prompt) or [token for token in some if token != padding]
         self.tokens = (given * -(-needed // len(given)))[: min(max(needed, len(given)), most or limit)]
         self.calls = calls_of(sizes, len(self.tokens), least)
 

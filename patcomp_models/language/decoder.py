@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import DummyLayer
 
 from patcomp_models.checkpoints.loading import attention_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import TOKENS
 from patcomp_models.language.conventions import convention_of, first_position
 from patcomp_models.language.layers import (
-    EmptyLayer,
     FixedLayer,
     FixedStackedLayer,
     IndexedLayer,
@@ -195,7 +195,7 @@ class Decoder(nn.Module):
         """A layer of the cache over its rows of the states."""
         fixed = {at: given[place.state][place.row].clone() for at, place in plan.fixed.items()}
         if plan.keys is None or plan.values is None:
-            return FixedLayer(fixed, plan.count) if plan.count else EmptyLayer()
+            return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
         if plan.index is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers.cache_utils import CacheLayerMixin, DummyLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
@@ -191,14 +191,6 @@ class SlidingLayer(StackedCacheLayer):
         count = torch.arange(places + query_length, dtype=torch.int32)
         positions = self.offset - places + count
         return places + query_length, torch.where(positions < 0, _NEVER, positions) - count
-
-
-class EmptyLayer(DummyLayer):
-    """One layer that keeps nothing; some models ask how much."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys = self.values = torch.empty(0)
 
 
 class FixedLayer(LinearAttentionCacheLayerMixin):

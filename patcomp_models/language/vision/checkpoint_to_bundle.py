@@ -59,7 +59,7 @@ from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecode
 from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
-from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, processor_of
+from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, settings_of
 from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
@@ -144,7 +144,7 @@ class _Request:
             check_weight_files(folder, config)
         allowed = allowed_by(options, folder)
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
-        settings = _settings(options.image_processor, folder)
+        settings = settings_of(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
         own = folder if options.image_processor is None else None  # the folder's prepares images in another way
         processor = _processor(own, settings, str(config.get("model_type")))
@@ -267,24 +267,6 @@ def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
     except LanguageModelError as error:
         warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
         return None
-
-
-def _settings(image_processor: Any, source: Path | None) -> ImageSettings:
-    """The settings of the image processor that the user gives, or of the folder."""
-    if image_processor is None and source is not None:
-        return ImageSettings.of(processor_of(source))
-    if image_processor is None:
-        raise LanguageModelError(
-            "it is not known how images are prepared for the model; pass image_processor=, an image processor of "
-            "transformers or a dict of its settings"
-        )
-    found = image_processor.to_dict() if hasattr(image_processor, "to_dict") else image_processor
-    if not isinstance(found, Mapping):
-        raise LanguageModelError(
-            f"image_processor= takes an image processor of transformers or a dict of its settings, got "
-            f"{type(image_processor).__name__}"
-        )
-    return ImageSettings.of(found)
 
 
 def _file(role: str, name: str) -> str:

@@ -48,6 +48,10 @@ class OwnGridTower(GridTower):
         return self.patch_size * self.merged
 
     @property
+    def stacked(self) -> int:  # type: ignore[override]
+        return len(getattr(self.vision, "deepstack_visual_indexes", None) or ())
+
+    @property
     def token_count(self) -> int:  # type: ignore[override]
         return math.prod(self.grid)  # numbers are not read from grids outside of an export
 
@@ -60,9 +64,12 @@ class OwnGridTower(GridTower):
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
-        made = self.model.model.get_image_features(self._rows(pixels), self.thw).pooler_output
-        made = torch.cat([*made]) if isinstance(made, list | tuple) else made
-        return [made.reshape(-1, self.hidden)]
+        found = self.model.model.get_image_features(self._rows(pixels), self.thw)
+        features = [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
+        return [
+            (torch.cat([*each]) if isinstance(each, list | tuple) else each).reshape(-1, self.hidden)
+            for each in features
+        ]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         given = super().given(pixels, tokens, prompt)
@@ -148,16 +155,8 @@ class OmniTower(OwnGridTower):
     """
 
     @property
-    def stacked(self) -> int:  # type: ignore[override]
-        return len(getattr(self.vision, "deepstack_visual_indexes", ()))
-
-    @property
     def begin(self) -> int:  # type: ignore[override]
         return int(self.model.config.vision_start_token_id)
-
-    def features(self, pixels: Tensor) -> list[Tensor]:
-        found = self.model.model.get_image_features(self._rows(pixels), self.thw)
-        return [found.pooler_output[0], *(each[0] for each in getattr(found, "deepstack_features", ()))]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         given = super().given(pixels, tokens, prompt)
@@ -174,6 +173,7 @@ class SurroundedGridTower(OwnGridTower):
 class MuseTower(OwnGridTower):
     """Muse Glimmer: each moment of a patch is one behind the other, patches line by line."""
 
+    around = Around("<|image_start|>", "<|image_end|>")
     row_merge = 1
     moments_first = True
 

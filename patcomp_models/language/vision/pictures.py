@@ -174,11 +174,10 @@ def pixels_of_patches(
             f"the processor makes {len(flat)} patches of {flat.shape[1]} numbers, and the bundle takes {rows} x "
             f"{columns} patches of {size} x {size} pixels; the processor is another model's"
         )
-    if channels_last:
-        flat = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
-    first = flat.reshape(-1, 3, moments, size, size)[:, :, 0]
+    images = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2) if channels_last else flat
+    first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
     if moments_first:
-        first = flat.reshape(-1, moments, 3, size, size)[:, 0]
+        first = images.reshape(-1, moments, 3, size, size)[:, 0]
     parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 

@@ -7,8 +7,7 @@ _CROSS = "layers of the language model look at the image by cross attention, and
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
 _VIEWS = "its features come from several views of an image, and a bundle has one view"
-_SIZES = "its tower reads the sizes of images beside pixels, which is not built yet"
-_UNTRIED = "no small model of it is tested yet"
+_PATCHES = "its tower takes patches of an image as small images, which is not built yet"
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
@@ -29,11 +28,11 @@ WITHOUT_TOWER: dict[str, str] = {
     "deepseek_vl_hybrid": "it takes each image in two sizes",
     "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
-    "minicpm_ocr": _SIZES,
-    **dict.fromkeys(
-        ("dots3_note", "glm5_next", "inkling2", "inkling2_loop", "inkling_mm_model", "mistral_large4",
-         "muse_spark", "qwen4_exp", "apertus1p5", "hy_v4_vl", "idefics2"),
-        _UNTRIED,
-    ),
+    "idefics2": "its tower takes images of any size with a mask of their padding, and has one function for a size",
+    "glm5_next": "its language model chooses tokens by an index of pools of keys, which no bundle holds",
+    "qwen4_exp": "its language model keeps positions for an index, and a bundle holds one key of it for each token",
+    **dict.fromkeys(("inkling2", "inkling2_loop", "inkling_mm_model"), _PATCHES),
+    "apertus1p5": _CODES,
+    "hy_v4_vl": "each line of an image ends with a token of its own, and no small model of it is tested yet",
 }  # fmt: skip
 """By `model_type`. A type that has a tower is converted, whatever stands here."""

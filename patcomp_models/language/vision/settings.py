@@ -157,3 +157,25 @@ def processor_of(folder: Path) -> dict[str, Any]:
         f"{str(folder)!r} has no settings of an image processor ({_FILES[1]}), so it is not known how images are "
         "prepared; add the file, or pass image_processor="
     )
+
+
+def settings_of(image_processor: Any, source: Path | None) -> ImageSettings:
+    """The settings of the image processor that the user gives, or of the folder.
+
+    Raises:
+        LanguageModelError: there are none, or a bundle cannot have them.
+    """
+    if image_processor is None and source is not None:
+        return ImageSettings.of(processor_of(source))
+    if image_processor is None:
+        raise LanguageModelError(
+            "it is not known how images are prepared for the model; pass image_processor=, an image processor of "
+            "transformers or a dict of its settings"
+        )
+    found = image_processor.to_dict() if hasattr(image_processor, "to_dict") else image_processor
+    if not isinstance(found, Mapping):
+        raise LanguageModelError(
+            f"image_processor= takes an image processor of transformers or a dict of its settings, got "
+            f"{type(image_processor).__name__}"
+        )
+    return ImageSettings.of(found)

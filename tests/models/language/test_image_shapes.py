@@ -32,7 +32,15 @@ from tests.models.language.vision_checkpoints import (
 )
 
 NEW = 6
-MINIMAX = tuple(f"]<]{name}[>[" for name in ("image", "video", "start of image", "end of image"))
+MUSE = [f"<|{name}|>" for name in ("patch", "video", "image_start", "image_end")]
+SPECIAL = {
+    "minimax_m3_vl": [f"]<]{name}[>[" for name in ("image", "video", "start of image", "end of image")],
+    "cohere_compass": [f"<|{name}|>" for name in ("IMAGE_PAD", "VIDEO_PAD", "VISION_START", "VISION_END")],
+    "dots3_note": ["<|imgpad|>", "<|video_pad|>", "<start>", "<end>"],
+    "muse_glimmer": MUSE,
+    "muse_spark": MUSE,
+}
+"""The tokens of processors that do not read them of the tokenizer."""
 PROCESSORS = {
     "cosmos3_omni": "Qwen3VLProcessor", "glm_ocr": "Glm46VProcessor", "glmga": "Glm46VProcessor",
 }  # fmt: skip
@@ -43,7 +51,13 @@ IMAGES = {
     "qwen3_vl_moe": "Qwen2VLImageProcessor",
 }
 VIDEOS = {"glm_ocr": "Glm46VVideoProcessor", "glm4v_moe": "Glm4vVideoProcessor"}
-FURTHER = {"lfm2_vl": "image_thumbnail_token", "mistral3": "image_break_token", "lighton_ocr": "image_break_token"}
+SOUNDS = {"dots3_note": "Dots3NoteFeatureExtractor", "muse_spark": "MuseSparkFeatureExtractor"}
+FURTHER = {
+    "lfm2_vl": "image_thumbnail_token",
+    "mistral3": "image_break_token",
+    "mistral_large4": "image_break_token",
+    "lighton_ocr": "image_break_token",
+}
 """A further token that a processor reads."""
 KINDS = [kind for kind, tower in TOWERS.items() if tower.takes_shapes]
 PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
@@ -56,11 +70,11 @@ def processor(kind: str) -> Any:
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as NAMES
     from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES as VIDEO_NAMES
 
-    special = MINIMAX if kind == "minimax_m3_vl" else ("<image>", "<video>", "<start>", "<end>")
+    special = SPECIAL.get(kind, ["<image>", "<video>", "<start>", "<end>"])
     names = dict(zip(("image_token", "video_token", "image_start_token", "image_end_token"), special, strict=True))
     if further := FURTHER.get(kind):
         names[further] = "<further>"
-        special = (*special, "<further>")
+        special = [*special, "<further>"]
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(*special[1:], image=special[0])._tokenizer, unk_token="<unk>", eos_token="</s>",
         pad_token="<s>", extra_special_tokens=names,
@@ -72,16 +86,16 @@ def processor(kind: str) -> Any:
         )  # fmt: skip
         return tf.Lfm2VlProcessor(images, tokenizer)
     tower = tower_of(checkpoint(kind), SIZE)
-    if kind in ("mistral3", "lighton_ocr"):
+    if kind in ("mistral3", "mistral_large4", "lighton_ocr"):
         side, merged = tower.patch_size, tower.unit // tower.patch_size
         images = tf.PixtralImageProcessor(patch_size={"height": side, "width": side}, size={"longest_edge": 64})
         own = {name: names[name] for name in ("image_token", "image_break_token", "image_end_token")}
         return getattr(tf, NAMES[kind])(
-            images, tokenizer, patch_size=side, spatial_merge_size=merged, **(own if kind == "mistral3" else {})
+            images, tokenizer, patch_size=side, spatial_merge_size=merged, **(own if kind != "lighton_ocr" else {})
         )
     layout = {
         "patch_size": tower.patch_size, "merge_size": tower.unit // tower.patch_size,
-        "temporal_patch_size": getattr(tower.vision, "temporal_patch_size", 1),
+        "temporal_patch_size": getattr(tower.vision, "temporal_patch_size", getattr(tower.vision, "patch_temporal", 1)),
         "size": {"shortest_edge": 16 * 16, "longest_edge": 64 * 64},
     }  # fmt: skip
     if kind == "kimi_k25":
@@ -92,7 +106,9 @@ def processor(kind: str) -> Any:
     make = getattr(tf, PROCESSORS.get(kind) or NAMES[kind])
     if kind == "paddleocr_vl":
         return make(images, tokenizer)
-    return make(images, tokenizer, getattr(tf, VIDEOS.get(kind) or VIDEO_NAMES[kind]["torchvision"])())
+    videos = getattr(tf, VIDEOS.get(kind) or VIDEO_NAMES[kind]["torchvision"])()
+    sounds = {"feature_extractor": getattr(tf, SOUNDS[kind])()} if kind in SOUNDS else {}
+    return make(image_processor=images, tokenizer=tokenizer, video_processor=videos, **sounds)
 
 
 def converted(kind: str, path: Path, **options: Any) -> tuple[Any, Bundle]:
@@ -116,7 +132,7 @@ def generated(model: Any, bundle: Bundle, images: list[Any]) -> tuple[str, list[
     Its words are special tokens, because some types build a tokenizer of their own from the words of a folder.
     """
     make = loaded_processor(bundle.path.parent / "folder")
-    start, end = MINIMAX[2:] if make.image_token in MINIMAX else ("<start>", "<end>")
+    start, end = SPECIAL.get(model.config.model_type, ["", "", "<start>", "<end>"])[2:]
     text = f"{start}{end.join([make.image_token] * len(images))}{end}{start}{end}"
     # Cosmos 3 Edge needs the kinds of tokens, and its processor gives them when it is asked to
     kinds = {"return_mm_token_type_ids": True} if model.config.model_type == "cosmos3_edge" else {}

@@ -15,7 +15,6 @@ from transformers.cache_utils import DynamicIndexedLayer
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.layers import EmptyLayer
 from patcomp_models.language.states import states_of
 from tests.models.language.checkpoints import checkpoint
 
@@ -93,12 +92,6 @@ def test_a_cache_for_an_encoder_that_is_not_there() -> None:
     assert [(state.name, state.rows, state.shape) for state in states.states] == [
         ("keyCache", 1, (2, 8)), ("valueCache", 1, (2, 8)),
     ]  # fmt: skip
-
-
-def test_a_layer_that_keeps_nothing() -> None:
-    """Llama 3.2 Vision asks how much a layer keeps that no image reached."""
-    layer: Any = EmptyLayer()
-    assert layer.keys.numel() == layer.values.numel() == 0
 
 
 @pytest.mark.parametrize("kept", REFUSED)

@@ -41,8 +41,13 @@ from tests.models.language.vision_types import SMALL_TYPES
 
 NEW = 8
 TOO_MANY = "Apple's engines take 2 states at most beside an image, and this model keeps"
-STATES = {"lfm2_vl": 3, "lfm3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 4}
+STATES = {
+    **dict.fromkeys(("mistral_large4", "dots3_note", "lfm2_vl", "lfm3_vl"), 3),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "minicpm_ocr", "nemotron_h_omni"), 4),
+}
 """The states of models that keep more than keys and values."""
+READ_OTHERWISE = {"kimi_k25": "video_token_id", "muse_spark": "audio_token_id"}
+"""Tokens of a video or a sound for whose place a model reads the row of a pad token, if there is none."""
 TOLERANCE = {
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), 2e-5),  # its own code computes the recurrence of a prompt in chunks
     "gemma4": 1e-4,  # one token of the model's own float32 is 8e-5 from its float64
@@ -69,10 +74,11 @@ def test_every_type_is_converted_or_refused_with_a_reason() -> None:
         check_known("mllama", "the model")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl", "kimi_k25"],
-)
+PATCH_ROWS = ("glm4v", "glm46v", "glmga", "exaone4_5", "lfm3_vl", "minimax_m3_vl", "cosmos3_edge", "paddleocr_vl",
+              "kimi_k25", "dots3_note", "hunyuan_vl", "ernie4_5_vl_moe", "video_llama_3")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PATCH_ROWS)
 def test_rows_are_those_of_the_image_processor(kind: str) -> None:
     """A model computes something of patches in any order, so its own logits do not show a wrong one."""
     import transformers
@@ -157,7 +163,7 @@ def test_half_precision(kind: str, tmp_path: Path) -> None:
     problems = [f"{TOO_MANY} {STATES[kind]}"] if kind in STATES else []
     assert [each.message for each in check_bundle(made.path)] == problems
     count = made.metadata["vision"]["image_token_count"]
-    tokens = made.generate(prompt(count), NEW, pixels().numpy())
+    tokens = made.generate(prompt(count), NEW, pixels().numpy(), ignore_eos=True)
     wanted, logits = generated(model, tower_of(model, SIZE), prompt(count), pixels(), NEW)
     for number, (token, right) in enumerate(zip(tokens, wanted, strict=True)):
         if token != right:  # what follows continues another text
@@ -221,11 +227,10 @@ def test_every_token_behind_an_image(kind: str) -> None:
     """A model may read other rows than those of its table for tokens around an image."""
     model: Any = checkpoint(kind)
     tower = tower_of(model, SIZE)
-    # Kimi K2.5 reads the row of a pad token for the place of a video, and there is none
-    left_out = {IMAGE_TOKEN, getattr(model.config, "video_token_id", None)}
+    left = {IMAGE_TOKEN, getattr(model.config, READ_OTHERWISE.get(kind, ""), None)}
     if tower.begin is not None:  # Qwen Omni counts what these begin
-        left_out |= {BEGIN, model.config.audio_token_id, model.config.audio_start_token_id}
-    others = [token for token in range(VOCABULARY) if token not in left_out]
+        left |= {BEGIN, model.config.audio_token_id, model.config.audio_start_token_id}
+    others = [token for token in range(VOCABULARY) if token not in left]
     ids = torch.tensor([[BEGIN, *[IMAGE_TOKEN] * tower.token_count, *others]])
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **tower.given(pixels(), ids)).logits
@@ -248,7 +253,7 @@ def test_several_images(kind: str) -> None:
     images = [torch.randn(1, 3, *each.shape) for each in towers]
     given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
     axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
-    axes = {"pixel_values": 3} if kind == "minicpmv4_6" else {}  # the patches of all images are side by side
+    axes = {"pixel_values": 3} if kind.startswith("minicpm") else {}  # the patches of all images are side by side
     both = {name: of_both(name, [each[name] for each in given], axes.get(name, axis)) for name in given[0]}
     with export_implementations(model), torch.no_grad():
         wanted = model(input_ids=ids, **both).logits

@@ -252,7 +252,7 @@ def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, 
     ids = torch.tensor([tokens])
     made = model.generate(
         ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new, do_sample=False,
-        pad_token_id=0, output_logits=True, return_dict_in_generate=True,
+        pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
     )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
 

@@ -81,6 +81,11 @@ _SIGLIP = {**_CLIP, "model_type": "siglip_vision_model", "vision_use_head": Fals
 CANVASES = [[32, 64], [64, 32], [64, 64], [32, 96], [96, 32], [96, 96]]
 """The sizes of canvases that tiles of 32 x 32 fill, as LLaVA-NeXT has them."""
 _TILED: dict[str, Any] = {"image_grid_pinpoints": CANVASES, "vision_config": _CLIP}
+_MUSE: dict[str, Any] = {
+    "vision_config.layer_types": ["window_attention", "full_attention"], "vision_config.pos_emb_height": 4,
+    "vision_config.pos_emb_width": 4, "vision_config.max_position_embeddings": 16,
+    "text_config.layer_rope_theta": [10000, 0], "out_hidden_size": 128,
+}  # fmt: skip
 _TIMM = {"model_type": "timm_wrapper", "do_pooling": True}
 _AUDIO = {
     f"audio_config.{name}": size
@@ -88,6 +93,10 @@ _AUDIO = {
         "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32,
         "num_mel_bins": 16, "downsample_hidden_size": 8,
     }.items()
+}  # fmt: skip
+_MINICPM = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
+    "patch_size": 8, "insert_layer_id": 0,
 }  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
@@ -97,12 +106,10 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
     )},
     "hunyuan_vl": {
         "text_config.rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 1, 1]},
-        "vision_config.max_image_size": 64, "text_config.head_dim": 8,
+        "vision_config.max_image_size": 64, "vision_config.temporal_patch_size": 1, "text_config.head_dim": 8,
     },
-    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": {
-        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-        "patch_size": 8, "insert_layer_id": 0,
-    }},
+    "minicpmv4_6": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
+    "minicpm_ocr": {"image_token_id": 90, "insert_layer_id": 0, "vision_config": _MINICPM},
     "video_llama_3": {},
     "deepseek_ocr2": {
         "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.num_experts_per_tok": 2,
@@ -157,10 +164,23 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "text_config.layer_types": ["sliding_attention", "full_attention"],
         "text_config.rope_parameters": {"full_attention": None, "sliding_attention": _ROPE},
     },
-    "muse_glimmer": {
-        "vision_config.layer_types": ["window_attention", "full_attention"], "vision_config.pos_emb_height": 4,
-        "vision_config.pos_emb_width": 4, "vision_config.max_position_embeddings": 16,
-        "text_config.layer_rope_theta": [10000, 0], "out_hidden_size": 128,
+    "muse_glimmer": _MUSE,
+    "muse_spark": {**_MUSE, "audio_config.num_hidden_layers": 4,
+                   **{f"audio_config.{name}": [size] * 4 for name, size in (("hidden_sizes", 16), ("depths", 1))}},
+    "dots3_note": {
+        "text_config.layer_types": ["sliding_attention", "indexed_attention"], "text_config.rope_parameters": None,
+        "text_config.num_key_value_heads": 4, "text_config.mlp_layer_types": ["dense", "sparse"],
+        "text_config.per_layer_config": {0: {
+            "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 16, "kv_lora_rank": 16, "head_dim": 16,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+        }},
+        "vision_config.per_layer_config": None, "vision_config.mlp_layer_types": ["dense", "dense"],
+        "audio_config.downsample_hidden_size": 16, "audio_config.adapter_input_size": 32,
+        **{f"{part}_config.adapter_out_dim": 32 for part in ("vision", "audio")}, "vision_config.adapter_in_dim": 32,
+    },
+    "mistral_large4": {
+        "text_config.kv_source_layers": [0, 1], "text_config.num_key_value_heads": 4,
+        "text_config.mlp_layer_types": ["dense", "sparse"], "text_config.indexer_types": ["full", "full"],
     },
     "llava_onevision": {"image_grid_pinpoints": CANVASES, "vision_config": _SIGLIP,
                         "vision_aspect_ratio": "anyres_max_2"},
