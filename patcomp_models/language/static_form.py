@@ -72,18 +72,28 @@ def context_sizes(context: int) -> list[int]:
     return [*sizes, context]
 
 
+_INTERLEAVED = 8
+"""How many rows of the table of embeddings are side by side in memory."""
+
+
 def checked_context(model: Any, context: int) -> int:
     """The most tokens of the functions.
 
     Raises:
         LanguageModelError: blocks of the largest size do not fill it, no layer of the model sees so many tokens at
-            once, or it has another rotary embedding for so many.
+            once, it has another rotary embedding for so many, or its table of embeddings cannot be laid out.
     """
     if context % QUERIES[-1]:
         raise LanguageModelError(
             f"max_context is {context}; for the Neural Engine it must be a multiple of {QUERIES[-1]}, the largest block"
         )
     check_one_set(model, context, "table of the Neural Engine's form")
+    if (words := len(model.get_input_embeddings().weight)) % _INTERLEAVED:
+        more = -words % _INTERLEAVED + words
+        raise LanguageModelError(
+            f"the table of embeddings has {words} rows, and the Neural Engine's form lays out {_INTERLEAVED} at once; "
+            f"call model.resize_token_embeddings({more}), or leave target='neural_engine' out"
+        )
     StaticCaches.of(model, context)
     return context
 
@@ -297,7 +307,7 @@ def _length(state: Any) -> int:
 def constrained(program: AIProgram, context: int) -> AIProgram:
     """The program with the memory layouts of the caller's tensors on a device. `load_embeddings` returns the table, and
     all other functions take it; functions with a smaller cache see a part of the caches."""
-    table, module = _surface([8, 1, 1], [1, 1, 1, 1]), program.module.clone()
+    table, module = _surface([_INTERLEAVED, 1, 1], [1, 1, 1, 1]), program.module.clone()
     for name in program.calls:
         kept = {each.name: _length(each) for each in program.signature(name).states if each.name not in FIXED_STATES}
         sizes = {state: context if state in CACHES else size for state, size in kept.items()}

@@ -329,3 +329,12 @@ def test_departures_of_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [problem.message for problem in check_bundle(bundle.path)] == [
         "embedding_table and the caches have no hardware constraints"
     ]
+
+
+def test_a_table_that_cannot_be_laid_out() -> None:
+    model: Any = checkpoint("llama")
+    model.resize_token_embeddings(97)
+    with pytest.raises(
+        LanguageModelError, match=r"has 97 rows, .* lays out 8 at once; .*resize_token_embeddings\(104\)"
+    ):
+        checked_context(model, 576)

@@ -84,7 +84,7 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Models of time series."""
 
-HEARS: dict[str, Any] = {
+_HEARS: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 32,
     "conv_dim": [16, 16, 16], "conv_stride": [5, 2, 2], "conv_kernel": [10, 3, 3], "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 16, "tdnn_dim": [16, 16], "tdnn_kernel": [3, 1],
@@ -107,10 +107,10 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
                        "max_position_embeddings": 66, "pad_token_id": 1}),
     "ASTForAudioClassification": ("audio-spectrogram-transformer", {**IMAGE, "max_length": 64, "num_mel_bins": 32,
                                                                     "frequency_stride": 8, "time_stride": 8}),
-    "Wav2Vec2ForSequenceClassification": ("wav2vec2", HEARS),
-    "HubertForSequenceClassification": ("hubert", HEARS),
-    "WavLMForAudioFrameClassification": ("wavlm", HEARS),
-    "Wav2Vec2ForXVector": ("wav2vec2", HEARS),
+    "Wav2Vec2ForSequenceClassification": ("wav2vec2", _HEARS),
+    "HubertForSequenceClassification": ("hubert", _HEARS),
+    "WavLMForAudioFrameClassification": ("wavlm", _HEARS),
+    "Wav2Vec2ForXVector": ("wav2vec2", _HEARS),
     "WhisperForAudioClassification": ("whisper", {**_SEQUENCES, "classifier_proj_size": 16}),
     "OwlViTForObjectDetection": ("owlvit", _OWL),
     "Owlv2ForObjectDetection": ("owlv2", _OWL),
