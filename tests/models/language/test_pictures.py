@@ -113,7 +113,7 @@ def converted(kind: str, path: Path) -> tuple[Any, Bundle]:
 
 
 @pytest.mark.filterwarnings("ignore::patcomp.errors.ConversionWarning")
-@pytest.mark.parametrize("kind", [kind if kind == "idefics3" else pytest.param(kind, marks=pytest.mark.slow)
+@pytest.mark.parametrize("kind", [kind if kind in ("idefics3", "llava_next") else pytest.param(kind, marks=pytest.mark.slow)
                                   for kind in KINDS])  # fmt: skip
 def test_two_shapes(kind: str, tmp_path: Path) -> None:
     """Each picture alone, and both in one prompt."""
