@@ -17,7 +17,6 @@ from patcomp.commands.options import takes_options
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import MODELS, Subject, subject_of
-from patcomp.commands.sweep import show_sweep, swept
 from patcomp.commands.tables import show
 from patcomp.conversion.source import add_sources
 
@@ -167,6 +166,8 @@ def compress(
         return
     if measured.sweep:
         asset.check(None, measured.html)
+        from patcomp.commands.sweep import show_sweep, swept  # it needs numpy
+
         show_sweep(model, swept(model, chosen, target, device, measured, options), measured.html, as_json=json)
         return
     measured.check_is_no_text()

@@ -35,8 +35,8 @@ def compress_or_measure(
         BundleError: the bundle cannot be read.
     """
     if output is None and check is None:
-        option = "" if sweeps else "name the folder of the new bundle with --output, or "
-        raise UsageError(f"{option}name a text to measure on with --check")
+        option = "" if sweeps else "the folder of the new bundle with --output, or "
+        raise UsageError(f"name {option}a text to measure on with --check")
     if html is not None and check is None:
         raise UsageError("--html of a bundle goes with --check TEXT")
     if len(requests) > 1 and (output is not None or check is None):

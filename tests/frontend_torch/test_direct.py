@@ -284,11 +284,22 @@ def test_written_input_is_a_state_or_an_output() -> None:
 
 
 @pytest.mark.usefixtures("without_pytorch")
-def test_llama_is_not_retraced() -> None:
-    example = build("llama", "sdpa")
-    given = export(example, "not decomposed")
+def test_a_part_without_gradients_is_not_retraced() -> None:
+    """As the tables of rotary embeddings in transformers."""
+
+    def function(model: Any, x: Tensor) -> Any:
+        with torch.no_grad():
+            y = x.sin()
+        return x * y
+
+    _, given = exported(function, X)
     assert any("set_grad_enabled" in str(node.target) for node in given.graph.nodes)
     program = TorchConverter().add_exported_program(given).to_coreai()
+    assert program.left_to_pytorch == ()
+
+
+def test_llama_is_not_retraced() -> None:
+    program = TorchConverter().add_exported_program(export(build("llama", "sdpa"), "not decomposed")).to_coreai()
     assert program.left_to_pytorch == ()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import patcomp
 from patcomp_models.checkpoints.loading import export_implementations
@@ -245,6 +246,8 @@ def test_every_token_behind_an_image(kind: str) -> None:
 def test_several_images(kind: str) -> None:
     """Two images in one call, of different shapes if the model takes them. In Gemma 3, each sees itself only; in Qwen's
     models, it has positions of its own."""
+    if kind == "llama4" and transformers.__version__.startswith("5.24."):
+        pytest.skip("Llama 4 of transformers 5.24 reads an output that its language model does not give")
     model: Any = checkpoint(kind)
     takes_shapes = tower_of(model, SIZE).takes_shapes
     towers = [tower_of(model, shape) for shape in (SHAPES if takes_shapes else (SIZE, SIZE))]
