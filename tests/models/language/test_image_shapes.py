@@ -60,6 +60,8 @@ FURTHER = {
 }
 """A further token that a processor reads."""
 KINDS = [kind for kind, tower in TOWERS.items() if tower.takes_shapes]
+UNTRIED = ("ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+"""Types whose processors need more than the small ones that are made here."""
 PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
 
 
@@ -158,7 +160,7 @@ def test_two_shapes(made: tuple[Any, Bundle]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNTRIED])
 def test_two_shapes_of_each(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("coreai")
     check_two_shapes(*converted(kind, tmp_path, image_size=SIZE, image_shapes=SHAPES, check=False))
