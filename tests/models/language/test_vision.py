@@ -45,6 +45,7 @@ TOO_MANY = "Apple's engines take 2 states at most beside an image, and this mode
 STATES = {
     **dict.fromkeys(("mistral_large4", "dots3_note", "lfm2_vl", "lfm3_vl"), 3),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "minicpmv4_6", "minicpm_ocr", "nemotron_h_omni"), 4),
+    **dict.fromkeys(("gemma4", "gemma4_unified", "gemma4 with experts, whose images see themselves"), 4),
 }
 """The states of models that keep more than keys and values."""
 READ_OTHERWISE = {"kimi_k25": "video_token_id"}
