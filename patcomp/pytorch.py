@@ -204,7 +204,7 @@ def guards_code(program: ExportedProgram) -> list[str] | None:
 
 
 def draft_export(
-    model: torch.torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, folder: str
 ) -> ExportedProgram:
     """`torch.export.draft_export` with its log in a folder, and with the values of parameters.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -34,6 +34,11 @@ class PlottedPoint:
     loss: float
     is_best: bool = True
     """Whether no other one is at least as good in all that counts."""
+
+
+def is_best(own: Sequence[float], all_: Iterable[Sequence[float]]) -> bool:
+    """Whether no other one of several numbers is at most as large in all of them."""
+    return not any(its != own and all(a <= b for a, b in zip(its, own, strict=True)) for its in all_)
 
 
 def page_of(title: str, parts: Sequence[str]) -> str:

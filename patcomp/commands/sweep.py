@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from patcomp.commands.arrays import read_example
 from patcomp.commands.common import RandomNumbers, UsageError, load_catalogs, print_json, say
 from patcomp.commands.models import ModelOptions, load_sources
-from patcomp.commands.pages import PlottedPoint, page_of, plot_of, table_of
+from patcomp.commands.pages import PlottedPoint, is_best, page_of, plot_of, table_of
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject, subject_of
 from patcomp.commands.tables import show
@@ -50,19 +50,12 @@ def show_sweep(model: str, report: SweptModel, html: Path | None, *, as_json: bo
         for table in report.tables():
             show(table)
     if html is not None:
-        points = [PlottedPoint(each.name, each.bytes, each.loss, _is_best(each, report.alternatives))
-                  for each in report.alternatives]  # fmt: skip
+        numbers = [(each.bytes, each.loss) for each in report.alternatives]
+        points = [PlottedPoint(each.name, *own, is_best(own, numbers))
+                  for each, own in zip(report.alternatives, numbers, strict=True)]  # fmt: skip
         parts = [table_of(report.headings, report.texts()), plot_of(model, points, "bytes of the weights", "loss")]
         html.write_text(page_of(f"{model} in fewer bits", parts))
         say(f"page:        {html}")
-
-
-def _is_best(one: Alternative, all_: Sequence[Alternative]) -> bool:
-    """Whether no other one is as small and as good."""
-    return not any(
-        (each.bytes, each.loss) != (one.bytes, one.loss) and each.bytes <= one.bytes and each.loss <= one.loss
-        for each in all_
-    )
 
 
 def swept(

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from patcomp.errors import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+def table_of_numbers(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of texts; all but the first column are numbers."""
+    from rich.table import Table
+
+    first, *others = headings
+    table = Table(first, title=title, title_justify="left")
+    for column in others:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def text_of(*tables: Table) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from patcomp.compression import Alternative, CompressionRequest, weights_of
 from patcomp.evaluate.comparison import psnr_of
 from patcomp.evaluate.element_types import to_tensor
-from patcomp.ir.tables import text_of
+from patcomp.ir.tables import table_of_numbers, text_of
 from patcomp.ir.types import element_name, storage_bytes
 from patcomp.program.compressed import lowered_for
 from patcomp.program.examples import Examples
@@ -78,15 +78,7 @@ class SweepReport:
 
     def tables(self) -> list[Table]:
         """The table."""
-        from rich.table import Table
-
-        first, *others = self.headings
-        table = Table(first, title="outputs for the examples", title_justify="left")
-        for column in others:
-            table.add_column(column, justify="right")
-        for row in self.texts():
-            table.add_row(*row)
-        return [table]
+        return [table_of_numbers("outputs for the examples", self.headings, self.texts())]
 
 
 def sweep_program(
@@ -130,8 +122,8 @@ def sweep_program(
     rows = []
     if reference is not None:
         before = sum(storage_bytes(each.shape, each.type.element_type) for each in weights_of(judge.module))
-        rows.append(SweepOutcome(_floats(judge), before, 8 * before / elements, *_compared(wanted, wanted)))
-    rows.append(outcome(_floats(program), program, sum(sizes)))
+        rows.append(SweepOutcome(floats_of(judge), before, 8 * before / elements, *_compared(wanted, wanted)))
+    rows.append(outcome(floats_of(program), program, sum(sizes)))
     after = 0
     for given in ("8bit", "4bit", budget):
         size = after if given is None else None
@@ -147,13 +139,13 @@ def sweep_program(
     return SweepReport(rows)
 
 
-def _floats(program: AIProgram) -> str:
-    """The type of most weights."""
+def floats_of(program: AIProgram, otherwise: str = "as it is") -> str:
+    """The type of most weights, such as `float16`; `otherwise` if there is no weight."""
     counts: dict[str, int] = {}
     for weight in weights_of(program.module):
         name = element_name(weight.type.element_type)
         counts[name] = counts.get(name, 0) + weight.count
-    name = max(counts, key=counts.__getitem__, default="as it is")
+    name = max(counts, key=counts.__getitem__, default=otherwise)
     return _NAMES.get(name, name)
 
 

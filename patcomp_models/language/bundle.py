@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,14 @@ from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.batches import generate_together
-from patcomp_models.language.bundle_assets import counted_calls, empty_caches, empty_states, open_size, opened_asset
+from patcomp_models.language.bundle_assets import (
+    calls_of_asset,
+    counted_calls,
+    empty_caches,
+    empty_states,
+    open_size,
+    opened_asset,
+)
 from patcomp_models.language.bundle_tokenizer import BundleTokenizer
 from patcomp_models.language.contract import (
     ADAPTERS,
@@ -146,11 +153,8 @@ class Bundle:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes one text in a call; convert it with batch=")
         with ExitStack() as opened:
             asset = opened_asset(self.asset, opened)
-
-            def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-                return asset.run(inputs, states, name)
-
             empty, stops = empty_states(asset.described(MAIN)), [] if ignore_eos else self._stops
+            call = calls_of_asset(asset)
             return generate_together(call, empty, texts, max_new_tokens, self._limit, stops, self._batch)
 
     @property
@@ -286,11 +290,7 @@ class Bundle:
             features = features_of(tower_run(assets[TOWER].run, metadata["vision"]), *pixels) if pixels else None
             if pack is not None and features is not None:
                 features = pack(features)
-
-            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-                return assets[MAIN].run(inputs, states, name)
-
-            call = embedded_call(assets[EMBEDDING].run, main, features, image_token)
+            call = embedded_call(assets[EMBEDDING].run, calls_of_asset(assets[MAIN]), features, image_token)
             empty = empty_states(assets[MAIN].described())
             session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
             if draft is None or new < 1:
@@ -319,11 +319,7 @@ class Bundle:
         with ExitStack() as opened:
             asset, placeholder = opened_asset(self.asset, opened), audio["audio_token_id"]
             features = features_of_sound(partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder))
-
-            def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-                return asset.run(inputs, states, name)
-
-            call = embedded_call(partial(asset.run, entrypoint=EMBED), main, features, placeholder)
+            call = embedded_call(partial(asset.run, entrypoint=EMBED), calls_of_asset(asset), features, placeholder)
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)
 
@@ -352,10 +348,7 @@ class Bundle:
         """A session at the start with some of the functions of the asset."""
         described = {name: asset.described(name) for name in functions}
         sizes = {name: open_size(found.input_descriptor(TOKENS).shape[1]) for name, found in described.items()}
-
-        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            return asset.run(inputs, states, name)
-
+        call = calls_of_asset(asset)
         takes_rows = any(PER_LAYER in found.input_names for found in described.values())
         fed = feeding(PerLayerTable(self.path, self.metadata[PER_LAYER]).fed, call) if takes_rows else call
         empty = empty_states(next(iter(described.values())))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from patcomp.emit.asset import Asset, load
+from patcomp_models.language.generation import AssetCall
 from patcomp_models.language.static_contract import EXTEND, PROMPT
 from patcomp_models.language.static_run import StaticCall
 
@@ -32,6 +33,15 @@ def empty_states(described: Any) -> dict[str, np.ndarray]:
     return {
         name: np.zeros([open_size(size) or 0 for size in state.shape], state.dtype.lower()) for name, state in states
     }
+
+
+def calls_of_asset(asset: Asset) -> AssetCall:
+    """Run functions of an asset."""
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        return asset.run(inputs, states, name)
+
+    return call
 
 
 def counted_calls(asset: Asset, calls: Iterator[int]) -> StaticCall:

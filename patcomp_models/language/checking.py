@@ -140,12 +140,7 @@ class Comparison:
 
     def _evaluated(self, program: AIProgram) -> Tensor:
         """The logits of a program on the evaluator."""
-
-        def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
-            return made
-
-        logits = self.made(call)
+        logits = self.made(calls_of_program(program))
         release(blob.data for blob in program.module.blobs)
         return logits
 
@@ -293,6 +288,16 @@ def runtime() -> Iterator[Native]:
                 f"the Core AI runtime of this machine does not run the bundle: {str(error).splitlines()[0]}; pass "
                 "check=False (--no-check) for a bundle that runs elsewhere"
             ) from error
+
+
+def calls_of_program(program: AIProgram) -> AssetCall:
+    """How the functions of a program are called on the evaluator."""
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        made: Mapping[str, Any] = program.run(inputs, state=states, entrypoint=name)
+        return made
+
+    return call
 
 
 def calls_on(native: Native, asset: Path) -> AssetCall:

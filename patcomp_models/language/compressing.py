@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from patcomp.compression import CompressionRequest, weights_of
 from patcomp.emit.asset import Writer, load
 from patcomp.emit.files.manifest import current_recipe
 from patcomp.emit.files.metadata import AssetMetadata
-from patcomp.ir.types import element_name
 from patcomp.program.compressed import Plan, with_alternatives
+from patcomp.program.sweep import floats_of
 from patcomp.targets import GPU, NEURAL_ENGINE, Target
 from patcomp_models.bundle_folders.unfinished import unfinished
 from patcomp_models.checkpoints.json_files import metadata_in
@@ -173,7 +172,7 @@ def sweep_compression(
         name = request.text if given is not None else "budget"
         progress(name)
         measured.add(name, opened.plans(request, calibration, sizes))
-    return measured.report(opened.floats)
+    return measured.report(floats_of(opened.programs[MAIN], "before"))
 
 
 @dataclass(frozen=True)
@@ -209,15 +208,6 @@ class _Opened:
     def target(self) -> Target:
         """The device that the bundle is for: only the Neural Engine's form has functions of fixed sizes."""
         return NEURAL_ENGINE if function_sizes(self.programs[MAIN].entrypoints) else GPU
-
-    @property
-    def floats(self) -> str:
-        """The type of the weights: `float16`, if they are of that."""
-        sizes: Counter[str] = Counter()
-        for weight in weights_of(self.programs[MAIN].module):
-            sizes[element_name(weight.type.element_type)] += weight.count
-        name = sizes.most_common(1)[0][0] if sizes else "before"
-        return {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(name, name)
 
     def plans(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from patcomp import AIProgram
 from patcomp.compression import Alternative
 from patcomp.errors import ConversionWarning
-from patcomp.ir.tables import text_of
+from patcomp.ir.tables import table_of_numbers, text_of
 from patcomp.program.compressed import Plan
 from patcomp_models.language.contract import MAIN
 from patcomp_models.language.held_out import HeldOut
@@ -79,22 +79,11 @@ class QualityReport:
 
     def tables(self) -> list[Table]:
         """The table of all, and for each compression with layers the table of these."""
-        from rich.table import Table
-
-        first, *others = self.headings
-        whole = Table(first, title="loss on the text", title_justify="left")
-        for column in others:
-            whole.add_column(column, justify="right")
-        for row in self.texts():
-            whole.add_row(*row)
-        made = [whole]
+        made = [table_of_numbers("loss on the text", self.headings, self.texts())]
         for each in self.after:
             if each.layers:
-                table = Table("layer", title=f"{each.name}: each layer alone", title_justify="left")
-                table.add_column("rise", justify="right")
-                for layer, lost in each.layers.items():
-                    table.add_row(layer, f"{lost:+.4f}")
-                made.append(table)
+                rows = [(layer, f"{lost:+.4f}") for layer, lost in each.layers.items()]
+                made.append(table_of_numbers(f"{each.name}: each layer alone", ("layer", "rise"), rows))
         return made
 
 

@@ -21,7 +21,7 @@ from patcomp_models.tasks.folder_to_program import exported_entry
 from patcomp_models.tasks.images import from_image
 from patcomp_models.tasks.preprocessing import Preprocessing
 from patcomp_models.tasks.suppression import Suppression, best_apart, forget_the_least_count, import_torchvision
-from patcomp_models.tasks.torchvision_detectors import of_torchvision
+from patcomp_models.tasks.torchvision_detectors import names_of_torchvision, of_torchvision
 
 
 class Sized(nn.Module):
@@ -185,7 +185,7 @@ def _with_fixed_outputs(model: Any, pixels: Tensor, nms: Suppression | None) -> 
 
 def _takes_a_255th(model: Any, size: tuple[int, int]) -> bool:
     """Whether a package gives its model a 255th of the bytes of an image that has the model's size."""
-    if any(kind.__module__.startswith("torchvision.models.detection.") for kind in type(model).__mro__):
+    if names_of_torchvision(model):
         return True  # the model itself normalises
     if type(model).__module__.startswith("ultralytics."):
         return True  # `BasePredictor.preprocess`

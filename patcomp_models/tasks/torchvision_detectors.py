@@ -101,14 +101,17 @@ class TwoStages(OfTorchvision):
 
 def of_torchvision(model: Any) -> OfTorchvision | None:
     """A copy of a detector of torchvision with a fixed number of boxes; None of other objects."""
-    for kind in type(model).__mro__:
-        if kind.__module__.startswith("torchvision.models.detection."):
-            own = copy.deepcopy(model).float().eval()
-            if kind.__name__ == "GeneralizedRCNN":
-                return TwoStages(own)
-            if kind.__name__ in _CANDIDATES:
-                return OneStage(own, _CANDIDATES[kind.__name__])
-    return None
+    names = names_of_torchvision(model)
+    if "GeneralizedRCNN" in names:
+        return TwoStages(copy.deepcopy(model).float().eval())
+    known = next((each for each in names if each in _CANDIDATES), None)
+    return None if known is None else OneStage(copy.deepcopy(model).float().eval(), _CANDIDATES[known])
+
+
+def names_of_torchvision(model: Any) -> list[str]:
+    """The names of a model's classes that are detectors of torchvision; empty for other objects."""
+    return [kind.__name__ for kind in type(model).__mro__
+            if kind.__module__.startswith("torchvision.models.detection.")]  # fmt: skip
 
 
 def _clipped(boxes: Tensor, size: tuple[int, int]) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 from patcomp.commands.batches.jobs import INTERRUPTED, BatchResult
 from patcomp.commands.batches.page import page
 from patcomp.commands.common import ANSWER_IS_NO
+from patcomp.commands.pages import is_best
 
 _NOT_IN_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -73,10 +74,7 @@ def pareto(results: Sequence[BatchResult]) -> Collection[str]:
     of = {each.name: (each.model, each.choices.get("target")) for each in results}
     return [
         name for name, own in measured.items()
-        if not any(
-            of[other] == of[name] and its != own and all(a <= b for a, b in zip(its, own, strict=True))
-            for other, its in measured.items()
-        )
+        if is_best(own, [its for other, its in measured.items() if of[other] == of[name]])
     ]  # fmt: skip
 
 

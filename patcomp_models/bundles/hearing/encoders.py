@@ -15,11 +15,7 @@ from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.hearing import READ
-
-
-def features_dtype(model: Any) -> torch.dtype:
-    """The type of features and embeddings."""
-    return torch.float32 if model.dtype == torch.float32 else torch.float16
+from patcomp_models.language.vision.tower import features_dtype
 
 
 class _ReachedError(Exception):

@@ -22,6 +22,7 @@ from patcomp_models.bundles.hearing.encoders import HEARING_MODELS, HearingRow
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
+from patcomp_models.bundles.synthesis.form import part_problems
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
@@ -149,8 +150,4 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     ]
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
         found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
-    if MAIN not in metadata["assets"]:
-        found.append(problem(f"assets.{MAIN} is missing"))
-    if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
-        found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
-    return found
+    return found + part_problems(bundle, metadata, (MAIN,))

@@ -74,7 +74,7 @@ def by_hearing(model: Recogniser, samples: np.ndarray) -> Transcription:
 
 
 def _most_probable(
-    told: Mapping[str, Any], prefix: list[int], logits_of: Callable[[list[int], int], np.ndarray]
+    told: Mapping[str, Any], prefix: list[int], logits_of: Callable[[list[int], int], np.ndarray], rule: Any = None
 ) -> list[int]:
     """The tokens behind a prefix, up to an end token.
 
@@ -82,6 +82,7 @@ def _most_probable(
         told: the generation configuration.
         prefix: the tokens in front of the text.
         logits_of: of the token behind new tokens, from these and the number of all tokens.
+        rule: which tokens of times may follow, of `times_of`.
     """
     never, never_first = told.get("suppress_tokens") or [], told.get("begin_suppress_tokens") or []
     ends = told["eos_token_id"] if isinstance(told["eos_token_id"], list) else [told["eos_token_id"]]
@@ -89,6 +90,8 @@ def _most_probable(
     while len(made) < told["max_new_tokens"]:
         logits = logits_of(waiting, len(prefix) + len(made))
         logits[[*never, *([] if made else never_first)]] = -np.inf
+        if rule is not None:
+            logits = rule.allowed(made, logits)
         waiting = [int(logits.argmax())]
         if waiting[0] in ends:
             break
@@ -145,22 +148,15 @@ def _written(
         encoded: the encoder's output.
         rule: which tokens of times may follow, of `times_of`.
     """
-    never, never_first = told.get("suppress_tokens") or [], told.get("begin_suppress_tokens") or []
-    most = told["max_new_tokens"]
-    states, made, waiting, places = model.empty("decoder", len(prefix) + most), list[int](), prefix, 0
-    while len(made) < most:
-        for token in waiting:
-            places += 1
+    states = model.empty("decoder", len(prefix) + told["max_new_tokens"])
+
+    def logits_of(waiting: list[int], count: int) -> np.ndarray:
+        for places, token in enumerate(waiting, count - len(waiting) + 1):
             inputs = {"input_ids": [[token]], "position_ids": [range(places)], "encoder_hidden_states": encoded}
-            logits = model.call("decoder", inputs, states)["logits"][0, -1].astype(np.float32)
-        logits[[*never, *([] if made else never_first)]] = -np.inf
-        if rule is not None:
-            logits = rule.allowed(made, logits)
-        waiting = [int(logits.argmax())]
-        if waiting[0] == told["eos_token_id"]:
-            break
-        made += waiting
-    return made
+            made = model.call("decoder", inputs, states)
+        return np.asarray(made["logits"][0, -1].astype(np.float32))
+
+    return _most_probable(told, prefix, logits_of, rule)
 
 
 def _encoded(model: Recogniser, samples: np.ndarray) -> np.ndarray:

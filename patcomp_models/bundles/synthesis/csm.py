@@ -14,7 +14,13 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import configuration_of, content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import (
+    SynthesisForm,
+    functions_of,
+    mismatches,
+    number_problems,
+    part_problems,
+)
 from patcomp_models.checkpoints.tokenizers import save
 
 if TYPE_CHECKING:
@@ -65,8 +71,7 @@ class Csm(SynthesisForm):
             "depth": Interface({"codes": ids, "hidden": ((1, width), FLOATS)}, {"logits": ((1, codes), FLOATS)}),
         }
         functions, found = functions_of(bundle / metadata["assets"]["main"], interfaces)
-        for name, function in functions.items():
-            found += interfaces[name].problems(name, function) if name in interfaces else []
+        found += mismatches(functions, interfaces)
         if "main" in functions and set(functions["main"].states) != _STATES:
             found.append(problem(f"the states of main must be {', '.join(sorted(_STATES))}"))
         return found

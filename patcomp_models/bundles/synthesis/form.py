@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import AssetError, Problem
-from patcomp_models.bundle_folders.contract import PROCESSOR, problem
+from patcomp_models.bundle_folders.contract import PROCESSOR, Interface, problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import content_of
@@ -66,6 +66,12 @@ def part_problems(bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str
     if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
         found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
     return found
+
+
+def mismatches(functions: Mapping[str, Function], interfaces: Mapping[str, Interface]) -> list[Problem]:
+    """What the functions that are there take or give otherwise."""
+    return [each for name, interface in interfaces.items() if name in functions
+            for each in interface.problems(name, functions[name])]  # fmt: skip
 
 
 def functions_of(asset: Path, names: Iterable[str]) -> tuple[dict[str, Function], list[Problem]]:

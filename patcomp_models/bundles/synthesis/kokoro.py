@@ -14,7 +14,7 @@ from patcomp.errors import Problem, reason_of
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.loading import allowed_now
-from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems
+from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, mismatches, number_problems
 from patcomp_models.checkpoints.agreement import STRICT
 from patcomp_models.errors import BundleError
 
@@ -90,9 +90,7 @@ class Kokoro(SynthesisForm):
                 {"input_ids": ids, "style": style, "durations": tokens, "noise": samples}, {"waveform": tokens}),
         }  # fmt: skip
         functions, found = functions_of(bundle / assets["main"], interfaces)
-        for name, interface in interfaces.items():
-            if name in functions:
-                found += interface.problems(name, functions[name])
+        found += mismatches(functions, interfaces)
         return found
 
     @property

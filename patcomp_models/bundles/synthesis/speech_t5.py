@@ -12,7 +12,13 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, Values, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of, tokenizer_of
-from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import (
+    SynthesisForm,
+    functions_of,
+    mismatches,
+    number_problems,
+    part_problems,
+)
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 
@@ -69,9 +75,7 @@ class SpeechT5(SynthesisForm):
             return found
         interfaces, spectrogram = _interfaces(config), ((1, None, config["num_mel_bins"]), FLOATS)
         functions, found = functions_of(bundle / metadata["assets"]["main"], interfaces)
-        for name, interface in interfaces.items():
-            if name in functions:
-                found += interface.problems(name, functions[name])
+        found += mismatches(functions, interfaces)
         if "step" in functions and set(functions["step"].states) != set(_STATES):
             listed = ", ".join(functions["step"].states) or "none"
             found.append(problem(f"the states of step are {listed}; they must be {', '.join(_STATES)}"))

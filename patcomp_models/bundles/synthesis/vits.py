@@ -12,7 +12,13 @@ from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, problem
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import tokenizer_of
-from patcomp_models.bundles.synthesis.form import SynthesisForm, functions_of, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import (
+    SynthesisForm,
+    functions_of,
+    mismatches,
+    number_problems,
+    part_problems,
+)
 from patcomp_models.checkpoints.tokenizers import save
 
 if TYPE_CHECKING:
@@ -63,9 +69,7 @@ class Vits(SynthesisForm):
             "main": Interface({**ids, **durations, **noise, **speaker}, waveform),
         }
         found += wrong
-        for name, interface in interfaces.items():
-            if name in functions:
-                found += interface.problems(name, functions[name])
+        found += mismatches(functions, interfaces)
         return found
 
     @property

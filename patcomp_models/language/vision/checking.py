@@ -7,7 +7,7 @@ as Apple's engine does, and the last token in a second one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from patcomp.ir.pages import release
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.checking import (
     TOLERANCE,
+    calls_of_program,
     calls_on,
     check_tokens,
     compare_with_module,
@@ -98,18 +99,8 @@ class VisionComparison:
 
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""
-
-        def tower(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-            made: Mapping[str, Any] = programs[TOWER].run(inputs, entrypoint=self.function)
-            return made
-
-        seen = features_of(tower, self.pixels.numpy())
-
-        def main(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
-            made: Mapping[str, Any] = programs[MAIN].run(inputs, state=states, entrypoint=name)
-            return made
-
-        made = self._made(programs[EMBEDDING].run, main, seen)
+        seen = features_of(partial(programs[TOWER].run, entrypoint=self.function), self.pixels.numpy())
+        made = self._made(programs[EMBEDDING].run, calls_of_program(programs[MAIN]), seen)
         for program in programs.values():
             release(blob.data for blob in program.module.blobs)
         return made, seen

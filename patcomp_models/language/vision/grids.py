@@ -31,6 +31,10 @@ class GridTower(Tower):
             self.register_buffer(name, value)
 
     @property
+    def stacked(self) -> int:  # type: ignore[override]
+        return len(getattr(self.vision, "deepstack_visual_indexes", None) or ())
+
+    @property
     def usual_size(self) -> int:
         return SQUARE // self.unit * self.unit
 
@@ -56,9 +60,8 @@ class GridTower(Tower):
 
     def _rows(self, pixels: Tensor) -> Tensor:
         """Patches, each of them for every moment of a video that a token spans."""
-        patches = self.patches_of(pixels)
-        repeated = patches[:, :, None].expand(-1, -1, self.vision.temporal_patch_size, -1, -1)
-        return repeated.reshape(len(patches), -1)
+        patches, moments = self.patches_of(pixels), int(getattr(self.vision, "temporal_patch_size", 1))
+        return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
         kinds = self.is_image(tokens).int()
@@ -90,10 +93,6 @@ class WindowTower(GridTower):
 
 class StackedTower(GridTower):
     """Qwen3-VL: with a table of positions that is interpolated, and features for the first layers (DeepStack)."""
-
-    @property
-    def stacked(self) -> int:  # type: ignore[override]
-        return len(getattr(self.vision, "deepstack_visual_indexes", ()))
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
         visual = self.model.model.visual

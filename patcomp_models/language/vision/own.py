@@ -48,20 +48,11 @@ class OwnGridTower(GridTower):
         return self.patch_size * self.merged
 
     @property
-    def stacked(self) -> int:  # type: ignore[override]
-        return len(getattr(self.vision, "deepstack_visual_indexes", None) or ())
-
-    @property
     def token_count(self) -> int:  # type: ignore[override]
         return math.prod(self.grid)  # numbers are not read from grids outside of an export
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
         return {"thw": grid}
-
-    def _rows(self, pixels: Tensor) -> Tensor:
-        patches = self.patches_of(pixels)
-        moments = int(getattr(self.vision, "temporal_patch_size", 1))
-        return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         found = self.model.model.get_image_features(self._rows(pixels), self.thw)

@@ -18,8 +18,7 @@ from patcomp.errors import reason_of
 from patcomp_models.checkpoints.loading import classes_of
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened
-from patcomp_models.language.vision.pictures import loaded_processor, processed, processor_folder
-from patcomp_models.language.vision.shapes import image_functions, sides
+from patcomp_models.language.vision.pictures import check_shapes, loaded_processor, processed, processor_folder
 
 PACKED = "packed"
 """The key of the block `vision` of `metadata.json` that says whether the model packs the features of tiles."""
@@ -53,11 +52,7 @@ def packed_pictures(
     made = processed(loaded_processor(place), text, pillow, return_tensors=None, do_pad=False)
     pictures = [np.asarray(picture, np.float32) for picture in made["pixel_values"]]
     tiles = [tile[None] for picture in pictures for tile in picture]
-    if tiles[0].shape[2:] not in (taken := image_functions(vision)):
-        raise LanguageModelError(
-            f"the processor makes tiles of {sides(tiles[0].shape[2:])}, and the bundle takes "
-            f"{', '.join(map(sides, taken))}; convert the model with the size of its processor"
-        )
+    check_shapes(tiles, vision)
     tokens = [int(token) for token in made["input_ids"][0]]
     places = tokens.count(int(vision["image_token_id"]))
     options = {name: getattr(config, name) for name in inspect.signature(packer).parameters if hasattr(config, name)}

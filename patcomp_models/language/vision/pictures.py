@@ -65,6 +65,21 @@ def processed(processor: Any, text: str, pictures: Sequence[Image], **options: A
     return made
 
 
+def check_shapes(pixels: Sequence[np.ndarray], vision: Mapping[str, Any]) -> None:
+    """Check that a bundle takes the images that its processor makes, (1, 3, height, width).
+
+    Raises:
+        LanguageModelError: an image is of no shape of the bundle.
+    """
+    functions = image_functions(vision)
+    for each in pixels:
+        if each.shape[2:] not in functions:
+            raise LanguageModelError(
+                f"the processor makes images of {sides(each.shape[2:])}, and the bundle takes "
+                f"{', '.join(map(sides, functions))}; convert the model with sizes that its processor makes"
+            )
+
+
 def prepared_pictures(
     folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
 ) -> tuple[list[int], list[np.ndarray]]:
@@ -83,17 +98,15 @@ def prepared_pictures(
     Raises:
         LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
-    processor = loaded_processor(processor_folder(folder, vision))
-    made = processed(
-        processor, text, [_fitted(opened(each), processor, vision) for each in images], return_tensors="pt"
-    )
-    pixels, functions = images_made(made, vision), image_functions(vision)
-    for each in pixels:
-        if each.shape[2:] not in functions:
-            raise LanguageModelError(
-                f"the processor makes images of {sides(each.shape[2:])}, and the bundle takes "
-                f"{', '.join(map(sides, functions))}; convert the model with sizes that its processor makes"
-            )
+    processor, functions = loaded_processor(processor_folder(folder, vision)), image_functions(vision)
+    pictures = [opened(each) for each in images]
+    made = processed(processor, text, pictures, return_tensors="pt")
+    pixels = images_made(made, vision)
+    if IMAGE_SHAPES in vision and any(each.shape[2:] not in functions for each in pixels):
+        fitted = [_fitted(picture, processor, vision) for picture in pictures]
+        made = processed(processor, text, fitted, return_tensors="pt")
+        pixels = images_made(made, vision)
+    check_shapes(pixels, vision)
     tokens = made["input_ids"][0].tolist()
     found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
     if found != sum(wanted):
@@ -106,8 +119,6 @@ def prepared_pictures(
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
     """A picture of which the processor makes shapes of the bundle; resized if it does not."""
-    if IMAGE_SHAPES not in vision:
-        return picture
     alone = processor(text=[processor.image_token], images=[[picture]], return_tensors="pt")
     made = [each.shape[2:] for each in images_made(alone, vision)]
     if not set(made) - image_functions(vision).keys():

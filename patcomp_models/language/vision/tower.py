@@ -150,7 +150,7 @@ class Tower(nn.Module):
     @property
     def carried(self) -> torch.dtype:
         """The type of features and embeddings."""
-        return torch.float32 if self.model.dtype == torch.float32 else torch.float16
+        return features_dtype(self.model)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
         first, *stacked = self.features(pixel_values.to(self.model.dtype))
@@ -221,6 +221,11 @@ class Tower(nn.Module):
         parts = pixels.reshape(3, rows // merged, merged, patch, columns // merged, merged, patch)
         patches = parts.permute(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3, patch, patch)
         return patches.permute(0, 2, 3, 1) if self.channels_last else patches
+
+
+def features_dtype(model: Any) -> torch.dtype:
+    """The type of features and embeddings: a model that computes in bfloat16 has them in float16."""
+    return torch.float32 if model.dtype == torch.float32 else torch.float16
 
 
 class FixedTower(Tower):
