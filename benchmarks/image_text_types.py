@@ -10,7 +10,6 @@ in float32, and a square image of one tile between 12 tokens. With `--markdown`,
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import sys
 import warnings
@@ -42,7 +41,7 @@ def tried(kind: str) -> tuple[str, ...]:
     pictures = _SHAPES if tower.takes_shapes else _PACKED if tower.packs else _TILES if tower.has_tiles else "square"
     with TemporaryDirectory() as place:
         try:
-            made, wanted = tokens_of(kind, Path(place) / "bundle")
+            made, wanted = both_tokens(kind, Path(place) / "bundle")
         except pytest.skip.Exception as skipped:
             return kind, "not built", pictures, str(skipped)
         except PatcompError as error:
@@ -52,9 +51,9 @@ def tried(kind: str) -> tuple[str, ...]:
     return kind, "exact" if made == wanted else "differs", pictures, " ".join(map(str, made))
 
 
-def tokens_of(kind: str, place: Path) -> tuple[list[int], list[int]]:
+def both_tokens(kind: str, place: Path) -> tuple[list[int], list[int]]:
     """The tokens of the loop, and those of transformers."""
-    from benchmarks.runtime_loop import language
+    from benchmarks.runtime_loop import language, tokens_of
     from patcomp_models.language import convert_vision_language_model
     from patcomp_models.language.vision.towers import tower_of
     from tests.models.language import vision_checkpoints as small
@@ -64,7 +63,7 @@ def tokens_of(kind: str, place: Path) -> tuple[list[int], list[int]]:
     tokens = small.prompt(tower.token_count)
     wanted = small.generated(model, tower, tokens, small.pixels(), _NEW)[0]
     convert_vision_language_model(model, out=place, dtype="float32", image_processor=small.PROCESSOR)
-    made = asyncio.run(language(place, tokens, _NEW, [small.pixels().numpy()]))
+    made = tokens_of(language(place, tokens, _NEW, [small.pixels().numpy()]))
     return made[: len(wanted)], wanted
 
 

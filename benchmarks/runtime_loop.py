@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,12 @@ async def writing(asset: Path, read: Mapping[str, np.ndarray], start: Sequence[i
         return made[len(start) :]
 
 
+def tokens_of(loop: Coroutine[Any, Any, list[int]]) -> list[int]:
+    """The tokens of a loop, which runs in a thread of its own: the caller's may have a running event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, loop).result()
+
+
 def main() -> None:
     """Print the tokens."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,7 +163,7 @@ def main() -> None:
     else:
         tiles = [] if options.pixels is None else [each[None] for each in np.load(options.pixels)]
         loop = language(options.bundle, options.prompt, options.tokens, tiles)
-    print(*asyncio.run(loop))
+    print(*tokens_of(loop))
 
 
 if __name__ == "__main__":
