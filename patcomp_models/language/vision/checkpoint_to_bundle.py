@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -59,7 +59,7 @@ from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecode
 from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
-from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, settings_of
+from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, makes_tiles, settings_of
 from patcomp_models.language.vision.shapes import (
     HEIGHT,
     IMAGE_PARTS,
@@ -156,6 +156,9 @@ class _Request:
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
         own = folder if options.image_processor is None else None  # the folder's prepares images in another way
         processor = _processor(own, settings, str(config.get("model_type")))
+        if processor is not None:  # its own settings come before those of its image processor
+            asked = {**processor.image_processor.to_dict(), **getattr(processor, "images_kwargs", {})}
+            settings = replace(settings, makes_tiles=makes_tiles(asked))
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -270,12 +273,13 @@ def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
     if folder is None:
         return None
     tower = TOWERS[kind]
-    if not (tower.takes_shapes or (settings.makes_tiles and tower.has_tiles)):
+    if not (tower.takes_shapes or tower.has_tiles):
         return None
     try:
         return loaded_processor(folder)
     except LanguageModelError as error:
-        warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
+        if tower.takes_shapes or settings.makes_tiles:
+            warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
         return None
 
 

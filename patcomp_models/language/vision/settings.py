@@ -80,11 +80,16 @@ class ImageSettings:
         return cls(
             mean, std, 1.0 if math.isclose(rescale, 1.0) else rescale, _strategy(processor),
             _RESAMPLES.get(number, "bicubic") if isinstance(number, int) else str(number), _square(processor),
-            any(processor.get(key) for key in _TILES) or any(key in processor for key in _TILED)
-            or processor.get("vision_input_type") == _THUMB,
+            makes_tiles(processor),
             processor[_TILE] if processor.get(_CROPS) and isinstance(processor.get(_TILE), int) else None,
             processor.get("fine_route") is True,
         )  # fmt: skip
+
+
+def makes_tiles(processor: Mapping[str, Any]) -> bool:
+    """Whether an image processor with these settings makes several tiles of a large image."""
+    is_asked = any(processor.get(key) for key in _TILES) or processor.get("vision_input_type") == _THUMB
+    return is_asked or any(key in processor for key in _TILED)
 
 
 def _three(processor: Mapping[str, Any], key: str) -> tuple[float, ...]:

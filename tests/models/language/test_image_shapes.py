@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from patcomp.errors import ConversionWarning
 from patcomp_models.language import TOWERS, LanguageModelError, check_bundle, convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import images_made, loaded_processor, pixels_of_patches
+from patcomp_models.language.vision.pictures import images_made, loaded_processor, patch_rows, pixels_of_patches
 from patcomp_models.language.vision.shapes import SHAPE_KEYS, nearest_shape, shapes_in
 from patcomp_models.language.vision.towers import tower_of
 from tests.models.language.checkpoints import edited
@@ -32,13 +33,14 @@ from tests.models.language.vision_checkpoints import (
 )
 
 NEW = 6
-GEMMA, MINICPM = ("gemma4", "gemma4_unified"), ("minicpmv4_6", "minicpm_ocr")
+GEMMA = ["<image>", "<|video|>", "<start>", "<end>"]
 MUSE = [f"<|{name}|>" for name in ("patch", "video", "image_start", "image_end")]
 SPECIAL = {
     "minimax_m3_vl": [f"]<]{name}[>[" for name in ("image", "video", "start of image", "end of image")],
     "cohere_compass": [f"<|{name}|>" for name in ("IMAGE_PAD", "VIDEO_PAD", "VISION_START", "VISION_END")],
     "dots3_note": ["<|imgpad|>", "<|video_pad|>", "<start>", "<end>"],
-    **dict.fromkeys(GEMMA, ["<image>", "<|video|>", "<start>", "<end>"]),
+    "gemma4": GEMMA,
+    "gemma4_unified": GEMMA,
     "muse_glimmer": MUSE,
     "muse_spark": MUSE,
 }
@@ -62,17 +64,17 @@ FURTHER = {
 }
 """A further token that a processor reads."""
 TOKEN_NAMES = {
-    **dict.fromkeys(MINICPM, {
-        "slice_start_token": "<s>", "slice_end_token": "</s>", "image_id_start_token": "word6",
-        "image_id_end_token": "word7",
-    }),
-    **dict.fromkeys(GEMMA, {
+    "gemma": {
         "boi_token": "<start>", "eoi_token": "<end>", "boa_token": "word6", "eoa_token": "word7",
         "audio_token": "word8",
-    }),
+    },
+    "minicpm": {
+        "slice_start_token": "<s>", "slice_end_token": "</s>", "image_id_start_token": "word6",
+        "image_id_end_token": "word7",
+    },
 }  # fmt: skip
-"""Further names of tokens that processors read."""
-PICTURES = {**dict.fromkeys(GEMMA, [(64, 100), (100, 64)]), **dict.fromkeys(MINICPM, [(48, 64), (50, 30)])}
+"""Further names of tokens that processors read, by the beginning of the type."""
+PICTURES = {"gemma": [(64, 100), (100, 64)], "minicpm": [(48, 64), (50, 30)]}
 """Height and width of pictures of which a processor makes other shapes."""
 SHAPES_OF = {
     "gemma4": [(96, 160), (160, 96)],
@@ -87,12 +89,17 @@ UNTRIED = ("ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
 PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
 
 
+def of_type(known: Mapping[str, Any], kind: str, default: Any) -> Any:
+    """What is known of a type by its beginning."""
+    return next((value for start, value in known.items() if kind.startswith(start)), default)
+
+
 def processor(kind: str) -> Any:
     """A processor of images of the sizes here."""
     import transformers as tf
+    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES as SOUNDS_OF
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as IMAGES_OF
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as PROCESSORS_OF
-    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES as SOUNDS_OF
     from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES as VIDEOS_OF
 
     special = SPECIAL.get(kind, ["<image>", "<video>", "<start>", "<end>"])
@@ -100,7 +107,7 @@ def processor(kind: str) -> Any:
     if further := FURTHER.get(kind):
         names[further] = "<further>"
         special = [*special, "<further>"]
-    names |= TOKEN_NAMES.get(kind, {})
+    names |= of_type(TOKEN_NAMES, kind, {})
     sound = ["<sound>"] if kind in SOUNDS else []  # at the place of the small models' token of sounds
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(special[1], *sound, *special[2:], image=special[0])._tokenizer,
@@ -114,21 +121,21 @@ def processor(kind: str) -> Any:
         return tf.Lfm2VlProcessor(images, tokenizer)
     tower = tower_of(checkpoint(kind), SIZE)
     own: dict[str, Any] = {"patch_size": tower.vision.patch_size}
-    if kind in GEMMA:
+    if kind.startswith("gemma4"):
         own |= {"pooling_kernel_size": tower.vision.pooling_kernel_size, "max_soft_tokens": 70}
         return getattr(tf, PROCESSORS_OF[kind])(
             getattr(tf, SOUNDS_OF[kind])(), getattr(tf, IMAGES_OF[kind]["torchvision"])(**own), tokenizer,
             getattr(tf, VIDEOS_OF[kind]["torchvision"])(),
         )  # fmt: skip
-    if kind in MINICPM:
+    if kind.startswith("minicpm"):
         own |= {"scale_resolution": SIZE, "downsample_mode": tower.model.config.downsample_mode}
     if kind == "nemotron_h_omni":
         own |= {"min_num_patches": 4, "max_num_patches": 64}
-    if kind in (*MINICPM, "nemotron_h_omni"):
+    if kind.startswith(("minicpm", "nemotron")):
         sounds = [tf.ParakeetFeatureExtractor()] if kind == "nemotron_h_omni" else []
         return getattr(tf, PROCESSORS_OF[kind])(
-            getattr(tf, IMAGES_OF[kind]["torchvision"])(**own), getattr(tf, VIDEOS_OF[kind]["torchvision"])(), tokenizer,
-            *sounds,
+            getattr(tf, IMAGES_OF[kind]["torchvision"])(**own), getattr(tf, VIDEOS_OF[kind]["torchvision"])(),
+            tokenizer, *sounds,
         )  # fmt: skip
     if kind in ("mistral3", "mistral_large4", "lighton_ocr"):
         side, merged = tower.patch_size, tower.unit // tower.patch_size
@@ -188,7 +195,7 @@ def generated(model: Any, bundle: Bundle, images: list[Any]) -> tuple[str, list[
 
 def check_two_shapes(model: Any, bundle: Bundle) -> None:
     """Each picture alone, and both in one prompt."""
-    pictures = [picture(width, height) for height, width in PICTURES.get(model.config.model_type, SHAPES)]
+    pictures = [picture(width, height) for height, width in of_type(PICTURES, model.config.model_type, SHAPES)]
     for images in ([pictures[0]], [pictures[1]], pictures):
         text, wanted = generated(model, bundle, images)
         assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted
@@ -258,7 +265,8 @@ def test_metadata(made: tuple[Any, Bundle], tmp_path: Path) -> None:
 def test_patches_become_pixels_again(kind: str) -> None:
     tower = tower_of(checkpoint(kind), SHAPES[0])
     pixels = torch.randn(1, 3, *tower.shape)
-    rows = tower.given(pixels, torch.tensor([[1]]))["pixel_values"].reshape(math.prod(tower.patch_grid), -1).numpy()
+    given = patch_rows(tower.given(pixels, torch.tensor([[1]]))["pixel_values"].numpy())
+    rows = given.reshape(math.prod(tower.patch_grid), -1)
     made = pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **tower.layout)
     assert np.array_equal(made, pixels.numpy())
     with pytest.raises(LanguageModelError, match="the processor is another model's"):

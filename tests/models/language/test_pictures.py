@@ -136,7 +136,10 @@ def converted(kind: str, path: Path) -> tuple[Any, Bundle]:
 @pytest.mark.filterwarnings("ignore::patcomp.errors.ConversionWarning")
 @pytest.mark.parametrize(
     "kind",
-    [kind if kind in ("idefics3", "llava_next", "got_ocr2") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+    [
+        kind if kind in ("idefics3", "llava_next", "got_ocr2") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
 )
 def test_two_shapes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each picture alone, and both in one prompt."""
