@@ -58,10 +58,8 @@ NOT_STATIC = {
 """The architectures without a form for the Neural Engine, by `model_type`, and why. Any other one is tried."""
 
 NOT_CONVERTED = {
-    "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
     "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
     "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
-    "zamba": "each head of its recurrence is a call of its own, and the call does not say of which head",
     "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
     "diffusion_gemma": "it fills blocks from both sides in several steps, which is a loop of the host",
     **dict.fromkeys(("mllama", "mllama_text_model"), "each of its layers asks the cache whether an image is in it"),

@@ -25,11 +25,19 @@ CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelO
 class AskedCache(Cache):
     """A cache that knows which recurrence a layer asked for last."""
 
-    asked: Tensor | None = None
+    _asked: Tensor | None = None
+    _heads = 0
 
     def get_recurrent_state(self, *arguments: Any, **options: Any) -> Tensor | None:
-        self.asked = super().get_recurrent_state(*arguments, **options)
-        return self.asked
+        self._asked, self._heads = super().get_recurrent_state(*arguments, **options), 0
+        return self._asked
+
+    def asked(self) -> Tensor | None:
+        """The recurrence of a layer, (1, size, state size). Zamba calls for each head, and gets one after the other."""
+        if self._asked is None or self._asked.ndim == 3:
+            return self._asked
+        self._heads += 1
+        return self._asked[:, self._heads - 1]
 
 
 class Convention:

@@ -199,7 +199,7 @@ class Decoder(nn.Module):
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
         if plan.index is not None:
-            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
+            return IndexedLayer(given[plan.index.state], plan.index.row, plan.axes, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths, plan.scales) if plan.count else (

@@ -14,11 +14,12 @@ from typing import Any
 
 from torch import nn
 
+from patcomp_models.language import experts
 from patcomp_models.language.conventions import AskedCache
 from patcomp_models.language.masks import GPT_NEO, gpt_neo
 from patcomp_models.language.recurrences import delta_rule, lightning, mamba, mamba2, wkv
 from patcomp_models.language.rotary import rotary_forms
-from patcomp_models.language.sparse import chosen_tokens, indexers_of
+from patcomp_models.language.sparse import chosen_blocks, chosen_tokens, indexers_of
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
 """The functions that take the place of transformers' in this thread, by name: `function` or `Class.method`."""
@@ -51,11 +52,14 @@ def open_lengths(
         "torch_chunk_gated_delta_rule": delta_rule,
         "chunk_kimi_delta_attention": delta_rule,
         "mamba2_chunk_scan": mamba2,
-        "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked),
+        "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked()),
         "rwkv_linear_attention": wkv,
         "MiniMaxLightningAttention.forward": lightning,
         **dict.fromkeys(indexers_of(model), chosen_tokens),
+        "Qwen4ExpTextQSAIndexer.forward": chosen_blocks,
         f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
+        "DbrxExperts.forward": experts.dbrx,
+        "LongcatFlashExperts.forward": experts.longcat_flash,
         **(rotary_forms(model) if further is None else further),
     }
     modules = {sys.modules[each.__module__] for part in model.modules() for each in type(part).__mro__}

@@ -76,6 +76,8 @@ class LayerStates:
     """By kind and by the number that transformers gives to the states of a layer."""
     index: _Place | None = None
     """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
+    axes: int = 0
+    """How many positions of each token the layer keeps, for all layers with an index; 0 for a layer without."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
     scales: tuple[float, float] | None = None
@@ -179,6 +181,11 @@ def _stacked(
                 for index, value in values.items()
                 if value is not None
             }
+            if any(not each.is_floating_point() for each in held.values()):
+                raise LanguageModelError(
+                    f"layer {number} of the architecture {kind!r} keeps integers (the last tokens, for embeddings of "
+                    "several tokens), and a bundle holds floats: keys and values, convolutions and recurrences"
+                )
             fixed = {at: placed((at[0],), tuple(each.shape), each.dtype, grows=False)[0] for at, each in held.items()}
             plan = LayerStates(fixed=fixed, count=layer.number_of_states)
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -203,11 +210,8 @@ def _stacked(
             element = (dtype or keys.dtype) if scale is None else torch.int8
             key, value = placed(names, shape, element, grows=not plan.window)
             if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
-                if layer.indexer_position_ids is not None:
-                    raise LanguageModelError(
-                        f"layer {number} of the architecture {kind!r} keeps positions for an index, and a bundle holds "
-                        "one key of an index for each token"
-                    )
+                positions = layer.indexer_position_ids
+                plan = replace(plan, axes=0 if positions is None else positions.shape[0])
                 index = (1, layer.indexer_keys.shape[-1])
                 plan = replace(
                     plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]
