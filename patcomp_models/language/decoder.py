@@ -166,7 +166,7 @@ class Decoder(nn.Module):
 
     def called(self, call: NewTokens, **arguments: Any) -> Tensor:
         """The logits of a call of the model that continues the calls before."""
-        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
+        arguments |= self._convention.arguments(call.cache)
         if self.takes_positions:
             arguments["position_ids"] = call.places
         result = self.model(**arguments)

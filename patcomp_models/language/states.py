@@ -28,6 +28,7 @@ from patcomp_models.language.contract import (
 )
 from patcomp_models.language.conventions import CACHE, convention_of
 from patcomp_models.language.memory import weight_memory
+from patcomp_models.language.open_lengths import open_lengths
 
 _TOKENS = 4
 
@@ -138,9 +139,14 @@ def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
     Raises:
         LanguageModelError: the call fails, or the model keeps something else than a cache.
     """
-    kind = model.config.model_type
+    kind, convention = model.config.model_type, convention_of(model)
+    cache = convention.cache(convention.begun(model))
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
+            if cache.layers:
+                with open_lengths(model, cache):
+                    model(input_ids=tokens, **convention.arguments(cache))
+                return list(cache.layers)
             result = model(input_ids=tokens, use_cache=True)
             if getattr(result, CACHE, result) is None:  # Granite Vision 4 makes none of its own
                 result = model(input_ids=tokens, use_cache=True, **{CACHE: DynamicCache()})
@@ -148,7 +154,7 @@ def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {tokens.shape[1]} tokens: {reason_of(error)}"
             ) from error
-    return convention_of(model).layers(result, kind)
+    return convention.layers(result, kind)
 
 
 def _stacked(

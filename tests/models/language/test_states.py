@@ -47,7 +47,9 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-OTHERS = ("dbrx", "longcat_flash", "qwen4_exp_text", "zamba")
+OTHERS = (
+    "dbrx", "longcat_flash", "qwen4_exp_text", "zamba", "openai-gpt", "recurrent_gemma", "xlstm", "mllama",
+)  # fmt: skip
 """Types whose code is exchanged in a way that no other type has."""
 
 
