@@ -48,7 +48,7 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         name: of the class.
         dtype: of the weights.
         part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
-        options: further ones of `from_pretrained`.
+        options: further ones of `from_pretrained`, or of `checkpoints.loading.loaded`.
 
     Raises:
         BundleError: the library is not installed, has no such class, or cannot load the model; or the weights are not
