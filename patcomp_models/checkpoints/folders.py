@@ -112,15 +112,20 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     raise LanguageModelError(f"{str(folder)!r} lacks {single.name}, the file of its weights")
 
 
-def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
+def check_weight_files(folder: Path, config: dict[str, Any], *, takes_adapter: bool = False) -> None:
     """Check that the files of weights are there and whole, and one set; only their headers are read if there is one.
+
+    Args:
+        folder: of the checkpoint.
+        config: the content of its `config.json`.
+        takes_adapter: whether the caller reads an adapter beside the weights.
 
     Raises:
         LanguageModelError: one is missing, damaged or cut off, there are two sets that differ, or there is an adapter.
     """
     from safetensors import SafetensorError
 
-    if (folder / ADAPTER).is_file():
+    if (folder / ADAPTER).is_file() and not takes_adapter:
         raise LanguageModelError(f"{str(folder)!r} {adapter_of(folder)}")
     files = weight_files(folder, config)
     for file in files:
