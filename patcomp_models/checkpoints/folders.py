@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.contents import ADAPTER, adapter_of, check_contents
+from patcomp_models.checkpoints.contents import ADAPTER, ADAPTER_WEIGHTS, adapter_of, check_contents
 from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.refused import REASONS
 from patcomp_models.checkpoints.untrusted import bytes_of, inside, object_in, tensors_in
@@ -141,7 +141,7 @@ def check_weight_files(folder: Path, config: dict[str, Any], *, takes_adapter: b
     if files[:1] and files[0].suffix == ".safetensors":
         if "transformers_weights" not in config:  # which says the set that is meant
             check_sets(folder)
-        say_what_is_not_read(folder, files)
+        say_what_is_not_read(folder, [*files, *([folder / ADAPTER_WEIGHTS] if takes_adapter else [])])
 
 
 _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import transformers
 from safetensors.torch import save_file
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
 
-from patcomp.errors import PatcompError
+from patcomp.errors import ConversionWarning, PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.loading import merged_model
@@ -142,7 +143,8 @@ def test_an_adapter_beside_the_weights_is_merged(tmp_path: Path) -> None:
     save_file({f"base_model.model.{name}.lora_{key}.weight": each for key, each in (("A", a), ("B", b))},
               folder / "adapter_model.safetensors")  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 6}))
-    merged = merged_model(folder, type(model).__name__, "float32")
+    with warnings.catch_warnings(action="error", category=ConversionWarning):
+        merged = merged_model(folder, type(model).__name__, "float32")
     tokens = torch.arange(9)[None]
     with torch.no_grad():
         before = model(tokens).logits
