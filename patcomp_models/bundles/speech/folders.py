@@ -45,6 +45,8 @@ def extractor_of(folder: Path) -> Any:
     """
     from transformers import AutoFeatureExtractor
 
+    from patcomp_models.checkpoints.own_extractors import own_extractor
+
     names = ("preprocessor_config.json", "processor_config.json")
     if not any((folder / name).is_file() for name in names):
         raise BundleError(
@@ -52,7 +54,9 @@ def extractor_of(folder: Path) -> Any:
             "processor of the model into the folder"
         )
     try:
-        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return own_extractor(folder) or AutoFeatureExtractor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # the files can make transformers raise anything
         raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
 

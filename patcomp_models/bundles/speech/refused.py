@@ -6,11 +6,7 @@ from pathlib import Path
 
 from patcomp_models.errors import BundleError
 
-_OPEN = "its encoder has no mask for padding, and its extractor needs torchaudio, with which nothing is tested"
-
 RECOGNISERS = {
-    "GraniteSpeechForConditionalGeneration": _OPEN,
-    "GraniteSpeechPlusForConditionalGeneration": _OPEN,
     "KyutaiSpeechToTextForConditionalGeneration": "its language model reads the codes of a codec beside its tokens; "
     "its codec becomes a bundle with --kind streaming_codec",
     "MusicFlamingoForConditionalGeneration": "the features of a window depend on its place in the recording",
