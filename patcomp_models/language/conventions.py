@@ -131,7 +131,11 @@ class ListConvention(Convention):
 
 _FIVE = ((CONVOLUTION, 0), (CONVOLUTION, 1), (RECURRENCE, 0), (RECURRENCE, 1), (RECURRENCE, 2))
 
-_OWN = {"minimax": LightningConvention(CACHE), "rwkv": ListConvention("state")}
+_OWN = {
+    "minimax": LightningConvention(CACHE),
+    "rwkv": ListConvention("state"),
+    "vibevoice": Convention(CACHE),  # it takes the argument among others, without a name
+}
 _ARGUMENTS = ("cache", "past_key_values", "cache_params")
 """How models call the argument that takes a cache of transformers, also those of code outside of it."""
 

@@ -14,7 +14,7 @@ import transformers
 
 from patcomp_models.bundles import check_bundle, convert_bundle
 from tests.models.bundles import delayed_models
-from tests.models.bundles.test_speaking import Parts, parts_of
+from tests.models.bundles.bundle_parts import Parts, parts_of
 
 pytest.importorskip("coreai")
 
