@@ -24,8 +24,6 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
-    "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
     "GradiumPhononTTSForConditionalGeneration": "no bundle has the form of its loop yet",
     "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
     "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
