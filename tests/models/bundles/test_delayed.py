@@ -42,7 +42,7 @@ def written(
     step: Step, told: dict[str, Any], most: int, choose: Callable[[Scores], Scores], rule: Any = None,
     prompt: Sequence[Sequence[int]] = (), count: int | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """The loop of `docs/speech.md`: frames with their delays, (frames, codebooks).
+    """The loop of `docs/speaking.md`: frames with their delays, (frames, codebooks).
 
     Args:
         step: the model.
