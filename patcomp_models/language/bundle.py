@@ -318,7 +318,10 @@ class Bundle:
             )
         with ExitStack() as opened:
             asset, placeholder = opened_asset(self.asset, opened), audio["audio_token_id"]
-            features = features_of_sound(partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder))
+            features = features_of_sound(
+                partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder),
+                is_padded=audio["frames"] is not None,
+            )  # fmt: skip
             call = embedded_call(partial(asset.run, entrypoint=EMBED), calls_of_asset(asset), features, placeholder)
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)

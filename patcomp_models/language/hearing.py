@@ -16,7 +16,7 @@ from patcomp_models.language.vision.pictures import loaded_processor
 SOUND, EMBED = "audio", "embed"
 """The functions beside `main`."""
 READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
-"""The inputs and the output of `audio`."""
+"""The inputs and the output of `audio`; the first one has the name in `read` of the block `audio`, if it has one."""
 SoundWindow = Mapping[str, np.ndarray]
 """The inputs of the function `audio`."""
 
@@ -44,7 +44,16 @@ def heard_prompt(
     else:
         raise LanguageModelError("token ids go with what the processor made of the recording, and samples with a text")
     mask = np.asarray(made[audio["mask"]]) if audio["mask"] else None
-    return tokens, sound_windows(np.asarray(made[READ], np.float32), mask, audio)
+    return tokens, sound_windows(np.asarray(made[read_by(audio)], np.float32), mask, audio)
+
+
+def read_by(audio: Mapping[str, Any]) -> str:
+    """The name of what the encoder reads.
+
+    Args:
+        audio: the block `audio` of `metadata.json`.
+    """
+    return str(audio.get("read", READ))
 
 
 def _processed(folder: Path, text: str, samples: np.ndarray) -> Mapping[str, Any]:
@@ -62,7 +71,7 @@ def _processed(folder: Path, text: str, samples: np.ndarray) -> Mapping[str, Any
 
 
 def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
-    """Windows of the bundle's size, with zeros behind the recording.
+    """Windows of the bundle's size, with zeros behind the recording; or the recording itself, if it takes any size.
 
     Args:
         read: (parts, bins, frames), or (parts, frames, bins).
@@ -70,9 +79,14 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
         audio: the block `audio` of `metadata.json`.
 
     Raises:
-        LanguageModelError: a part is longer than a window, and is not cut.
+        LanguageModelError: a part is longer than a window, and is not cut; or there are several recordings of any size.
     """
-    axis, frames = int(audio["axis"]), int(audio["frames"])
+    name, axis = read_by(audio), int(audio["axis"])
+    if audio["frames"] is None:
+        if len(read) != 1:
+            raise LanguageModelError(f"the processor made {len(read)} recordings, and the bundle takes one")
+        return [{name: read}]
+    frames = int(audio["frames"])
     count = -(-read.shape[axis] // frames)
     if count > 1 and not audio["is_cut"]:
         raise LanguageModelError(
@@ -82,16 +96,16 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     read = np.pad(read, [(0, missing if place == axis else 0) for place in range(3)])
     parts = [part for row in read for part in np.split(row[None], count, axis)]
     if mask is None:
-        return [{READ: part} for part in parts]
+        return [{name: part} for part in parts]
     mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
     return [
-        {READ: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
+        {name: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()
     ]  # fmt: skip
 
 
 def features_of_sound(
-    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int
+    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int, *, is_padded: bool = True
 ) -> np.ndarray:
     """The features of a recording, (1, audio tokens, width): all of each window, and the first ones of the last.
 
@@ -99,13 +113,14 @@ def features_of_sound(
         run: the function `audio`.
         windows: of the recording.
         wanted: the number of audio tokens.
+        is_padded: whether silence may be behind the recording; otherwise all features are those of the recording.
 
     Raises:
         LanguageModelError: the windows have another number of tokens.
     """
     made = np.concatenate([np.asarray(run(each)[HEARD]) for each in windows], 1)
     count = made.shape[1] // len(windows)
-    if not made.shape[1] - count < wanted <= made.shape[1]:
+    if not made.shape[1] - (count if is_padded else 1) < wanted <= made.shape[1]:
         raise LanguageModelError(
             f"the prompt has {wanted} audio tokens, and the {len(windows)} windows of the recording have {count} each; "
             "put the placeholder of the processor where the recording is to be, once"

@@ -6,16 +6,16 @@ recording from those of padding, a host does: they are the first ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import READ
 from patcomp_models.language.vision.tower import features_dtype
+
+if TYPE_CHECKING:
+    from patcomp_models.bundles.hearing.rows import HearingRow
 
 
 class _ReachedError(Exception):
@@ -42,8 +42,9 @@ class Encoder(nn.Module):
         model: of transformers.
         row: of its type.
 
-    Called with `input_features`, (1, bins, frames) or (1, frames, bins) of float32, and with the mask of frames,
-    (1, frames) of bool, if the model takes one. The features are of float16 if the model computes in half precision.
+    Called with what the processor makes of the recording, (1, bins, frames) or (1, frames, bins) of float32, and with
+    the mask of frames, (1, frames) of bool, if the model takes one. The features are of float16 if the model computes
+    in half precision.
     """
 
     def __init__(self, model: Any, row: HearingRow):
@@ -61,7 +62,7 @@ class Encoder(nn.Module):
         tokens = torch.full((1, 2), self.model.config.audio_token_id)
         setattr(inner, place, seen)
         try:
-            inner.forward(input_ids=tokens, **{READ: read}, **({} if mask is None else {self.row.mask: mask}))
+            inner.forward(input_ids=tokens, **{self.row.read: read}, **({} if mask is None else {self.row.mask: mask}))
         except _ReachedError:
             found: Tensor = projector(*seen.given, **seen.options)
             return found
@@ -113,46 +114,3 @@ def _attended(attention: Any, hidden: Tensor, heard: Tensor) -> Tensor:
     made = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=heard, scale=attention.scaling)
     found: Tensor = attention.out_proj(made.transpose(1, 2).reshape(len(hidden), -1))
     return found
-
-
-@dataclass(frozen=True)
-class HearingRow:
-    """What is particular to a type.
-
-    Attributes:
-        mask: the argument for the mask of frames; empty for a model without.
-        frames: how many frames a window has, from the configuration.
-        axis: of the frames in `input_features`.
-        bins: of the features of a frame, from the configuration.
-        is_cut: whether a longer recording is several windows.
-        projector: the module whose output are the features.
-        encoder: its class.
-    """
-
-    mask: str = "input_features_mask"
-    frames: Callable[[Any], int] = lambda config: 2 * config.audio_config.max_source_positions
-    axis: int = 2
-    bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
-    is_cut: bool = True
-    projector: str = "multi_modal_projector"
-    encoder: type[Encoder] = Encoder
-
-
-_STACKED_FRAMES = 500
-"""The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
-
-HEARING_MODELS: Mapping[str, HearingRow] = {
-    "AudioFlamingo3ForConditionalGeneration": HearingRow(),
-    "FunAsrNanoForConditionalGeneration": HearingRow(
-        frames=lambda config: _STACKED_FRAMES, axis=1, is_cut=False,
-        bins=lambda config: config.audio_config.num_mel_bins * config.audio_config.num_stacked_frames,
-    ),
-    "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
-    "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
-    "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
-    "Qwen3ASRForConditionalGeneration": HearingRow(
-        frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
-    ),
-    "VoxtralForConditionalGeneration": HearingRow(""),
-}  # fmt: skip
-"""By the class of transformers."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
@@ -90,6 +91,11 @@ def _counting(states: States, tower: Tower) -> States:
     """States with a further row in the caches, if it counts positions."""
     if not tower.has_saved_positions:
         return states
+    if any(layer.axes for layer in states.layers):
+        raise LanguageModelError(
+            f"{type(tower.model).__name__} keeps positions for an index, and a bundle knows those of a text alone, "
+            "where an image takes fewer positions than tokens"
+        )
     made = (
         replace(state, rows=state.rows + 1) if state.name in (KEY_CACHE, VALUE_CACHE) else state
         for state in states.states
@@ -109,7 +115,7 @@ def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, A
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
+        before = _counted(tower.counted(marks), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
     read = by_token.to(kind) if tower.by_token else None
     arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, read))

@@ -1,0 +1,61 @@
+"""Which language models hear, and what is particular to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
+from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder
+from patcomp_models.language.hearing import READ
+
+
+@dataclass(frozen=True)
+class HearingRow:
+    """What is particular to a type.
+
+    Attributes:
+        mask: the argument for the mask of frames; empty for a model without.
+        frames: how many frames a window has, from the configuration; None if a recording is one window of any length.
+        axis: of the frames in what the encoder reads.
+        bins: of the features of a frame, from the configuration.
+        is_cut: whether a longer recording is several windows.
+        projector: the module whose output are the features.
+        encoder: its class.
+        read: what the encoder reads, by the name that it has in the processor's result.
+    """
+
+    mask: str = "input_features_mask"
+    frames: Callable[[Any], int] | None = lambda config: 2 * config.audio_config.max_source_positions
+    axis: int = 2
+    bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
+    is_cut: bool = True
+    projector: str = "multi_modal_projector"
+    encoder: type[Encoder] = Encoder
+    read: str = READ
+
+
+_GRANITE = HearingRow(
+    "", frames=None, axis=1, bins=lambda config: config.encoder_config.input_dim, encoder=GraniteEncoder
+)
+_STACKED_FRAMES = 500
+"""The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
+
+HEARING_MODELS: Mapping[str, HearingRow] = {
+    "AudioFlamingo3ForConditionalGeneration": HearingRow(),
+    "FunAsrNanoForConditionalGeneration": HearingRow(
+        frames=lambda config: _STACKED_FRAMES, axis=1, is_cut=False,
+        bins=lambda config: config.audio_config.num_mel_bins * config.audio_config.num_stacked_frames,
+    ),
+    "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
+    "GraniteSpeechForConditionalGeneration": _GRANITE,
+    "GraniteSpeechPlusForConditionalGeneration": _GRANITE,
+    "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
+    "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
+    "Qwen3ASRForConditionalGeneration": HearingRow(
+        frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
+    ),
+    "VoxtralForConditionalGeneration": HearingRow(""),
+}  # fmt: skip
+"""By the class of transformers."""
