@@ -19,7 +19,7 @@ from patcomp_models.errors import BundleError
 
 _OF_FUNCTIONS: tuple[type[FormOfFunctions], ...] = (
     csm.Csm, delayed.Dia, delayed.Musicgen, delayed.MusicgenMelody, delayed.Higgs, latents.PocketTts,
-    latents.VibeVoice, fast_speech.FastSpeech2, fast_speech.FastSpeech2WithVocoder,
+    latents.Phonon, latents.VibeVoice, fast_speech.FastSpeech2, fast_speech.FastSpeech2WithVocoder,
 )  # fmt: skip
 _FORMS: Mapping[str, type[SynthesisForm]] = {
     vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,

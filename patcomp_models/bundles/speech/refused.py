@@ -20,11 +20,12 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "GradiumPhononTTSForConditionalGeneration": "no bundle has the form of its loop yet",
     "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
     "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "SeamlessM4TForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
-    "SeamlessM4Tv2ForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
+    "SeamlessM4TForTextToSpeech": "a second model makes units of sound of the hidden "
+    "states of the text that the first one writes",
+    "SeamlessM4Tv2ForTextToSpeech": "a second model makes units of sound of the hidden "
+    "states of the text that the first one writes",
 }
 """Those that make sound."""
 

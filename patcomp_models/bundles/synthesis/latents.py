@@ -33,14 +33,17 @@ class PocketTts(FormOfFunctions):
     """Pocket TTS of Kyutai. Its codec is a checkpoint of its own."""
 
     holds, architecture = "PocketTTSForConditionalGeneration", "pocket_tts"
-    numbers_of_hosts = ("width", "latent_width", "longest", "voice_start_token", "start_token")
+    numbers_of_hosts = ("width", "latent_width", "voice_width", "longest", "start_token")
 
     @classmethod
     def numbers(cls, config: Any, generation: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
-            "width": config.hidden_size, "latent_width": config.latent_dim, "longest": config.max_position_embeddings,
-            "voice_start_token": config.audio_prompt_bos_token_id, "start_token": config.audio_bos_token_id,
-            "frame_rate": config.frame_rate, "has_times": config.flow_head_config.num_time_conditions > 0,
+            "width": config.hidden_size, "latent_width": config.latent_dim,
+            "voice_width": getattr(config, "audio_prompt_dim", config.latent_dim),
+            "longest": config.max_position_embeddings,
+            "voice_start_token": getattr(config, "audio_prompt_bos_token_id", None),
+            "start_token": config.audio_bos_token_id, "frame_rate": config.frame_rate,
+            "has_times": config.flow_head_config.num_time_conditions > 0,
         }  # fmt: skip
 
     @classmethod
@@ -50,7 +53,7 @@ class PocketTts(FormOfFunctions):
         times = {"times": _one(2)} if config.get("has_times") else {}
         functions = {
             "text": Interface({"input_ids": _IDS}, {"embeddings": embeddings}),
-            "voice": Interface({"latents": latents}, {"embeddings": embeddings}),
+            "voice": Interface({"latents": _of(config["voice_width"])}, {"embeddings": embeddings}),
             "frames": Interface({"latents": latents}, {"embeddings": embeddings}),
             "main": Continued(
                 {"inputs_embeds": embeddings, "position_ids": _IDS}, {"logits": _of(1), "hidden": embeddings}),
@@ -68,10 +71,11 @@ class PocketTts(FormOfFunctions):
         from patcomp_models.bundles.synthesis import latent_modules as modules
         from patcomp_models.tasks.entries import Entry
 
-        config, draw = model.config, torch.Generator().manual_seed(0)
+        config, draw, told = model.config, torch.Generator().manual_seed(0), cls.numbers(model.config, {})
         longest = config.max_position_embeddings
         new, made = {1: Dim("new", min=1, max=longest)}, ("embeddings",)
-        ids = torch.tensor([[5, 6, config.audio_prompt_bos_token_id, config.audio_bos_token_id]])
+        ids = torch.tensor([[5, 6, 7, config.audio_bos_token_id]])
+        voice = {"latents": torch.randn(1, 5, told["voice_width"], generator=draw).to(model.dtype)}
         latents = {"latents": torch.randn(1, 5, config.latent_dim, generator=draw).to(model.dtype)}
         one = {"latents": latents["latents"][:, 0],
                "hidden": torch.randn(1, config.hidden_size, generator=draw).to(model.dtype)}  # fmt: skip
@@ -80,12 +84,18 @@ class PocketTts(FormOfFunctions):
         model.get_output_embeddings = lambda: model.eos_head  # transformers names no head
         return [
             Entry("text", modules.PocketText(model), {"input_ids": ids}, made, {"input_ids": new}),
-            Entry("voice", modules.PocketVoice(model), latents, made, {"latents": new}),
+            Entry("voice", modules.PocketVoice(model), voice, made, {"latents": new}),
             Entry("frames", modules.PocketFrames(model), latents, made, {"latents": new}),
             decoder_entry(modules.PocketDecoder(model, hidden=True).eval(), longest),
             Entry("flow", modules.PocketFlow(model), one, ("flow",)),
             Entry("scaled", modules.PocketScaled(model), latents, ("scaled_latents",), {"latents": new}),
         ]
+
+
+class Phonon(PocketTts):
+    """Gradium's Phonon, of Pocket TTS' form, whose voices are latents of another codec."""
+
+    holds, architecture = "GradiumPhononTTSForConditionalGeneration", "gradium_phonon_tts"
 
 
 class VibeVoice(FormOfFunctions):

@@ -11,24 +11,25 @@ from tests.models.bundles.speaking_models import small_tokenizer
 from tests.models.bundles.speech_models import drawn_model, save
 
 
-def pocket(folder: Path, flow: str = "lsd") -> Path:
-    """Pocket TTS with latents of 6 numbers."""
-    config = transformers.PocketTTSConfig(
+def pocket(folder: Path, name: str = "PocketTTS", flow: str = "lsd") -> Path:
+    """Pocket TTS, or Gradium's Phonon, with latents of 6 numbers."""
+    of_voice = {"audio_prompt_bos_token_id": 38} if name == "PocketTTS" else {"audio_prompt_dim": 10}
+    config = getattr(transformers, f"{name}Config")(
         vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
         max_position_embeddings=64, latent_dim=6, pad_token_id=3, audio_prompt_token_id=36, audio_latent_token_id=37,
-        audio_prompt_bos_token_id=38, audio_bos_token_id=39,
+        audio_bos_token_id=39, **of_voice,
         flow_head_config={
             "hidden_size": 24, "num_hidden_layers": 2, "latent_dim": 6, "condition_dim": 32,
             "frequency_embedding_size": 8, "flow_type": flow},
     )  # fmt: skip
     torch.manual_seed(0)
-    model = drawn_model(transformers.PocketTTSForConditionalGeneration(config))
+    model = drawn_model(getattr(transformers, f"{name}ForConditionalGeneration")(config))
     with torch.no_grad():
         model.latent_mean.normal_()
         model.latent_std.uniform_(0.5, 2)
     model.generation_config = transformers.GenerationConfig(
-        num_flow_steps=3, eos_threshold=0.3, min_frames_before_eos=4, temperature=0.7, do_sample=True,
-        pad_token_id=3)  # fmt: skip
+        num_flow_steps=3, eos_threshold=0.3, min_frames_before_eos=4, temperature=0.7, do_sample=True, pad_token_id=3
+    )
     return save(folder, model, small_tokenizer())
 
 

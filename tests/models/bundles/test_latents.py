@@ -34,16 +34,24 @@ class Run:
         return made["logits"][:, -1], made["hidden"][:, -1]
 
 
-@pytest.mark.parametrize(("flow", "sampled"), [("lsd", True), pytest.param("drifting", False, marks=pytest.mark.slow)])
-def test_pocket_tts(flow: str, sampled: bool, tmp_path: Path) -> None:
-    folder = latent_models.pocket(tmp_path / "model", flow)
+@pytest.mark.parametrize(
+    ("name", "flow", "sampled"),
+    [
+        ("PocketTTS", "lsd", True),
+        pytest.param("PocketTTS", "drifting", False, marks=pytest.mark.slow),
+        pytest.param("GradiumPhononTTS", "lsd", True, marks=pytest.mark.slow),
+    ],
+)
+def test_pocket_tts(name: str, flow: str, sampled: bool, tmp_path: Path) -> None:
+    folder = latent_models.pocket(tmp_path / "model", name, flow)
     bundle = convert_bundle(folder, out=tmp_path / "out", verify=False)
     assert check_bundle(bundle) == ()
-    model = transformers.PocketTTSForConditionalGeneration.from_pretrained(folder).eval()
-    voice, ids = torch.randn(1, 3, 6, generator=torch.Generator().manual_seed(1)), [5, 9, 17, 4]
+    model = getattr(transformers, f"{name}ForConditionalGeneration").from_pretrained(folder).eval()
+    before, width = ([38], 6) if name == "PocketTTS" else ([7], 10)
+    voice, ids = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(1)), [5, 9, 17, 4]
     torch.manual_seed(2)
     expected = model.generate(
-        input_ids=torch.tensor([[38, 36, 36, 36, *ids, 39]]), audio_prompt_latents=voice, do_sample=sampled,
+        input_ids=torch.tensor([[*before, 36, 36, 36, *ids, 39]]), audio_prompt_latents=voice, do_sample=sampled,
         frames_after_eos=2, max_new_tokens=20,
     )[0]  # fmt: skip
     torch.manual_seed(2)
@@ -54,7 +62,7 @@ def test_pocket_tts(flow: str, sampled: bool, tmp_path: Path) -> None:
             return np.array(parts.call("main", function, given)["embeddings"])
 
         run, latents, left = Run(parts), list[np.ndarray](), -1
-        new = [embedded("text", input_ids=[[38]]), embedded("voice", latents=voice),
+        new = [embedded("text", input_ids=[before]), embedded("voice", latents=voice),
                embedded("text", input_ids=[[*ids, 39]])]  # fmt: skip
         while left != 0 and len(latents) < 20:
             logits, hidden = run(*new)
