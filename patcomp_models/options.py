@@ -261,6 +261,15 @@ class VisionOptions(BundleOptions):
             flag=list[str],
         ),
     ] = ()
+    calibrate: Annotated[
+        str | Path | Sequence[int] | None,
+        Option(
+            "A folder of pictures with their texts, or a text, by which weights are rounded; it goes with `compress`.",
+            "Each picture has a text of the same name, with a place for it (`cat.png`, `cat.txt`). In Python also "
+            "token ids. Weights are rounded so that outputs of products stay (GPTQ).",
+            flag=Path,
+        ),
+    ] = None
     image_processor: Annotated[
         Any,
         Option(

@@ -49,6 +49,7 @@ from patcomp_models.language.contract import (
     engine_refusal,
 )
 from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
+from patcomp_models.language.held_out import HeldOut
 from patcomp_models.language.multi_token import HEAD, load_head
 from patcomp_models.language.quality import all_applied
 from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
@@ -150,6 +151,8 @@ class _Request:
             check_known(config.get("model_type"), str(folder))
             check_class(folder, {**config, "auto_map": None}, _AUTO, classes_of(_AUTO, config), _PURPOSE)
             check_weight_files(folder, config)
+        if options.calibrate is not None and options.compress is None:
+            raise LanguageModelError("calibrate= goes with compress=")
         allowed = allowed_by(options, folder)
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = settings_of(options.image_processor, folder)
@@ -245,7 +248,8 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
                     work.once(f"comparison of {each.function}", partial(each.check_programs, programs, head))
     if request.compression is not None:
         with step("compressing the weights"):
-            plans = plans_for(programs, request.compression, model.config.get_text_config().vocab_size)
+            read = None if options.calibrate is None else HeldOut.of(options.calibrate, programs, work.folder)
+            plans = plans_for(programs, request.compression, model.config.get_text_config().vocab_size, read)
             programs = all_applied(plans)
     for role, program in programs.items():
         make_anonymous(program.module)  # a bundle does not tell where its model was

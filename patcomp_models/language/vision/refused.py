@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-_ENCODER = "an encoder takes the image, and its decoder is no language model alone"
+PAIR = "its decoder looks at what an encoder reads; patcomp convert FOLDER -o NAME.aimodel makes encode and decode"
+"""Of types that a folder has a task for."""
 _CROSS = "layers of the language model look at the image by cross attention, and a bundle gives it embeddings only"
 _CODES = "an image becomes tokens of a vocabulary, and a bundle gives features"
 _PREFIX = "it cannot be called without an image, and each call of a bundle after the first has none"
@@ -11,14 +12,14 @@ _PATCHES = "its tower takes patches of an image as small images, which is not bu
 _TEXT = "it has no vision tower"
 
 WITHOUT_TOWER: dict[str, str] = {
-    "florence2": "its text is read by an encoder; patcomp convert FOLDER -o NAME.aimodel makes encode and decode",
     **dict.fromkeys(
-        ("pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"), _ENCODER
+        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "vision-encoder-decoder", "blip"), PAIR
     ),
+    "udop": "its encoder leaves out parts of an image, whose number a run knows",
     **dict.fromkeys(("mllama", "idefics"), _CROSS),
     "evolla": "it takes proteins in the place of images",
     **dict.fromkeys(("chameleon", "emu3"), _CODES),
-    **dict.fromkeys(("blip", "blip-2", "git", "kosmos-2", "kosmos-2.5"), _PREFIX),
+    **dict.fromkeys(("blip-2", "git", "kosmos-2", "kosmos-2.5"), _PREFIX),
     **dict.fromkeys(("instructblip", "instructblipvideo"), "its tower reads the question beside the image"),
     "fuyu": "patches of an image go into the language model without a tower, each line with a token of its own",
     "diffusion_gemma": "it writes blocks of tokens by diffusion",
