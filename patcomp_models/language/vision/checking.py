@@ -32,10 +32,12 @@ from patcomp_models.language.checking import (
 from patcomp_models.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS, TOWER
 from patcomp_models.language.dynamic_form import decoder_arguments
 from patcomp_models.language.generation import AssetCall, Session
+from patcomp_models.language.hearing import HEARD, SOUND
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
 from patcomp_models.language.vision.generating import AssetRun, embedded_call, features_of
 from patcomp_models.language.vision.shapes import function_name
+from patcomp_models.language.vision.sounds import SoundTower
 from patcomp_models.language.vision.tower import Tower
 
 _BEFORE, _BEHIND = 3, 4
@@ -49,14 +51,17 @@ class VisionComparison:
         decoder: of the model.
         tower: for images of one shape.
         dtype: of the weights.
+        sound: the encoder of sound, if a window of sound is behind the image.
     """
 
-    def __init__(self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype):
-        self.decoder, self.tower, self.dtype = decoder, tower, dtype
+    def __init__(self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype, sound: SoundTower | None = None):
+        self.decoder, self.tower, self.dtype, self.sound = decoder, tower, dtype, sound
         self.model: Any = tower.model
         self.function = function_name(tower.shape, decoder.tower.size)
         self.pixels = torch.randn(1, 3, *tower.shape, generator=torch.Generator().manual_seed(0))
         self.tokens = _prompt(self.tower)
+        if sound is not None:
+            self.tokens[-1:-1] = sound.tokens
 
     @cached_property
     def _wanted(self) -> tuple[Tensor, Tensor]:
@@ -67,6 +72,7 @@ class VisionComparison:
                 name: each.to(self.model.dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
                 for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
             }
+            given |= {} if self.sound is None else self.sound.given()
             logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
             features = self.tower(self.pixels)[0].float()
         release(weight_memory(self.model))
@@ -100,7 +106,8 @@ class VisionComparison:
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""
         seen = features_of(partial(programs[TOWER].run, entrypoint=self.function), self.pixels.numpy())
-        made = self._made(programs[EMBEDDING].run, calls_of_program(programs[MAIN]), seen)
+        heard = None if self.sound is None else partial(programs[SOUND].run, entrypoint=SOUND)
+        made = self._made(programs[EMBEDDING].run, calls_of_program(programs[MAIN]), seen, heard)
         for program in programs.values():
             release(blob.data for blob in program.module.blobs)
         return made, seen
@@ -128,13 +135,17 @@ class VisionComparison:
 
             main = calls_on(native, folder / files[MAIN])
             seen = features_of(run(TOWER, self.function), self.pixels.numpy())
-            made = self._made(run(EMBEDDING, MAIN), main, seen)
+            heard = None if self.sound is None else run(SOUND, SOUND)
+            made = self._made(run(EMBEDDING, MAIN), main, seen, heard)
         check_tokens(made, wanted, largest_of(wanted, self.dtype) * TOLERANCE[self.dtype])
 
-    def _made(self, embed: AssetRun, main: AssetCall, features: np.ndarray) -> Tensor:
+    def _made(self, embed: AssetRun, main: AssetCall, seen: np.ndarray, hear: AssetRun | None) -> Tensor:
         """The logits of the tokens, (tokens, vocabulary)."""
+        features = {int(self.model.config.image_token_id): seen}
+        if self.sound is not None and hear is not None:
+            features[self.sound.token] = np.asarray(hear(self.sound.example)[HEARD])
         empty = {state.name: as_array(state.zeros(0)) for state in self.decoder.states.states}
-        call = embedded_call(embed, main, features, self.model.config.image_token_id)
+        call = embedded_call(embed, main, features)
         session = Session(call, {}, empty, 2 * len(self.tokens))
         logits = [session.run(MAIN, part) for part in (self.tokens[:-1], self.tokens[-1:])]
         return torch.from_numpy(np.concatenate(logits))

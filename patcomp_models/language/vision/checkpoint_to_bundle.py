@@ -49,6 +49,7 @@ from patcomp_models.language.contract import (
     engine_refusal,
 )
 from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
+from patcomp_models.language.hearing import HEARD, SOUND
 from patcomp_models.language.multi_token import HEAD, load_head
 from patcomp_models.language.quality import all_applied
 from patcomp_models.language.request import allowed_by, check_dtype, check_place, step_of
@@ -61,6 +62,8 @@ from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
 from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, settings_of
 from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
+from patcomp_models.language.vision.sounds import SOUNDS, SoundTower, rate_of, sound_of
+from patcomp_models.language.vision.thinkers import NOTE, THINKERS, is_whole
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
@@ -139,15 +142,17 @@ class _Request:
                 checkpoint = checkpoint_of(given)
             folder, identifier, name = checkpoint.folder, checkpoint.identifier, name or checkpoint.name
             config = checked_folder(folder, trust_remote_code=True)  # its code is never run: see `check_known`
-            check_known(config.get("model_type"), str(folder))
-            check_class(folder, {**config, "auto_map": None}, _AUTO, classes_of(_AUTO, config), _PURPOSE)
+            if not is_whole(config):
+                check_known(config.get("model_type"), str(folder))
+                check_class(folder, {**config, "auto_map": None}, _AUTO, classes_of(_AUTO, config), _PURPOSE)
             check_weight_files(folder, config)
         allowed = allowed_by(options, folder)
         compression = None if options.compress is None else CompressionRequest.of(options.compress, "gpu")
         settings = settings_of(options.image_processor, folder)
         tokenizer = chosen_tokenizer(options.tokenizer, folder, trust_remote_code=False)
         own = folder if options.image_processor is None else None  # the folder's prepares images in another way
-        processor = _processor(own, settings, str(config.get("model_type")))
+        kind = str(config.get("model_type"))
+        processor = _processor(own, settings, THINKERS[kind][0] if is_whole(config) else kind)
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -169,7 +174,8 @@ class _Request:
         """The model, in eval mode; one that is given is not changed."""
         if self.folder is not None:
             with step_of(self.options)("loading the model"):
-                return loaded(_AUTO, _PURPOSE, self.folder, self.options.dtype, False, self.allowed)
+                auto = THINKERS[self.config["model_type"]][1] if is_whole(self.config) else _AUTO
+                return loaded(auto, _PURPOSE, self.folder, self.options.dtype, False, self.allowed)
         given: Any = self.options.folder_or_model
         check_known(getattr(getattr(given, "config", None), "model_type", None), "the model")
         return in_dtype(given, self.options.dtype)
@@ -182,6 +188,7 @@ class _Request:
     def notes_on(self, model: Any) -> list[str]:
         """What a user of the bundle must know."""
         notes = [TILES if self.processor is None else TILES_HERE] if self.settings.makes_tiles else []
+        notes += [NOTE] if is_whole(self.config) else []
         if self.folder is not None:
             form, files = self.stored()
             notes += notes_on_weights(model, names_in(files, form), taken=int(self.options.draft is not None))
@@ -207,14 +214,17 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         refusal = engine_refusal([state.grows for state in decoder.states.states], VISION)
         if refusal:
             warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=4)
-        programs = _programs(towers, decoder, head, context, step)
+        sound = sound_of(tower)
+        programs = _programs(towers, sound, decoder, head, context, step)
         functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
         word = None if request.compression is None else request.compression.text
         keys = _image_keys(towers, request.settings, request.tokenizer)
         notes = [*notes, *([refusal] if refusal else []), *([LINES] if has_lines(keys) else [])]
         described = description(model, context, name, request.identifier, notes, functions, word)
-        described |= {"kind": VISION, "assets": {role: _file(role, name) for role in (MAIN, EMBEDDING, TOWER)}}
+        described |= {"kind": VISION, "assets": {role: _file(role, name) for role in programs}}
         described[TOWER] = keys
+        if sound is not None:
+            described[SOUND] = sound.row.keys(model.config, rate_of(request.processor))
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
             if tower.takes_patches:
@@ -225,7 +235,9 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
             work.once("processor", lambda: [part.save_pretrained(work.folder / PROCESSOR) for part in parts])
         words = with_placed_images(request.tokenizer, keys)
         work.once("description", lambda: write_description(work.folder, described, words))
-        comparisons = [VisionComparison(decoder, each, DTYPES[options.dtype]) for each in towers]
+        comparisons = [
+            VisionComparison(decoder, each, DTYPES[options.dtype], sound if each is tower else None) for each in towers
+        ]
         if options.check:
             with step("comparing the programs with the model"):
                 for each in comparisons:
@@ -260,7 +272,7 @@ def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
     if folder is None:
         return None
     tower = TOWERS[kind]
-    if not (tower.takes_shapes or (settings.makes_tiles and tower.has_tiles)):
+    if not (tower.takes_shapes or kind in SOUNDS or (settings.makes_tiles and tower.has_tiles)):
         return None
     try:
         return loaded_processor(folder)
@@ -271,7 +283,8 @@ def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
 
 def _file(role: str, name: str) -> str:
     """The file of an asset, as Apple's exporter names it."""
-    return {MAIN: f"{name}.aimodel", EMBEDDING: "embed.aimodel", TOWER: "vision.aimodel"}[role]
+    files = {MAIN: f"{name}.aimodel", EMBEDDING: "embed.aimodel", TOWER: "vision.aimodel", SOUND: "audio.aimodel"}
+    return files[role]
 
 
 def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any) -> dict[str, Any]:
@@ -301,7 +314,8 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
 
 
 def _programs(
-    towers: Sequence[Tower], decoder: EmbeddingDecoder, head: EmbeddedHead | None, context: int, step: Progress
+    towers: Sequence[Tower], sound: SoundTower | None, decoder: EmbeddingDecoder, head: EmbeddedHead | None,
+    context: int, step: Progress,
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
     tower = towers[0]
@@ -314,6 +328,10 @@ def _programs(
             )
             for each in towers
         }
+    heard = {}
+    if sound is not None:
+        with step("exporting the encoder of sound"):
+            heard[SOUND] = exported_module(sound, sound.window, f"the encoder of sound of {name}")
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
@@ -321,15 +339,16 @@ def _programs(
         asked = [(function, exported_function(function, context)) for function in functions]
     with step("converting the programs"):
         return {
-            TOWER: _converted(seen, PIXELS, FEATURES),
-            EMBEDDING: _converted({MAIN: table}, TOKENS, EMBEDDINGS),
+            TOWER: _converted(seen, [PIXELS], FEATURES),
+            **({SOUND: _converted(heard, [*sound.example], HEARD)} if sound is not None else {}),
+            EMBEDDING: _converted({MAIN: table}, [TOKENS], EMBEDDINGS),
             MAIN: dynamic_program(asked),
         }
 
 
-def _converted(functions: Mapping[str, ExportedProgram], given: str, made: str) -> AIProgram:
-    """The program of functions with one input and one output; it has each weight once."""
+def _converted(functions: Mapping[str, ExportedProgram], given: list[str], made: str) -> AIProgram:
+    """The program of functions with the same inputs, and one output; it has each weight once."""
     converter = TorchConverter()
     for name, function in functions.items():
-        converter.add_exported_program(function, input_names=[given], output_names=[made], entrypoint_name=name)
+        converter.add_exported_program(function, input_names=given, output_names=[made], entrypoint_name=name)
     return converter.to_coreai(target="gpu")

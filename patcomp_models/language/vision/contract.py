@@ -24,6 +24,8 @@ from patcomp_models.language.contract import (
     VISION,
 )
 from patcomp_models.language.dynamic_check import dynamic_state_problems, interface_problems, logits_problems
+from patcomp_models.language.hearing import SOUND
+from patcomp_models.language.sound_contract import sound_problems
 from patcomp_models.language.vision.settings import CROP, PAD, STRETCH
 from patcomp_models.language.vision.shapes import IMAGE_SHAPES, SHAPE_KEYS, ImageFunction, image_functions
 
@@ -36,7 +38,9 @@ _INTERFACES = {
 """Inputs and outputs of the function `main` of each asset."""
 
 
-def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str, Any], vision: Any) -> list[Problem]:
+def vision_problems(
+    folder: Path, assets: Mapping[str, Any], language: dict[str, Any], vision: Any, audio: Any = None
+) -> list[Problem]:  # fmt: skip
     """The problems of what a vision-language bundle has beside a language model's metadata.
 
     Args:
@@ -44,6 +48,7 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
         assets: by role.
         language: the block `language` of `metadata.json`.
         vision: its block `vision`.
+        audio: its block `audio`, if the model also takes sound.
     """
     if not isinstance(vision, Mapping):
         return [problem("vision is missing")]
@@ -59,7 +64,13 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
                 described[role] = found
     if problems or len(described) < len(_INTERFACES):
         return problems
-    return [*_sizes(described, language, vision), *_further(folder / assets[TOWER], described[MAIN], vision)]
+    if isinstance(assets.get(SOUND), str):
+        problems += sound_problems(folder / assets[SOUND], audio, described[MAIN].inputs[EMBEDDED].shape[-1])
+    return [
+        *problems,
+        *_sizes(described, language, vision),
+        *_further(folder / assets[TOWER], described[MAIN], vision),
+    ]
 
 
 def _further(asset: Path, main: Any, vision: Mapping[str, Any]) -> list[Problem]:

@@ -53,14 +53,15 @@ def processor_folder(bundle: Path, vision: Mapping[str, Any]) -> Path:
 
 
 def processed(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
-    """What a processor makes of a prompt with pictures.
+    """What a processor makes of a prompt with pictures; `options` may have recordings (`audio`) and videos.
 
     Raises:
         LanguageModelError: the prompt does not go with the pictures.
     """
+    images = {"images": [[*pictures]]} if pictures else {}
     try:
-        made: Mapping[str, Any] = processor(text=[text], images=[[*pictures]], **options)
-    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
+        made: Mapping[str, Any] = processor(text=[text], **images, **options)
+    except (ValueError, IndexError, KeyError, TypeError) as error:  # how processors say what they do not take
         raise LanguageModelError(f"the bundle's processor refuses the prompt: {reason_of(error)}") from error
     return made
 
@@ -81,30 +82,31 @@ def check_shapes(pixels: Sequence[np.ndarray], vision: Mapping[str, Any]) -> Non
 
 
 def prepared_pictures(
-    folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
-) -> tuple[list[int], list[np.ndarray]]:
-    """The tokens of a prompt with those of its pictures, and the tiles of the pictures.
+    folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any], **others: Any
+) -> tuple[list[int], list[np.ndarray], Mapping[str, Any]]:
+    """The tokens of a prompt with those of its pictures, the tiles of the pictures, and all that the processor made.
 
     Args:
         folder: of the bundle.
         vision: the block `vision` of `metadata.json`.
         text: the prompt, with the placeholder of the processor once for each picture.
         images: paths of files, or images of Pillow.
+        others: what else the processor takes.
 
     Returns:
-        Tokens, and images of (1, 3, height, width) of float32. If the bundle has no function for what the processor
-        makes of a picture, the picture is first resized to the nearest shape, with a warning.
+        Tokens, images of (1, 3, height, width) of float32, and all. If the bundle has no function for what the
+        processor makes of a picture, the picture is first resized to the nearest shape, with a warning.
 
     Raises:
         LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
     processor, functions = loaded_processor(processor_folder(folder, vision)), image_functions(vision)
     pictures = [opened(each) for each in images]
-    made = processed(processor, text, pictures, return_tensors="pt")
-    pixels = images_made(made, vision)
+    made = processed(processor, text, pictures, return_tensors="pt", **others)
+    pixels = images_made(made, vision) if pictures else []
     if IMAGE_SHAPES in vision and any(each.shape[2:] not in functions for each in pixels):
         fitted = [_fitted(picture, processor, vision) for picture in pictures]
-        made = processed(processor, text, fitted, return_tensors="pt")
+        made = processed(processor, text, fitted, return_tensors="pt", **others)
         pixels = images_made(made, vision)
     check_shapes(pixels, vision)
     tokens = made["input_ids"][0].tolist()
@@ -114,7 +116,7 @@ def prepared_pictures(
             f"the prompt has {found} image tokens, and its images have {' + '.join(map(str, wanted))}; put the "
             "placeholder of the processor where each picture is to be"
         )
-    return tokens, pixels
+    return tokens, pixels, made
 
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:

@@ -13,9 +13,9 @@ import transformers
 
 from patcomp.errors import PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
-from patcomp_models.bundles.hearing.encoders import HEARING_MODELS
 from patcomp_models.language import Bundle
 from patcomp_models.language.hearing import FRAME_MASK, HEARD, READ, features_of_sound, sound_windows
+from patcomp_models.language.sound_encoders import HEARING_MODELS
 from tests.models.bundles.hearing_models import HEARING, PLACE, hearing
 from tests.models.bundles.speech_models import sound
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import READ
-from patcomp_models.language.vision.tower import features_dtype
+from patcomp_models.language.hearing import FEWEST, READ
+from patcomp_models.language.vision.tower import exchanged, features_dtype
 
 
 class _ReachedError(Exception):
@@ -96,16 +97,96 @@ class ChunkEncoder(Encoder):
         for _ in range(3):
             counts = torch.where(counts > 0, (counts - 1) // 2 + 1, 0)
         heard = (torch.arange(made.shape[1]) < counts[:, None]).reshape(1, 1, 1, -1)
-        hidden = made.flatten(0, 1)
-        for layer in tower.layers:
-            hidden = hidden + _attended(layer.self_attn, layer.self_attn_layer_norm(hidden), heard)
-            hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))
-        found: Tensor = self.model.model.multi_modal_projector(tower.ln_post(hidden))
+        return self.projected(tower.ln_post(_through_layers(tower, made.flatten(0, 1), heard)))
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        found: Tensor = self.model.model.multi_modal_projector(hidden)
         return found
 
 
-def _attended(attention: Any, hidden: Tensor, heard: Tensor) -> Tensor:
+class OmniChunkEncoder(ChunkEncoder):
+    """Qwen3-Omni: as Qwen3-ASR, with zeros behind the recording."""
+
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+        assert mask is not None
+        return super().features(read * mask[:, None].to(read.dtype), mask)
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        tower = self.model.model.audio_tower
+        found: Tensor = tower.proj2(tower.act(tower.proj1(hidden)))
+        return found
+
+
+class PooledEncoder(Encoder):
+    """Qwen2.5-Omni: attention inside of windows of two seconds, of which this is one; two frames are a token."""
+
+    def __init__(self, model: Any, row: HearingRow):
+        super().__init__(model, row)
+        if (length := model.model.audio_tower.n_window) % 2:
+            raise LanguageModelError(
+                f"n_window of the encoder of sound is {length}; a token of an odd one has frames of two windows, which "
+                "is not supported"
+            )
+
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+        tower = self.model.model.audio_tower
+        assert mask is not None
+        kept = mask[:, None].to(read.dtype)
+        made = nn.functional.gelu(tower.conv1(read * kept)) * kept
+        made = nn.functional.gelu(tower.conv2(made))[0].transpose(0, 1)
+        made = made + tower.positional_embedding.positional_embedding[: len(made)].to(made.dtype)
+        heard = (torch.arange(len(made)) < (mask.sum(1) + 1) // 2).reshape(1, 1, 1, -1)
+        first, second = _through_layers(tower, made, heard).unflatten(0, (-1, 2)).unbind(1)
+        found: Tensor = tower.proj(tower.ln_post((first + second) / 2))
+        return found
+
+
+class MaskedEncoder(Encoder):
+    """Gemma 4: the encoder takes the mask of frames, and features of frames without sound are behind the others."""
+
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+        assert mask is not None
+        found: Tensor = self.model.model.get_audio_features(read, mask.bool(), return_dict=True).pooler_output
+        return found
+
+
+class FilledEncoder(Encoder):
+    """Gemma 3n: each recording has the same number of tokens, of which those behind it are the padding's.
+
+    A frame that the extractor made is never of zeros alone, and those behind are. The model has no frames there, so
+    that its second convolution reads zeros.
+    """
+
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+        assert mask is not None
+        inner = self.model.model
+        second = inner.audio_tower.subsample_conv_projection.conv_1
+        step = inner.audio_tower.config.sscp_conv_stride_size[0][0]
+        is_frame = (read != 0).any(-1)[:, None, ::step, None]
+
+        def cut(hidden: Tensor) -> Tensor:
+            made: Tensor = type(second).forward(second, hidden * is_frame)
+            return made
+
+        with exchanged(second, "forward", cut):
+            found = inner.get_audio_features(read, ~mask.bool(), return_dict=True)
+        filling = inner.embed_audio(input_ids=torch.tensor([[inner.vocab_size - 1]]))
+        made: Tensor = torch.where(found.audio_mel_mask[..., None], filling, found.pooler_output)
+        return made
+
+
+def _through_layers(tower: Any, hidden: Tensor, heard: Tensor) -> Tensor:
+    """The output of the layers of an encoder, (tokens, width), whose tokens see those of the recording."""
+    for layer in tower.layers:
+        attended = partial(_attended, layer.self_attn, heard)
+        with exchanged(layer.self_attn, "forward", attended):
+            hidden = layer(hidden, cu_seqlens=None)[0]
+    return hidden
+
+
+def _attended(attention: Any, heard: Tensor, hidden_states: Tensor, **_: Any) -> Tensor:
     """The output of a layer's attention to the tokens of the recording, (tokens, width)."""
+    hidden = hidden_states
     query, key, value = (
         part(hidden).reshape(1, len(hidden), attention.num_heads, -1).transpose(1, 2)
         for part in (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -125,6 +206,7 @@ class HearingRow:
         axis: of the frames in `input_features`.
         bins: of the features of a frame, from the configuration.
         is_cut: whether a longer recording is several windows.
+        fewest: how many frames a recording must have, from the configuration.
         projector: the module whose output are the features.
         encoder: its class.
     """
@@ -134,8 +216,17 @@ class HearingRow:
     axis: int = 2
     bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
     is_cut: bool = True
+    fewest: Callable[[Any], int] = lambda config: 1
     projector: str = "multi_modal_projector"
     encoder: type[Encoder] = Encoder
+
+    def keys(self, config: Any, sample_rate: int | None) -> dict[str, Any]:
+        """The block `audio` of `metadata.json`."""
+        rate = {} if sample_rate is None else {"sample_rate": sample_rate}
+        return {
+            "audio_token_id": config.audio_token_id, "frames": self.frames(config), "axis": self.axis,
+            "mask": self.mask, "is_cut": self.is_cut, FEWEST: self.fewest(config), **rate,
+        }  # fmt: skip
 
 
 _STACKED_FRAMES = 500
