@@ -71,10 +71,10 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
     ]
 
 
-def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:
+def decoder_entry(decoder: Decoder, context: int, name: str = MAIN) -> Entry:
     """The function of a decoder, for at most `context` tokens."""
-    new, total = (Dim(name, min=1, max=context) for name in ("new", "total"))
-    inputs = {EMBEDDED: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
+    new, total = (Dim(size, min=1, max=context) for size in ("new", "total"))
+    inputs = {decoder.takes: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
     inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
     capacities = {
         state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)}
@@ -82,6 +82,6 @@ def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:
         if state.grows
     }
     return Entry(
-        MAIN, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
-        {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
+        name, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
+        {decoder.takes: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
     )  # fmt: skip

@@ -84,6 +84,8 @@ def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]
 
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+_OF_BYTES = ("ByT5Tokenizer", "DiaTokenizer")
+"""Tokenizers without a vocabulary."""
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -94,7 +96,8 @@ def tokenizer_of(folder: Path) -> Any:
     """
     from transformers import AutoTokenizer
 
-    if not any((folder / name).is_file() for name in _VOCABULARIES):
+    is_of_bytes = content_of(folder / "tokenizer_config.json").get("tokenizer_class") in _OF_BYTES
+    if not is_of_bytes and not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BundleError(f"{str(folder)!r} has no tokenizer.json; save the processor of the model into the folder")
     check_ids(folder)
     with tokenizing(f"transformers cannot load the tokenizer of {str(folder)!r}"):

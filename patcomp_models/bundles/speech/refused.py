@@ -7,7 +7,6 @@ from pathlib import Path
 from patcomp_models.errors import BundleError
 
 _OPEN = "its encoder has no mask for padding, and its extractor needs torchaudio, with which nothing is tested"
-_DELAYED = "no bundle has its loop yet, in which the tokens of several codebooks are delayed against each other"
 
 RECOGNISERS = {
     "GraniteSpeechForConditionalGeneration": _OPEN,
@@ -25,13 +24,9 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "DiaForConditionalGeneration": _DELAYED,
     "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
     "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
     "GradiumPhononTTSForConditionalGeneration": "no bundle has the form of its loop yet",
-    "HiggsAudioV2ForConditionalGeneration": _DELAYED,
-    "MusicgenForConditionalGeneration": _DELAYED,
-    "MusicgenMelodyForConditionalGeneration": _DELAYED,
     "PocketTTSForConditionalGeneration": "no bundle has its loop yet, in which a flow makes each frame; its codec "
     "becomes a bundle of its own",
     "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -60,8 +60,16 @@ from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecode
 from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
-from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, settings_of
-from patcomp_models.language.vision.shapes import HEIGHT, IMAGE_SHAPES, TOKEN_COUNT, WIDTH, function_name, shapes_in
+from patcomp_models.language.vision.settings import TILES, TILES_HERE, ImageSettings, makes_tiles, settings_of
+from patcomp_models.language.vision.shapes import (
+    HEIGHT,
+    IMAGE_PARTS,
+    IMAGE_SHAPES,
+    TOKEN_COUNT,
+    WIDTH,
+    function_name,
+    shapes_in,
+)
 from patcomp_models.language.vision.sounds import SOUNDS, SoundTower, rate_of, sound_of
 from patcomp_models.language.vision.thinkers import NOTE, THINKERS, is_whole
 from patcomp_models.language.vision.tower import Tower
@@ -153,6 +161,9 @@ class _Request:
         own = folder if options.image_processor is None else None  # the folder's prepares images in another way
         kind = str(config.get("model_type"))
         processor = _processor(own, settings, THINKERS[kind][0] if is_whole(config) else kind)
+        if processor is not None:  # its own settings come before those of its image processor
+            asked = {**processor.image_processor.to_dict(), **getattr(processor, "images_kwargs", {})}
+            settings = replace(settings, makes_tiles=makes_tiles(asked))
         return cls(options, folder, identifier, name, config, allowed, compression, settings, tokenizer, processor)
 
     @property
@@ -202,8 +213,10 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         LanguageModelError: an image takes all tokens.
     """
     options, step = request.options, step_of(request.options)
-    tower = tower_of(model, options.image_size or request.settings.size)
-    towers = [tower, *(tower_of(model, each) for each in shapes_in(options.image_shapes) if each != tower.shape)]
+    settings = request.settings
+    tower = tower_of(model, options.image_size or settings.size, fine=settings.fine)
+    shapes = [*shapes_in(options.image_shapes), *([(settings.part, settings.part)] if settings.part else [])]
+    towers = [tower, *(tower_of(model, each, fine=settings.fine) for each in shapes if each != tower.shape)]
     context = context_of(model, options.max_context)
     check_one_set(model, context, "image")
     if (most := max(each.token_count for each in towers)) >= context:
@@ -218,7 +231,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         programs = _programs(towers, sound, decoder, head, context, step)
         functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
         word = None if request.compression is None else request.compression.text
-        keys = _image_keys(towers, request.settings, request.tokenizer)
+        keys = _image_keys(towers, settings, request.tokenizer)
         notes = [*notes, *([refusal] if refusal else []), *([LINES] if has_lines(keys) else [])]
         described = description(model, context, name, request.identifier, notes, functions, word)
         described |= {"kind": VISION, "assets": {role: _file(role, name) for role in programs}}
@@ -272,12 +285,13 @@ def _processor(folder: Path | None, settings: ImageSettings, kind: str) -> Any:
     if folder is None:
         return None
     tower = TOWERS[kind]
-    if not (tower.takes_shapes or kind in SOUNDS or (settings.makes_tiles and tower.has_tiles)):
+    if not (tower.takes_shapes or tower.has_tiles or kind in SOUNDS):
         return None
     try:
         return loaded_processor(folder)
     except LanguageModelError as error:
-        warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
+        if tower.takes_shapes or settings.makes_tiles:
+            warnings.warn(f"{error}; Bundle.generate makes one image of each picture", ConversionWarning, stacklevel=5)
         return None
 
 
@@ -308,7 +322,7 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
         "rescale_factor": settings.rescale,
         "image_strategy": settings.strategy,
         "resample": settings.resample,
-        **({IMAGE_SHAPES: shapes} if tower.takes_shapes else {}),
+        **({IMAGE_SHAPES: shapes} if tower.takes_shapes else {IMAGE_PARTS: shapes} if shapes else {}),
         **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.grid),
     }
 

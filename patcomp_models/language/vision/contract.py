@@ -27,7 +27,7 @@ from patcomp_models.language.dynamic_check import dynamic_state_problems, interf
 from patcomp_models.language.hearing import SOUND
 from patcomp_models.language.sound_contract import sound_problems
 from patcomp_models.language.vision.settings import CROP, PAD, STRETCH
-from patcomp_models.language.vision.shapes import IMAGE_SHAPES, SHAPE_KEYS, ImageFunction, image_functions
+from patcomp_models.language.vision.shapes import IMAGE_PARTS, IMAGE_SHAPES, SHAPE_KEYS, ImageFunction, image_functions
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
 _INTERFACES = {
@@ -103,7 +103,7 @@ def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Proble
         problems.append(
             problem(f"vision.image_strategy is {vision['image_strategy']!r}, and must be {STRETCH}, {CROP} or {PAD}")
         )
-    problems += _shape_keys(vision.get(IMAGE_SHAPES, {}))
+    problems += _shape_keys(IMAGE_SHAPES, vision) + _shape_keys(IMAGE_PARTS, vision)
     most = language.get("max_context_length")
     if problems or not isinstance(most, int):
         return problems
@@ -115,12 +115,13 @@ def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Proble
     ]
 
 
-def _shape_keys(shapes: Any) -> list[Problem]:
+def _shape_keys(key: str, vision: Mapping[str, Any]) -> list[Problem]:
     """The problems of what `metadata.json` says of the functions beside `main`."""
+    shapes = vision.get(key, {})
     if not isinstance(shapes, Mapping):
-        return [problem(f"vision.{IMAGE_SHAPES} is {shapes!r}, and must be an object of functions")]
+        return [problem(f"vision.{key} is {shapes!r}, and must be an object of functions")]
     return [
-        problem(f"vision.{IMAGE_SHAPES}.{name} is {each!r}, and must have positive integers {', '.join(SHAPE_KEYS)}")
+        problem(f"vision.{key}.{name} is {each!r}, and must have positive integers {', '.join(SHAPE_KEYS)}")
         for name, each in shapes.items()
         if not isinstance(each, Mapping) or any(type(each.get(key)) is not int or each[key] < 1 for key in SHAPE_KEYS)
     ]

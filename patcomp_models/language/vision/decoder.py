@@ -109,7 +109,7 @@ def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, A
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
+        before = _counted(tower.counted(marks), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
     read = by_token.to(kind) if tower.by_token else None
     arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, read))

@@ -50,13 +50,17 @@ class Marks:
         """The place of the first token of the image of each token, (1, q) of float32; nonsense for text."""
         return places.float() - self.row * self.columns - self.column
 
+    @property
+    def is_last(self) -> Tensor:
+        """Whether a token is the last of its image."""
+        return self.is_image & (self.row == self.rows - 1) & (self.column == self.columns - 1)
+
     def skipped(self) -> Tensor:
         """How many positions less than tokens an image has, for its last token; 0 for all others, (1, q) of float32.
 
         An image takes as many positions as its longer side has tokens.
         """
-        is_last = self.is_image & (self.row == self.rows - 1) & (self.column == self.columns - 1)
-        return torch.where(is_last, self.rows * self.columns - torch.maximum(self.rows, self.columns), 0.0)
+        return torch.where(self.is_last, self.rows * self.columns - torch.maximum(self.rows, self.columns), 0.0)
 
     def positions(self, places: Tensor, skipped_before: Tensor) -> Tensor:
         """Positions in time, row and column (M-RoPE, Wang et al. 2024, arXiv:2409.12191), (3, 1, q).

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,19 @@ from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.checkpoints.untrusted import check_folder, inside
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.vision.images import opened, resized_picture
-from patcomp_models.language.vision.shapes import IMAGE_SHAPES, image_functions, nearest_shape, sides
+from patcomp_models.language.vision.shapes import IMAGE_PARTS, IMAGE_SHAPES, image_functions, nearest_shape, sides
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 PATCHES = "patches"
 """A key of the block `vision` of `metadata.json`: how the processor arranges patches of an image as rows."""
+_GRIDS = ("image_grid_thw", "image_grid_hw", "spatial_shapes", "target_sizes")
+"""What processors call the rows and columns of patches, which are the last two numbers of each image."""
+_PLACES = "image_position_ids"
+"""The column and row of each patch, and -1 for padding: Gemma 4."""
+_PADDED = {"spatial_shapes", _PLACES}
+"""What processors say that pad the patches of each image."""
 
 
 def loaded_processor(folder: Path) -> Any:
@@ -58,7 +65,7 @@ def processed(processor: Any, text: str, pictures: Sequence[Image], **options: A
     Raises:
         LanguageModelError: the prompt does not go with the pictures.
     """
-    images = {"images": [[*pictures]]} if pictures else {}
+    images = {"images": [*pictures]} if pictures else {}
     try:
         made: Mapping[str, Any] = processor(text=[text], **images, **options)
     except (ValueError, IndexError, KeyError, TypeError) as error:  # how processors say what they do not take
@@ -121,7 +128,8 @@ def prepared_pictures(
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
     """A picture of which the processor makes shapes of the bundle; resized if it does not."""
-    alone = processor(text=[processor.image_token], images=[[picture]], return_tensors="pt")
+    start, end = (getattr(processor, f"image_{side}_token", None) or "" for side in ("start", "end"))
+    alone = processed(processor, f"{start}{processor.image_token}{end}", [picture], return_tensors="pt")
     made = [each.shape[2:] for each in images_made(alone, vision)]
     if not set(made) - image_functions(vision).keys():
         return picture
@@ -142,19 +150,42 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
         LanguageModelError: patches are of another size than the bundle's.
     """
     values = made["pixel_values"].float().numpy()
+    if IMAGE_PARTS in vision:
+        return _views(made, values)
     if IMAGE_SHAPES not in vision:
         return [tile[None] for tile in tiles_of(values)]
     if PATCHES not in vision:  # pixels, padded to the largest image
         sizes = made["image_sizes"].tolist()
         return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
-    if "image_grid_thw" in made:
-        grids = made["image_grid_thw"][:, 1:].tolist()
-        parts = np.split(values, np.cumsum([math.prod(grid) for grid in grids])[:-1])
-    else:  # padded to the largest number of patches
-        grids = made["spatial_shapes"].tolist()
-        parts = [part[: math.prod(grid)] for part, grid in zip(values, grids, strict=True)]
-    size, layout = int(vision["patch_size"]), vision[PATCHES]
+    size, layout, grids = int(vision["patch_size"]), vision[PATCHES], _grids(made)
+    counts = [math.prod(grid) for grid in grids]
+    if _PADDED & made.keys():  # to the largest number of patches
+        parts = [part[:count] for part, count in zip(values, counts, strict=True)]
+    else:
+        parts = np.split(patch_rows(values), np.cumsum(counts)[:-1])
     return [pixels_of_patches(part, grid, size, **layout) for part, grid in zip(parts, grids, strict=True)]
+
+
+def _views(made: Mapping[str, Any], whole: np.ndarray) -> list[np.ndarray]:
+    """The views of pictures in the order of their features: the parts of a picture, then the whole (DeepSeek-OCR 2)."""
+    parts = iter(made["pixel_values_local"].float().numpy() if "pixel_values_local" in made else ())
+    counts = made["num_local_patches"].tolist()
+    return [view[None] for each, count in zip(whole, counts, strict=True) for view in (*islice(parts, count), each)]
+
+
+def _grids(made: Mapping[str, Any]) -> list[list[int]]:
+    """How many rows and columns of patches each image has."""
+    if _PLACES in made:
+        return [[row + 1, column + 1] for column, row in made[_PLACES].amax(1).tolist()]
+    found: list[list[int]] = next(made[key] for key in _GRIDS if key in made)[:, -2:].tolist()
+    return found
+
+
+def patch_rows(patches: np.ndarray) -> np.ndarray:
+    """Patches as rows, (patches, ...), also of one image of the height of a patch, (1, 3, size, patches * size)."""
+    if patches.ndim < 4 or len(patches) != 1:
+        return patches
+    return patches.reshape(*patches.shape[1:3], -1, patches.shape[2]).transpose(2, 0, 1, 3)
 
 
 def pixels_of_patches(

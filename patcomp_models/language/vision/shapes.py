@@ -13,6 +13,8 @@ from patcomp_models.language.contract import MAIN
 
 IMAGE_SHAPES = "image_shapes"
 """A key of the block `vision` of `metadata.json`, if the tower takes any shape: the functions beside `main`."""
+IMAGE_PARTS = "image_parts"
+"""A key of the same form, if the processor makes smaller images of parts of a picture: the functions for them."""
 SHAPE_KEYS = HEIGHT, WIDTH, TOKEN_COUNT = "height", "width", "image_token_count"
 """The keys of each of them."""
 
@@ -47,7 +49,8 @@ def image_functions(vision: Mapping[str, Any]) -> dict[ImageShape, ImageFunction
         vision: the block `vision` of `metadata.json`.
     """
     size = int(vision["image_size"])
-    named = {MAIN: {HEIGHT: size, WIDTH: size, TOKEN_COUNT: vision.get(TOKEN_COUNT, 0)}, **vision.get(IMAGE_SHAPES, {})}
+    further = {**vision.get(IMAGE_SHAPES, {}), **vision.get(IMAGE_PARTS, {})}
+    named = {MAIN: {HEIGHT: size, WIDTH: size, TOKEN_COUNT: vision.get(TOKEN_COUNT, 0)}, **further}
     made = (ImageFunction(name, (each[HEIGHT], each[WIDTH]), each[TOKEN_COUNT]) for name, each in named.items())
     return {each.shape: each for each in made}
 

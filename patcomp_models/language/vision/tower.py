@@ -36,7 +36,7 @@ class LanguageCall:
     marks: Marks | None
     """Of the new tokens."""
     skipped_before: Tensor | None
-    """(1, q), how many positions less than tokens the images before each new token have."""
+    """(1, q), the sum of what `Tower.counted` says of the tokens before each new one."""
     by_token: Tensor | None
     """(1, q, width), what else rides behind the embeddings of the new tokens."""
 
@@ -59,7 +59,7 @@ class Tower(nn.Module):
     is_marked = False
     """Whether the marks of `marks.py` ride behind the features."""
     has_saved_positions = False
-    """Whether an image takes fewer positions than tokens, so that a row of the cache counts positions."""
+    """Whether a row of the cache adds up what `counted` says, as if an image takes fewer positions than tokens."""
     takes_shapes = False
     """Whether an image may have any height and width."""
     by_token = 0
@@ -161,6 +161,11 @@ class Tower(nn.Module):
     def marks(self) -> Tensor:
         """The marks of the tokens of an image, (image tokens, 4)."""
         return marks_of_image(*self.grid)
+
+    def counted(self, marks: Marks) -> Tensor:
+        """What the cache adds up over tokens, whole numbers of float32, (1, q): how many positions less than tokens an
+        image has, at its last token."""
+        return marks.skipped()
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if

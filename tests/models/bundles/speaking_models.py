@@ -33,6 +33,11 @@ def speech_t5(folder: Path, **options: Any) -> Path:
     return save(folder, model, tokenizer)
 
 
+def small_tokenizer() -> Any:
+    """A tokenizer of small letters."""
+    return _tokenizer(["<unk>", "<pad>", *"abcdefghijklmnopqrstuvwxyz "])
+
+
 def _tokenizer(words: list[str]) -> Any:
     from tokenizers import Tokenizer, models
 
@@ -69,8 +74,7 @@ def bark(folder: Path) -> Path:
         fine_acoustics_config={"max_fine_history_length": 16, "max_fine_input_length": 32, "n_fine_codebooks": 4},
         sample_rate=400, codebook_size=16,
     )  # fmt: skip
-    letters = ["<unk>", "<pad>", *"abcdefghijklmnopqrstuvwxyz "]
-    return save(folder, model, _tokenizer(letters))
+    return save(folder, model, small_tokenizer())
 
 
 def csm(folder: Path) -> Path:

@@ -274,7 +274,7 @@ def of_both(name: str, parts: list[Any], axis: int) -> Any:
     if "token_type" in name or name == "attention_mask":
         return parts[0]
     if name != "mm_encoder_outputs":
-        return joined(parts, axis)
+        return joined(parts, axis, -1 if name == "image_position_ids" else 0)
     made, other = (each["image"] for each in parts)
     if made.pooler_output is not None:
         made.pooler_output = [*made.pooler_output, *other.pooler_output]
@@ -284,10 +284,12 @@ def of_both(name: str, parts: list[Any], axis: int) -> Any:
     return {"image": made}
 
 
-def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
-    """Tensors one behind the other; patches of LFM2-VL and images of Pixtral are padded to the same size."""
+def joined(parts: list[torch.Tensor], axis: int, padding: int) -> torch.Tensor:
+    """Tensors one behind the other; patches and images are padded to the same size."""
     sizes = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
     for number, part in enumerate(parts):
         missing = [(0, 0 if place == axis else size - part.shape[place]) for place, size in enumerate(sizes)]
-        parts[number] = torch.nn.functional.pad(part, [each for pair in reversed(missing) for each in pair])
+        parts[number] = torch.nn.functional.pad(
+            part, [each for pair in reversed(missing) for each in pair], value=padding
+        )
     return torch.cat(parts, axis)

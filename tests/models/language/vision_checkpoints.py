@@ -38,7 +38,7 @@ _GRID: dict[str, Any] = {
 _WINDOWS = ["sliding_attention", "full_attention", "full_attention"]
 _GEMMA4_VISION: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
-    "intermediate_size": 40, "patch_size": 8, "pooling_kernel_size": 2, "position_embedding_size": 16,
+    "intermediate_size": 40, "patch_size": 8, "pooling_kernel_size": 2, "position_embedding_size": 24,
     "use_clipped_linears": True,
 }  # fmt: skip
 _GEMMA4_TOKENS = {"boi_token_id": 91, "eoi_token_id": 92, "video_token_id": 93, "audio_token_id": 94}
@@ -137,13 +137,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gemma4_unified": {
         "text_config": {**_TEXT, "layer_types": _WINDOWS[:2], "sliding_window": 8, "global_head_dim": 16,
                         "attention_k_eq_v": True, "num_global_key_value_heads": 1},
-        "vision_config": {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 24, "mm_posemb_size": 16,
+        "vision_config": {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 24, "mm_posemb_size": 24,
                           "output_proj_dims": 24},
         **_GEMMA4_TOKENS,
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
 SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
+TWO_VIEWS = {
+    "vision_config": small(
+        "deepseek_ocr2",
+        SMALL_TYPES["deepseek_ocr2"]
+        | {"vision_config.sam_config.image_size": 128, "vision_config.sam_config.patch_size": 2,
+           "vision_config.sam_config.global_attn_indexes": []},
+    )["vision_config"]
+}  # fmt: skip
+"""16 x 16 tokens for images of 128 x 128, and 12 x 12 for parts of 96 x 96."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
     "llava of siglip": (
@@ -168,6 +177,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma3",
         {"text_config": {**SETTINGS["gemma3"]["text_config"], "vocab_size": IMAGE_TOKEN}},
     ),
+    "deepseek_ocr2 of two views": ("deepseek_ocr2", TWO_VIEWS),
     "gemma4 with experts, whose images see themselves": (
         "gemma4",
         {

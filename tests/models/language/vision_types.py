@@ -96,7 +96,7 @@ _AUDIO = {
 }  # fmt: skip
 _MINICPM = {
     "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-    "patch_size": 8, "insert_layer_id": 0,
+    "patch_size": 4, "insert_layer_id": 0,
 }  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
