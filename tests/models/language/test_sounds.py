@@ -23,7 +23,6 @@ from tests.models.language.vision_checkpoints import checkpoint, picture
 _NEW = 8
 _LAYERS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 _FURTHER: dict[str, dict[str, Any]] = {
-    "gemma3n": {"audio_soft_tokens_per_image": 12},
     "gemma4": {"audio_config": {**_LAYERS, "subsampling_conv_channels": [128, 8], "output_proj_dims": 32}},
     "gemma4_unified": {"audio_config": {"audio_embed_dim": 16}},
 }
@@ -94,7 +93,7 @@ def test_sounds_and_pictures_in_one_prompt(name: str, tmp_path: Path) -> None:
     side, out = SIDE[name], tmp_path / "out"
     with pytest.warns(match="the talker, which speaks, is left out"):
         bundle = convert_vision_language_model(
-            tmp_path / "model", out=out, dtype="float32", image_size=side, image_shapes=(side, 2 * side),
+            tmp_path / "model", out=out, dtype="float32", image_size=side, image_shapes=[(side, 2 * side)],
             max_context=1024,
         )  # fmt: skip
     wide, square = picture(2 * side, side), picture(side, side)

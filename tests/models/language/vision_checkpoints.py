@@ -125,7 +125,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
                           "model_args": {"channel_multiplier": 0.1, "msfa_output_resolution": 2}},
         "audio_config": {"hidden_size": 32, "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2,
                          "vocab_size": 8, "vocab_offset": 88, "sscp_conv_channel_size": [4, 4]},
-        "vision_soft_tokens_per_image": 4,
+        "vision_soft_tokens_per_image": 4, "audio_token_id": 89, "audio_soft_tokens_per_image": 12,
     },
     "gemma4": {
         "text_config": {**_TEXT, "num_hidden_layers": 3, "layer_types": _WINDOWS, "sliding_window": 8,
