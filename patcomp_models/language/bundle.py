@@ -62,6 +62,7 @@ from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.media import Media, prepared_media
+from patcomp_models.language.vision.moments import VIDEO, features_of_videos, several_videos
 from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import has_lines, placed
@@ -99,6 +100,7 @@ class Bundle:
         image: Any = None,
         *,
         audio: Any = None,
+        video: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -119,6 +121,9 @@ class Bundle:
             audio: for a bundle that hears: samples at the rate of the model, (samples,) of floats from -1 to 1, beside
                 a text with the placeholder of the processor; or a list of several recordings; or what the processor
                 made, beside its token ids.
+            video: for a bundle with functions for videos: frames, (frames, height, width, 3) of uint8, or a list of
+                pictures, or a dict of them as `frames` and of the frames of a second as `fps`; or a list of several.
+                Beside token ids, what the processor made of all of them.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -134,8 +139,8 @@ class Bundle:
             MissingToolchainError: coreai-core is not installed.
         """
         return self.generation(
-            prompt, max_new_tokens, image, audio=audio, draft=draft, drafted=drafted, ignore_eos=ignore_eos,
-            adapter=adapter,
+            prompt, max_new_tokens, image, audio=audio, video=video, draft=draft, drafted=drafted,
+            ignore_eos=ignore_eos, adapter=adapter,
         ).tokens  # fmt: skip
 
     def generate_batch(
@@ -171,6 +176,7 @@ class Bundle:
         image: Any = None,
         *,
         audio: Any = None,
+        video: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -181,10 +187,12 @@ class Bundle:
         Raises:
             As `generate`.
         """
-        metadata, recordings = self.metadata, several(audio)
+        metadata, recordings, videos = self.metadata, several(audio), several_videos(video)
         sees = metadata["kind"] == VISION
         if recordings and SOUND not in metadata:
             raise LanguageModelError(f"the bundle {str(self.path)!r} takes no audio")
+        if videos and not sees:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no videos")
         if SOUND in metadata and not sees:
             if not recordings:
                 raise LanguageModelError(f"the bundle {str(self.path)!r} needs a recording, audio=")
@@ -200,7 +208,7 @@ class Bundle:
                 f"the bundle {str(self.path)!r} takes {self._batch} texts in a call; `Bundle.generate_batch` gives them"
             )
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
-        media = self._media(prompt, images, recordings)
+        media = self._media(prompt, images, recordings, videos)
         tokens = media.tokens
         limit, stops = self._limit, () if ignore_eos else self._stops
         if not tokens or len(tokens) + max_new_tokens > limit:
@@ -274,11 +282,13 @@ class Bundle:
             tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._words.of_image(vision))
         return tokens, tiles, pack
 
-    def _media(self, prompt: Sequence[int] | str, images: Sequence[Any], recordings: Sequence[Any]) -> Media:
+    def _media(
+        self, prompt: Sequence[int] | str, images: Sequence[Any], recordings: Sequence[Any], videos: Sequence[Any]
+    ) -> Media:
         """The tokens of a prompt, and what the functions of the bundle read beside them."""
-        if not recordings:
+        if not recordings and not videos:
             return Media(*self.prepared(prompt, images))
-        return prepared_media(self.path, self.metadata, prompt, images, recordings)
+        return prepared_media(self.path, self.metadata, prompt, images, recordings, videos)
 
     def _generation_with_vision(
         self,
@@ -315,14 +325,23 @@ class Bundle:
     def _features(self, media: Media, assets: Mapping[str, Asset]) -> dict[int, np.ndarray]:
         """The features of images and sounds, (1, tokens, width), by their token."""
         metadata, made = self.metadata, {}
+        vision = metadata["vision"]
         if media.pixels:
-            vision = metadata["vision"]
             seen = features_of(tower_run(assets[TOWER].run, vision), *media.pixels)
             made[int(vision["image_token_id"])] = seen if media.pack is None else media.pack(seen)
+        if media.moments:
+            token = int(vision[VIDEO]["video_token_id"])
+            made[token] = features_of_videos(assets[TOWER].run, media.moments, media.tokens.count(token))
         if media.recordings:
             run, audio = partial(assets[SOUND].run, entrypoint=SOUND), metadata[SOUND]
             runs = sound_runs(media.tokens, audio)
             made[int(audio["audio_token_id"])] = features_of_sound(run, media.recordings, runs)
+        for token in {int(vision["image_token_id"]), *made}:
+            found, wanted = media.tokens.count(token), made[token].shape[1] if token in made else 0
+            if found != wanted:
+                raise LanguageModelError(
+                    f"the prompt has the token {token} {found} times, for {wanted} rows of features"
+                )
         return made
 
     def _generation_with_audio(

@@ -57,6 +57,7 @@ from patcomp_models.language.rotary import check_one_set
 from patcomp_models.language.text_part import text_part
 from patcomp_models.language.vision.checking import VisionComparison
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder, EmbeddingTable
+from patcomp_models.language.vision.moments import AS_TILES, VIDEO, video_function
 from patcomp_models.language.vision.packed import PACKED
 from patcomp_models.language.vision.pictures import PATCHES, loaded_processor
 from patcomp_models.language.vision.prompts import LINES, has_lines, image_keys, with_placed_images
@@ -74,6 +75,7 @@ from patcomp_models.language.vision.sounds import SOUNDS, SoundTower, rate_of, s
 from patcomp_models.language.vision.thinkers import NOTE, THINKERS, is_whole
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
+from patcomp_models.language.vision.videos import AS_IMAGES, check_videos, moment_inputs, video_keys
 from patcomp_models.language.writing import card, chosen_tokenizer, description, write_description
 from patcomp_models.options import Progress, VisionOptions
 
@@ -177,7 +179,7 @@ class _Request:
             "kind": VISION, "context": own.max_context, "dtype": own.dtype, "name": self.name, "check": own.check,
             "size": own.image_size, "allowed": astuple(self.allowed), "tokenizer": own.tokenizer is not False,
             "settings": astuple(self.settings), "compress": repr(self.compression), "draft": own.draft,
-            "shapes": shapes_in(own.image_shapes),
+            "shapes": shapes_in(own.image_shapes), "videos": shapes_in(own.video_shapes),
         }  # fmt: skip
         return request_of(self.folder, facts)
 
@@ -219,7 +221,10 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
     towers = [tower, *(tower_of(model, each, fine=settings.fine) for each in shapes if each != tower.shape)]
     context = context_of(model, options.max_context)
     check_one_set(model, context, "image")
-    if (most := max(each.token_count for each in towers)) >= context:
+    shapes = shapes_in(options.video_shapes)
+    video = check_videos(model.config.model_type) if shapes else None
+    filmed = [tower_of(model, each) for each in shapes]
+    if (most := max(each.token_count for each in (*towers, *filmed))) >= context:
         raise LanguageModelError(f"an image takes {most} tokens, and max_context is {context}")
     decoder = EmbeddingDecoder(tower, hidden=options.draft is not None)
     with ExitStack() as chosen:
@@ -228,7 +233,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         if refusal:
             warnings.warn(f"{model.config.model_type}: {refusal}", ConversionWarning, stacklevel=4)
         sound = sound_of(tower)
-        programs = _programs(towers, sound, decoder, head, context, step)
+        programs = _programs(towers, filmed, sound, decoder, head, context, step)
         functions = {role: [role] for role in (MAIN, *([DRAFT] if head is not None else []))}
         word = None if request.compression is None else request.compression.text
         keys = _image_keys(towers, settings, request.tokenizer)
@@ -238,10 +243,14 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         described[TOWER] = keys
         if sound is not None:
             described[SOUND] = sound.row.keys(model.config, rate_of(request.processor))
+        if video is not None:
+            keys[VIDEO] = video_keys(filmed, video, model.config)
+        if tower.takes_patches and (video is not None or request.processor is not None):
+            keys[PATCHES] = tower.layout
         if request.processor is not None:
             keys[PROCESSOR] = PROCESSOR
-            if tower.takes_patches:
-                keys[PATCHES] = tower.layout
+            if model.config.model_type in AS_IMAGES:
+                keys[VIDEO] = {AS_TILES: True}
             if tower.packs:
                 keys[PACKED] = True
             parts = [request.processor, *([model.config] if tower.packs else [])]
@@ -250,7 +259,7 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
         work.once("description", lambda: write_description(work.folder, described, words))
         comparisons = [
             VisionComparison(decoder, each, DTYPES[options.dtype], sound if each is tower else None) for each in towers
-        ]
+        ] + [VisionComparison(decoder, each, DTYPES[options.dtype], video=video) for each in filmed]
         if options.check:
             with step("comparing the programs with the model"):
                 for each in comparisons:
@@ -328,24 +337,25 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
 
 
 def _programs(
-    towers: Sequence[Tower], sound: SoundTower | None, decoder: EmbeddingDecoder, head: EmbeddedHead | None,
-    context: int, step: Progress,
+    towers: Sequence[Tower], filmed: Sequence[Tower], sound: SoundTower | None, decoder: EmbeddingDecoder,
+    head: EmbeddedHead | None, context: int, step: Progress,
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""
     tower = towers[0]
     name = type(tower.model).__name__
     tokens = torch.arange(_NEW)[None] % tower.model.config.get_text_config().vocab_size
     with step("exporting the vision tower"):
+        read = {function_name(each.shape, tower.size): {PIXELS: torch.zeros(1, 3, *each.shape)} for each in towers}
+        read |= {video_function(each.shape): moment_inputs(each) for each in filmed}
         seen = {
-            function_name(each.shape, tower.size): exported_module(
-                each, (torch.zeros(1, 3, *each.shape),), f"the vision tower of {name}"
-            )
-            for each in towers
+            function: (exported_module(each, tuple(given.values()), f"the vision tower of {name}"), [*given])
+            for each, (function, given) in zip((*towers, *filmed), read.items(), strict=True)
         }
     heard = {}
     if sound is not None:
         with step("exporting the encoder of sound"):
-            heard[SOUND] = exported_module(sound, sound.window, f"the encoder of sound of {name}")
+            exported = exported_module(sound, sound.window, f"the encoder of sound of {name}")
+            heard[SOUND] = _converted({SOUND: (exported, [*sound.example])}, HEARD)
     with step("exporting the language model"):
         length = ({1: Dim("new", min=1, max=context)},)
         table = exported_module(EmbeddingTable(tower), (tokens,), f"the embeddings of {name}", length)
@@ -353,16 +363,16 @@ def _programs(
         asked = [(function, exported_function(function, context)) for function in functions]
     with step("converting the programs"):
         return {
-            TOWER: _converted(seen, [PIXELS], FEATURES),
-            **({SOUND: _converted(heard, [*sound.example], HEARD)} if sound is not None else {}),
-            EMBEDDING: _converted({MAIN: table}, [TOKENS], EMBEDDINGS),
+            TOWER: _converted(seen, FEATURES),
+            **heard,
+            EMBEDDING: _converted({MAIN: (table, [TOKENS])}, EMBEDDINGS),
             MAIN: dynamic_program(asked),
         }
 
 
-def _converted(functions: Mapping[str, ExportedProgram], given: list[str], made: str) -> AIProgram:
-    """The program of functions with the same inputs, and one output; it has each weight once."""
+def _converted(functions: Mapping[str, tuple[ExportedProgram, list[str]]], made: str) -> AIProgram:
+    """The program of functions, with the names of their inputs, and one output; it has each weight once."""
     converter = TorchConverter()
-    for name, function in functions.items():
+    for name, (function, given) in functions.items():
         converter.add_exported_program(function, input_names=given, output_names=[made], entrypoint_name=name)
     return converter.to_coreai(target="gpu")

@@ -110,7 +110,7 @@ def prepared_pictures(
     processor, functions = loaded_processor(processor_folder(folder, vision)), image_functions(vision)
     pictures = [opened(each) for each in images]
     made = processed(processor, text, pictures, return_tensors="pt", **others)
-    pixels = images_made(made, vision) if pictures else []
+    pixels = images_made(made, vision) if "pixel_values" in made else []
     if IMAGE_SHAPES in vision and any(each.shape[2:] not in functions for each in pixels):
         fitted = [_fitted(picture, processor, vision) for picture in pictures]
         made = processed(processor, text, fitted, return_tensors="pt", **others)
@@ -118,7 +118,7 @@ def prepared_pictures(
     check_shapes(pixels, vision)
     tokens = made["input_ids"][0].tolist()
     found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
-    if found != sum(wanted):
+    if found != sum(wanted) and (pixels or "pixel_values_videos" not in made):
         raise LanguageModelError(
             f"the prompt has {found} image tokens, and its images have {' + '.join(map(str, wanted))}; put the "
             "placeholder of the processor where each picture is to be"
@@ -196,6 +196,7 @@ def pixels_of_patches(
     merged: int,
     channels_last: bool,
     moments_first: bool = False,
+    moment: int = 0,
 ) -> np.ndarray:
     """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
 
@@ -206,6 +207,7 @@ def pixels_of_patches(
         merged: the side of the squares of patches whose rows are one behind the other.
         channels_last: whether the channels of a pixel are one behind the other.
         moments_first: whether each moment is one behind the other; else each channel is.
+        moment: which one the image is of.
 
     Raises:
         LanguageModelError: the patches are of another size.
@@ -219,10 +221,10 @@ def pixels_of_patches(
             f"{columns} patches of {size} x {size} pixels; the processor is another model's"
         )
     images = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2) if channels_last else flat
-    first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
+    chosen = images.reshape(-1, 3, moments, size, size)[:, :, moment]
     if moments_first:
-        first = images.reshape(-1, moments, 3, size, size)[:, 0]
-    parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
+        chosen = images.reshape(-1, moments, 3, size, size)[:, moment]
+    parts = chosen.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 
 

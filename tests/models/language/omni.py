@@ -7,12 +7,11 @@ import string
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from patcomp.torchvision import declare_operators
-
-declare_operators()
+from tests.models.language.vision_checkpoints import picture
 
 IMAGE, VIDEO, AUDIO = (f"<|vision_bos|><|{name}|><|vision_eos|>" for name in ("IMAGE", "VIDEO", "AUDIO"))
 AUDIO = AUDIO.replace("vision", "audio")
@@ -55,6 +54,11 @@ THINKERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SIDE = {"Qwen2_5Omni": 56, "Qwen3OmniMoe": 64}
 """The side of a square of four tokens."""
+
+
+def film(frames: int, height: int = 32, width: int = 48) -> np.ndarray:
+    """A video whose frames differ, (frames, height, width, 3)."""
+    return np.stack([np.roll(np.asarray(picture(width, height)), 7 * number, 1) for number in range(frames)])
 
 
 def omni(folder: Path, name: str) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from patcomp_models.language.hearing import READ
 from patcomp_models.language.vision.sounds import SOUNDS, sound_of
 from patcomp_models.language.vision.towers import TOWERS, tower_of
 from tests.models.language import vision_checkpoints
-from tests.models.language.omni import AUDIO, IMAGE, SIDE, omni
+from tests.models.language.omni import AUDIO, IMAGE, SIDE, VIDEO, film, omni
 from tests.models.language.vision_checkpoints import checkpoint, picture
 
 _NEW = 8
@@ -64,7 +64,7 @@ def test_the_features_of_a_window_are_those_of_the_recording(kind: str, monkeypa
         assert len(made) - len(wanted) < len(made)
         assert torch.allclose(made[: len(wanted), : tower.hidden], wanted, atol=1e-5)
         assert wanted.std() > 0.1
-        assert not tower.is_marked or bool((made[:, -4:] == 0).all())
+        assert not tower.is_marked or bool((made[:, -tower.mark_columns :] == 0).all())
 
 
 def test_every_encoder_is_of_a_model_that_sees() -> None:
@@ -86,7 +86,7 @@ def _generated(thinker: Any, processor: Any, text: str, **given: Any) -> list[in
 
 
 @pytest.mark.parametrize("name", ["Qwen2_5Omni", pytest.param("Qwen3OmniMoe", marks=pytest.mark.slow)])
-def test_sounds_and_pictures_in_one_prompt(name: str, tmp_path: Path) -> None:
+def test_sounds_pictures_and_videos_in_one_prompt(name: str, tmp_path: Path) -> None:
     """A recording of several windows; two recordings; recordings and pictures, of which the first is no square."""
     pytest.importorskip("coreai")
     thinker, processor = omni(tmp_path / "model", name)
@@ -94,6 +94,7 @@ def test_sounds_and_pictures_in_one_prompt(name: str, tmp_path: Path) -> None:
     with pytest.warns(match="the talker, which speaks, is left out"):
         bundle = convert_vision_language_model(
             tmp_path / "model", out=out, dtype="float32", image_size=side, image_shapes=[(side, 2 * side)],
+            video_shapes=[(5 * side, 7 * side)],
             max_context=1024,
         )  # fmt: skip
     wide, square = picture(2 * side, side), picture(side, side)
@@ -107,7 +108,16 @@ def test_sounds_and_pictures_in_one_prompt(name: str, tmp_path: Path) -> None:
         wanted = _generated(thinker, processor, text, audio=recordings, **seen)
         assert bundle.generate(text, _NEW, image=images or None, audio=recordings, ignore_eos=True) == wanted
         written.add(tuple(wanted))
-    assert len(written) == 3
+    for images, recordings, text in (
+        ([], [], f"ab{VIDEO}cd"),
+        ([wide], [_samples(20000)], f"ab{VIDEO}cd{IMAGE}e{AUDIO}fg"),
+    ):
+        seen = {name: each for name, each in (("images", images), ("audio", recordings)) if each}
+        wanted = _generated(thinker, processor, text, videos=[film(6)], **seen)
+        given = {"image": images or None, "audio": recordings or None, "video": film(6)}
+        assert bundle.generate(text, _NEW, ignore_eos=True, **given) == wanted
+        written.add(tuple(wanted))
+    assert len(written) == 5
     assert max(len(set(tokens)) for tokens in written) > 3
     _refuses(bundle, name)
 

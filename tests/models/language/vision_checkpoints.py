@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.vision.tower import Tower
+from patcomp_models.language.vision.videos import VIDEOS
 from tests.models.language.vision_types import SMALL_TYPES, small
 
 declare_operators()
@@ -233,6 +234,8 @@ def checkpoint(kind: str) -> nn.Module:
     config.image_token_id = IMAGE_TOKEN
     if hasattr(config, "vision_start_token_id") or "omni_" in tower:
         config.vision_start_token_id = BEGIN
+    if tower in VIDEOS and "omni_" not in tower:
+        config.video_token_id = IMAGE_TOKEN + 1
     if config.vision_config.model_type == "timm_wrapper":
         pytest.importorskip("timm")
     model = AutoModelForImageTextToText.from_config(config).eval()
