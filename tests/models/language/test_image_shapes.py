@@ -66,6 +66,7 @@ FURTHER = {
 FILMS = ("<|begin_of_video|>", "<|end_of_video|>")
 """The tokens around a video of GLM."""
 TOKEN_NAMES = {
+    "qwen3": {"vision_start_token": "<start>", "vision_end_token": "<end>"},
     "gemma": {
         "boi_token": "<start>", "eoi_token": "<end>", "boa_token": "word6", "eoa_token": "word7",
         "audio_token": "word8",
@@ -160,6 +161,7 @@ def processor(kind: str) -> Any:
     make = getattr(tf, PROCESSORS.get(kind) or PROCESSORS_OF[kind])
     if kind in ("paddleocr_vl", "hunyuan_vl"):
         return make(images, tokenizer)
+    layout["size"] = {"shortest_edge": 16 * 16, "longest_edge": 16 * 64 * 64}  # of all frames
     videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(
         **layout, do_sample_frames=False, **({"max_image_size": layout["size"]} if kind.startswith("glm") else {})
     )

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.runtime_loop import language, tokens_of
 from patcomp.errors import PatcompError
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.hearing import READ
+from patcomp_models.language.vision.media import prepared_media
 from patcomp_models.language.vision.sounds import SOUNDS, sound_of
 from patcomp_models.language.vision.towers import TOWERS, tower_of
 from tests.models.language import vision_checkpoints
@@ -117,6 +119,9 @@ def test_sounds_pictures_and_videos_in_one_prompt(name: str, tmp_path: Path) -> 
         given = {"image": images or None, "audio": recordings or None, "video": film(6)}
         assert bundle.generate(text, _NEW, ignore_eos=True, **given) == wanted
         written.add(tuple(wanted))
+    # the last prompt again, by a loop that shares no line with `Bundle.generate`
+    media = prepared_media(out, bundle.metadata, text, [wide], [_samples(20000)], [film(6)])
+    assert tokens_of(language(out, media.tokens, _NEW, media.pixels, media.recordings[0], media.moments)) == wanted
     assert len(written) == 5
     assert max(len(set(tokens)) for tokens in written) > 3
     _refuses(bundle, name)

