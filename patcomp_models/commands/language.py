@@ -12,6 +12,7 @@ from patcomp.commands.common import UsageError, load_catalogs, require_transform
 from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject, subject_of
+from patcomp_models.commands.bundles import settings_in
 from patcomp_models.options import LanguageOptions, VisionOptions
 
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")]
@@ -112,8 +113,14 @@ def generate(
         bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
     ] = False,
     adapter: Annotated[str | None, typer.Option(help="An adapter of the bundle, by its name (--adapters).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Diffusion language models: of the random numbers.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Diffusion language models: a setting of the loop, steps=64; may be repeated."),
+    ] = None,
 ) -> None:
-    """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed.
+    """Continue a text by the most probable tokens, or by diffusion, on this machine's Core AI runtime; for checks, not
+    for speed.
 
     $ patcomp generate bundles/qwen3 --prompt 'The capital of France is'
     """
@@ -121,8 +128,20 @@ def generate(
     from patcomp_models.checkpoints.json_files import metadata_in
 
     metadata = metadata_in(bundle)
-    if (kind := metadata.get("kind")) not in ("llm", "vlm", "hearing"):
+    kind = metadata.get("kind")
+    if kind == "text_diffusion":
+        if image or audio or video or draft or own_draft or ignore_eos or adapter:
+            raise UsageError("a diffusion language model takes --prompt, --max-new-tokens, --seed and --set only")
+        from patcomp_models.bundles import generate_text
+
+        written = generate_text(bundle, prompt, max_new_tokens, seed=seed or 0, **settings_in(setting))
+        tell(written.text)
+        say(f"{len(written.tokens)} tokens in {written.calls} calls of the model")
+        return
+    if kind not in ("llm", "vlm", "hearing"):
         raise UsageError(f"{bundle} is a bundle of the kind {kind}, and not of a language model")
+    if seed is not None or setting:
+        raise UsageError("--seed and --set are for diffusion language models")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     from patcomp_models.language import Bundle

@@ -58,13 +58,18 @@ NOT_STATIC = {
 """The architectures without a form for the Neural Engine, by `model_type`, and why. Any other one is tried."""
 
 NOT_CONVERTED = {
-    "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
     "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
     "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
-    "zamba": "each head of its recurrence is a call of its own, and the call does not say of which head",
     "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
     "diffusion_gemma": "it fills blocks from both sides in several steps, which is a loop of the host",
-    **dict.fromkeys(("mllama", "mllama_text_model"), "each of its layers asks the cache whether an image is in it"),
+    "blt": "it reads bytes in patches whose number depends on the bytes",
+    **dict.fromkeys(
+        ("musicgen", "musicgen_melody", "musicgen_decoder", "musicgen_melody_decoder"),
+        "each step foresees a token for each of several codebooks, and a bundle foresees one token",
+    ),
+    "xlm": "it fills in a mask token behind the text, and each call reads the whole text again",
+    "xlnet": "it foresees a token by a second stream of queries, and each call reads the whole text again",
+    "reformer": "its attention sorts a text's tokens by random hashes, and each call reads the whole text again",
     "cpmant": "each call reads the whole text again, behind a prompt of its own",
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"),

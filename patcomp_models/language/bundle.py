@@ -356,7 +356,9 @@ class Bundle:
             )
         with ExitStack() as opened:
             asset, runs = opened_asset(self.asset, opened), sound_runs(tokens, audio)
-            features = features_of_sound(partial(asset.run, entrypoint=SOUND), heard, runs)
+            features = features_of_sound(
+                partial(asset.run, entrypoint=SOUND), heard, runs, is_padded=audio["frames"] is not None
+            )
             embed = partial(asset.run, entrypoint=EMBED)
             call = embedded_call(embed, calls_of_asset(asset), {audio["audio_token_id"]: features})
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))

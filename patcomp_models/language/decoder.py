@@ -170,7 +170,7 @@ class Decoder(nn.Module):
 
     def called(self, call: NewTokens, **arguments: Any) -> Tensor:
         """The logits of a call of the model that continues the calls before."""
-        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
+        arguments |= self._convention.arguments(call.cache)
         if self.takes_positions:
             arguments["position_ids"] = call.places
         result = self.model(**arguments)
@@ -203,7 +203,7 @@ class Decoder(nn.Module):
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
         if plan.index is not None:
-            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
+            return IndexedLayer(given[plan.index.state], plan.index.row, plan.axes, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths, plan.scales) if plan.count else (

@@ -16,7 +16,7 @@ from patcomp_models.language.vision.pictures import loaded_processor, processed
 SOUND, EMBED = "audio", "embed"
 """The functions beside `main`."""
 READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
-"""The inputs and the output of `audio`."""
+"""The inputs and the output of `audio`; the first one has the name in `read` of the block `audio`, if it has one."""
 FEWEST = "fewest_frames"
 """A key of the block `audio` of `metadata.json`: how many frames a recording must have."""
 SoundWindow = Mapping[str, np.ndarray]
@@ -56,6 +56,15 @@ def heard_prompt(
     return tokens, recordings_in(made, audio, len(sound_runs(tokens, audio)))
 
 
+def read_by(audio: Mapping[str, Any]) -> str:
+    """The name of what the encoder reads.
+
+    Args:
+        audio: the block `audio` of `metadata.json`.
+    """
+    return str(audio.get("read", READ))
+
+
 def _processed(folder: Path, text: str, recordings: Sequence[Any]) -> Mapping[str, Any]:
     processor = loaded_processor(folder / PROCESSOR)
     return processed(processor, text, (), audio=[samples_of(each) for each in recordings], return_tensors="pt")
@@ -90,9 +99,10 @@ def recordings_in(made: Mapping[str, Any], audio: Mapping[str, Any], count: int)
     Raises:
         LanguageModelError: it is not known which part is of which recording; or as of `sound_windows`.
     """
-    if READ not in made:
-        raise LanguageModelError(f"the processor made no {READ} of the recording; put its placeholder into the prompt")
-    read, mask = np.asarray(made[READ], np.float32), np.asarray(made[audio["mask"]]) if audio["mask"] else None
+    name = read_by(audio)
+    if name not in made:
+        raise LanguageModelError(f"the processor made no {name} of the recording; put its placeholder into the prompt")
+    read, mask = np.asarray(made[name], np.float32), np.asarray(made[audio["mask"]]) if audio["mask"] else None
     if min(count, len(read)) <= 1:
         return [sound_windows(read, mask, audio)]
     if len(read) != count:
@@ -106,7 +116,7 @@ def recordings_in(made: Mapping[str, Any], audio: Mapping[str, Any], count: int)
 
 
 def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
-    """Windows of the bundle's size, with zeros behind the recording.
+    """Windows of the bundle's size, with zeros behind the recording; or the recording itself, if it takes any size.
 
     Args:
         read: (parts, bins, frames), or (parts, frames, bins).
@@ -114,9 +124,15 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
         audio: the block `audio` of `metadata.json`.
 
     Raises:
-        LanguageModelError: a part is longer than a window, and is not cut; or the recording is too short.
+        LanguageModelError: a part is longer than a window, and is not cut; the recording is too short; or there are
+            several recordings of any size.
     """
-    axis, frames = int(audio["axis"]), int(audio["frames"])
+    name, axis = read_by(audio), int(audio["axis"])
+    if audio["frames"] is None:
+        if len(read) != 1:
+            raise LanguageModelError(f"the processor made {len(read)} recordings, and the bundle takes one")
+        return [{name: read}]
+    frames = int(audio["frames"])
     count = -(-read.shape[axis] // frames)
     if count > 1 and not audio["is_cut"]:
         raise LanguageModelError(
@@ -126,27 +142,29 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     read = np.pad(read, [(0, missing if place == axis else 0) for place in range(3)])
     parts = [part for row in read for part in np.split(row[None], count, axis)]
     if mask is None:
-        return [{READ: part} for part in parts]
+        return [{name: part} for part in parts]
     mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
     if (heard := int(mask.sum())) < (fewest := int(audio.get(FEWEST, 1))):
         raise LanguageModelError(
             f"the recording has {heard} frames, and the bundle takes {fewest} or more; put silence behind it"
         )
     return [
-        {READ: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
+        {name: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()
     ]  # fmt: skip
 
 
 def features_of_sound(
-    run: Callable[[SoundWindow], Mapping[str, Any]], recordings: Sequence[list[SoundWindow]], wanted: Sequence[int]
-) -> np.ndarray:
+    run: Callable[[SoundWindow], Mapping[str, Any]], recordings: Sequence[list[SoundWindow]], wanted: Sequence[int],
+    *, is_padded: bool = True,
+) -> np.ndarray:  # fmt: skip
     """The features of recordings, (1, audio tokens, width): all of each window, and the first ones of a last window.
 
     Args:
         run: the function `audio`.
         recordings: the windows of each.
         wanted: how many audio tokens are at each place of the prompt; one recording may have several places.
+        is_padded: whether silence may be behind a recording; otherwise all features are those of the recording.
 
     Raises:
         LanguageModelError: the windows have another number of tokens.
@@ -157,15 +175,15 @@ def features_of_sound(
             f"the prompt has audio tokens at {len(wanted)} places, and there are {len(recordings)} recordings; put the "
             "placeholder of the processor where each recording is to be"
         )
-    return np.concatenate([_features(run, *each) for each in zip(recordings, wanted, strict=True)], 1)
+    return np.concatenate([_features(run, *each, is_padded) for each in zip(recordings, wanted, strict=True)], 1)
 
 
 def _features(
-    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int
+    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], wanted: int, is_padded: bool
 ) -> np.ndarray:  # fmt: skip
     made = np.concatenate([np.asarray(run(each)[HEARD]) for each in windows], 1)
     count = made.shape[1] // len(windows)
-    if not made.shape[1] - count <= wanted <= made.shape[1]:
+    if not made.shape[1] - (count if is_padded else 0) <= wanted <= made.shape[1]:
         raise LanguageModelError(
             f"the prompt has {wanted} audio tokens, and the {len(windows)} windows of the recording have {count} each; "
             "put the placeholder of the processor where the recording is to be, once"

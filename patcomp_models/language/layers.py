@@ -95,12 +95,14 @@ class IndexedLayer(StackedCacheLayer):
     Args:
         index_cache: (layers, 1, 1, capacity, width).
         row: of this layer in it.
+        axes: how many positions the model keeps of each earlier token here: those of a text, which are its number.
         stacked: as for `StackedCacheLayer`.
     """
 
-    def __init__(self, index_cache: Tensor, row: int, *stacked: Any):
+    def __init__(self, index_cache: Tensor, row: int, axes: int, *stacked: Any):
         super().__init__(*stacked)
         self.index = StackedCacheLayer(index_cache, index_cache, row, self.offset, self.total)
+        self.indexer_position_ids = torch.arange(self.offset).expand(axes, 1, -1) if axes else None
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
         """Append the index keys of the new tokens; return all index keys, (1, n, width)."""

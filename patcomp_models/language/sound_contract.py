@@ -8,9 +8,9 @@ from typing import Any
 
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
-from patcomp_models.language.hearing import FEWEST, FRAME_MASK, HEARD, READ, SOUND
+from patcomp_models.language.hearing import FEWEST, FRAME_MASK, HEARD, SOUND, read_by
 
-SOUND_NUMBERS = ("audio_token_id", "frames", "axis")
+SOUND_NUMBERS = ("audio_token_id", "axis")
 """The keys of the block `audio` of `metadata.json` that must be positive integers."""
 
 
@@ -23,6 +23,8 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         for name in (*numbers, *({FEWEST} & audio.keys()))
         if type(audio.get(name)) is not int or audio[name] < 1
     ]
+    if (frames := audio.get("frames")) is not None and (type(frames) is not int or frames < 1):
+        found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
         found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
     return found
@@ -31,7 +33,7 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
 def sound_interface(audio: Mapping[str, Any], width: int | str) -> Interface:
     """What the function takes, and gives in rows of `width`."""
     frames = audio["frames"]
-    read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
+    read: Values = {read_by(audio): ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
     read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
     return Interface(read, {HEARD: ((1, "*", width), FLOATS)})
 

@@ -6,7 +6,7 @@ recording from those of padding, a host does: they are the first ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,8 +43,9 @@ class Encoder(nn.Module):
         model: of transformers.
         row: of its type.
 
-    Called with `input_features`, (1, bins, frames) or (1, frames, bins) of float32, and with the mask of frames,
-    (1, frames) of bool, if the model takes one. The features are of float16 if the model computes in half precision.
+    Called with what the processor makes of the recording, (1, bins, frames) or (1, frames, bins) of float32, and with
+    the mask of frames, (1, frames) of bool, if the model takes one. The features are of float16 if the model computes
+    in half precision.
     """
 
     def __init__(self, model: Any, row: HearingRow):
@@ -62,7 +63,7 @@ class Encoder(nn.Module):
         tokens = torch.full((1, 2), self.model.config.audio_token_id)
         setattr(inner, place, seen)
         try:
-            inner.forward(input_ids=tokens, **{READ: read}, **({} if mask is None else {self.row.mask: mask}))
+            inner.forward(input_ids=tokens, **{self.row.read: read}, **({} if mask is None else {self.row.mask: mask}))
         except _ReachedError:
             found: Tensor = projector(*seen.given, **seen.options)
             return found
@@ -202,48 +203,31 @@ class HearingRow:
 
     Attributes:
         mask: the argument for the mask of frames; empty for a model without.
-        frames: how many frames a window has, from the configuration.
-        axis: of the frames in `input_features`.
+        frames: how many frames a window has, from the configuration; None if a recording is one window of any length.
+        axis: of the frames in what the encoder reads.
         bins: of the features of a frame, from the configuration.
         is_cut: whether a longer recording is several windows.
         fewest: how many frames a recording must have, from the configuration.
         projector: the module whose output are the features.
         encoder: its class.
+        read: what the encoder reads, by the name that it has in the processor's result.
     """
 
     mask: str = "input_features_mask"
-    frames: Callable[[Any], int] = lambda config: 2 * config.audio_config.max_source_positions
+    frames: Callable[[Any], int] | None = lambda config: 2 * config.audio_config.max_source_positions
     axis: int = 2
     bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
     is_cut: bool = True
     fewest: Callable[[Any], int] = lambda config: 1
     projector: str = "multi_modal_projector"
     encoder: type[Encoder] = Encoder
+    read: str = READ
 
     def keys(self, config: Any, sample_rate: int | None) -> dict[str, Any]:
         """The block `audio` of `metadata.json`."""
         rate = {} if sample_rate is None else {"sample_rate": sample_rate}
         return {
-            "audio_token_id": config.audio_token_id, "frames": self.frames(config), "axis": self.axis,
-            "mask": self.mask, "is_cut": self.is_cut, FEWEST: self.fewest(config), **rate,
+            "audio_token_id": config.audio_token_id, "read": self.read,
+            "frames": self.frames(config) if self.frames else None, "axis": self.axis, "mask": self.mask,
+            "is_cut": self.is_cut, FEWEST: self.fewest(config), **rate,
         }  # fmt: skip
-
-
-_STACKED_FRAMES = 500
-"""The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
-
-HEARING_MODELS: Mapping[str, HearingRow] = {
-    "AudioFlamingo3ForConditionalGeneration": HearingRow(),
-    "FunAsrNanoForConditionalGeneration": HearingRow(
-        frames=lambda config: _STACKED_FRAMES, axis=1, is_cut=False,
-        bins=lambda config: config.audio_config.num_mel_bins * config.audio_config.num_stacked_frames,
-    ),
-    "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
-    "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
-    "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
-    "Qwen3ASRForConditionalGeneration": HearingRow(
-        frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
-    ),
-    "VoxtralForConditionalGeneration": HearingRow(""),
-}  # fmt: skip
-"""By the class of transformers."""

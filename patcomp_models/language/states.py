@@ -28,6 +28,7 @@ from patcomp_models.language.contract import (
 )
 from patcomp_models.language.conventions import CACHE, convention_of
 from patcomp_models.language.memory import weight_memory
+from patcomp_models.language.open_lengths import open_lengths
 
 _TOKENS = 4
 
@@ -76,6 +77,8 @@ class LayerStates:
     """By kind and by the number that transformers gives to the states of a layer."""
     index: _Place | None = None
     """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
+    axes: int = 0
+    """How many positions of each token the layer keeps, for all layers with an index; 0 for a layer without."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
     scales: tuple[float, float] | None = None
@@ -140,8 +143,14 @@ def cached_layers(model: Any, **first: Tensor) -> list[Any]:
         LanguageModelError: the call fails, or the model keeps something else than a cache.
     """
     kind, count = model.config.model_type, next(iter(first.values())).shape[1]
+    convention = convention_of(model)
+    cache = convention.cache(convention.begun(model))
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
+            if cache.layers:
+                with open_lengths(model, cache):
+                    model(**first, **convention.arguments(cache))
+                return list(cache.layers)
             result = model(**first, use_cache=True)
             if getattr(result, CACHE, result) is None:  # Granite Vision 4 makes none of its own
                 result = model(**first, use_cache=True, **{CACHE: DynamicCache()})
@@ -149,7 +158,7 @@ def cached_layers(model: Any, **first: Tensor) -> list[Any]:
             raise LanguageModelError(
                 f"the architecture {kind!r} cannot be called with {count} tokens: {reason_of(error)}"
             ) from error
-    return convention_of(model).layers(result, kind)
+    return convention.layers(result, kind)
 
 
 def _stacked(
@@ -182,6 +191,11 @@ def _stacked(
                 for index, value in values.items()
                 if value is not None
             }
+            if any(not each.is_floating_point() for each in held.values()):
+                raise LanguageModelError(
+                    f"layer {number} of the architecture {kind!r} keeps integers (the last tokens, for embeddings of "
+                    "several tokens), and a bundle holds floats: keys and values, convolutions and recurrences"
+                )
             fixed = {at: placed((at[0],), tuple(each.shape), each.dtype, grows=False)[0] for at, each in held.items()}
             plan = LayerStates(fixed=fixed, count=layer.number_of_states)
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -206,11 +220,8 @@ def _stacked(
             element = (dtype or keys.dtype) if scale is None else torch.int8
             key, value = placed(names, shape, element, grows=not plan.window)
             if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
-                if layer.indexer_position_ids is not None:
-                    raise LanguageModelError(
-                        f"layer {number} of the architecture {kind!r} keeps positions for an index, and a bundle holds "
-                        "one key of an index for each token"
-                    )
+                positions = layer.indexer_position_ids
+                plan = replace(plan, axes=0 if positions is None else positions.shape[0])
                 index = (1, layer.indexer_keys.shape[-1])
                 plan = replace(
                     plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]

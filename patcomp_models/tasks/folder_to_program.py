@@ -168,4 +168,5 @@ def exported_entry(entry: Entry, assume_branch: bool = False) -> ExportedProgram
             shapes if any(shapes) else None,
             draft=True,
             assume_branch=assume_branch,
+            has_sums_of_sizes=entry.has_sums_of_sizes,
         )

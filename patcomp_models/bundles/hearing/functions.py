@@ -1,6 +1,6 @@
 """The functions of a language model that hears: the encoder of sound, the table of embeddings, and the decoder.
 
-    audio_features = audio(input_features, frame_mask)
+    audio_features = audio(input_features, frame_mask), of a window, or of a recording of any length
     embeddings = embed(input_ids)
     logits = main(inputs_embeds, position_ids), with the states of a language model
 
@@ -18,10 +18,13 @@ from torch.export import Dim
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
-from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
+from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND
 from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.tower import features_dtype
 from patcomp_models.tasks.entries import Entry
+
+_EXAMPLE_FRAMES = 452
+"""Of a recording of any length: no multiple of a block of an encoder."""
 
 
 class TokenTable(nn.Module):
@@ -57,15 +60,17 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
         row: of its type.
         context: the most tokens.
     """
-    frames, bins = row.frames(model.config), row.bins(model.config)
+    frames = row.frames(model.config) if row.frames else _EXAMPLE_FRAMES
+    bins = row.bins(model.config)
     shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
-    read: dict[str, Tensor] = {READ: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
+    read: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
+    lengths = {} if row.frames else {row.read: {row.axis: Dim("frames", min=2, max=2**20)}}
     if row.mask:
         read[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
     new = Dim("new", min=1, max=context)
     tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
     return [
-        Entry(SOUND, row.encoder(model, row).eval(), read, (HEARD,)),
+        Entry(SOUND, row.encoder(model, row).eval(), read, (HEARD,), lengths, has_sums_of_sizes=not row.frames),
         Entry(EMBED, TokenTable(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
         decoder_entry(HearingDecoder(model).eval(), context),
     ]

@@ -17,15 +17,17 @@ from patcomp_models.bundle_folders.contract import (
     problem,
 )
 from patcomp_models.bundles.components import KindOfComponents
+from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
+from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
 from patcomp_models.language.hearing import EMBED, SOUND
 from patcomp_models.language.sound_contract import SOUND_NUMBERS, sound_interface, sound_key_problems
-from patcomp_models.language.sound_encoders import HEARING_MODELS, HearingRow
+from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ class Hearing(KindOfComponents):
         if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
         loaded_processor(self.folder)
+        if getattr(self._config, "has_lora_adapter", False) and not (self.folder / ADAPTER).is_file():
+            raise BundleError(
+                f"config.json of {str(self.folder)!r} says has_lora_adapter, and there is no {ADAPTER}; copy the two "
+                'files of the adapter into the folder, or write "has_lora_adapter": false if it is merged'
+            )
         if not 1 <= self.max_context <= self._own_context:
             raise BundleError(f"max_context is {self.max_context}; the model takes 1 to {self._own_context} tokens")
         return [Component(MAIN, "main.aimodel", self._entries)]
@@ -70,7 +77,7 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            SOUND: self._row.keys(config, loaded_processor(self.folder).feature_extractor.sampling_rate),
+            SOUND: self._row.keys(config, _rate(loaded_processor(self.folder))),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
@@ -120,11 +127,21 @@ class Hearing(KindOfComponents):
 
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions
-        from patcomp_models.bundles.loading import model_of
+        from patcomp_models.bundles.loading import merged_model, model_of
 
-        model = model_of(self.folder, "transformers", self._class, self.dtype)
+        takes_adapter = hasattr(self._config, "has_lora_adapter")
+        model = (
+            merged_model(self.folder, self._class, self.dtype) if takes_adapter
+            else model_of(self.folder, "transformers", self._class, self.dtype)
+        )  # fmt: skip
         model.set_attn_implementation("sdpa")
         return hearing_functions(model, self._row, self.max_context)
+
+
+def _rate(processor: Any) -> int:
+    """The samples of a second that a processor takes."""
+    name = "audio_processor" if hasattr(processor, "audio_processor") else "feature_extractor"
+    return int(getattr(processor, name).sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

@@ -116,7 +116,7 @@ class HiggsDecoder(Decoder):
             for layer in self.model.model.layers:
                 of_text = {"audio_mlp": layer.mlp, "audio_input_layernorm": layer.input_layernorm,
                            "audio_post_attention_layernorm": layer.post_attention_layernorm}  # fmt: skip
-                stack.enter_context(replaced(layer._modules, **of_text))
+                stack.enter_context(replaced(vars(layer)["_modules"], **of_text))
             return self._of_frames(call, inputs_embeds=self.model.model.embed_tokens(call.new))
 
     def _of_frames(self, call: NewTokens, **given: Tensor) -> Tensor:

@@ -17,11 +17,14 @@ from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import configuration_of, content_of, tokenizer_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.checkpoints.tokenizers import save
+from patcomp_models.checkpoints.untrusted import copy_files
+from patcomp_models.errors import BundleError
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
 STATES = ("keyCache", "valueCache")
+_TOKENIZER = f"{PROCESSOR}/tokenizer_config.json"
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class FormOfFunctions(SynthesisForm):
     """The class of transformers, and its `model_type`."""
     numbers_of_hosts: ClassVar[tuple[str, ...]]
     """What of `config` in `metadata.json` must be integers."""
+    vocabulary: ClassVar[str | None] = None
+    """The file of phonemes, if the tokenizer needs another package."""
 
     @classmethod
     @abstractmethod
@@ -108,7 +113,10 @@ class FormOfFunctions(SynthesisForm):
         """The functions of an asset, to export."""
 
     def components(self) -> Sequence[Component]:
-        tokenizer_of(self.folder)
+        if self.vocabulary is None:
+            tokenizer_of(self.folder)
+        elif not (self.folder / self.vocabulary).is_file():
+            raise BundleError(f"{str(self.folder)!r} has no {self.vocabulary}, which has the ids of phonemes")
         roles = self.interfaces(self.metadata())
         return [Component(role, f"{role}.aimodel", partial(self._entries, role)) for role in roles]
 
@@ -117,6 +125,9 @@ class FormOfFunctions(SynthesisForm):
         return {"architecture": self.architecture, **told}
 
     def write_files(self, bundle: Path) -> None:
+        if self.vocabulary is not None:
+            copy_files(self.folder / self.vocabulary, bundle / self.vocabulary)
+            return
         save(tokenizer_of(self.folder), bundle / PROCESSOR)
         told = content_of(self.folder / GENERATION)
         (bundle / GENERATION).write_text(json.dumps(told, indent=2) + "\n")
@@ -127,7 +138,7 @@ class FormOfFunctions(SynthesisForm):
         if found := number_problems(config, cls.numbers_of_hosts):
             return found
         assets = cls.interfaces(config)
-        if found := part_problems(bundle, metadata, assets):
+        if found := part_problems(bundle, metadata, assets, cls.vocabulary or _TOKENIZER):
             return found
         for role, interfaces in assets.items():
             functions, lacking = functions_of(bundle / metadata["assets"][role], interfaces)
@@ -146,11 +157,13 @@ def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Pro
             if type(config.get(name)) is not int]  # fmt: skip
 
 
-def part_problems(bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str]) -> list[Problem]:
-    """The parts that are missing, and the tokenizer."""
+def part_problems(
+    bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str], words: str = _TOKENIZER
+) -> list[Problem]:  # fmt: skip
+    """The parts that are missing, and the tokenizer, or the file with the ids of words or phonemes."""
     found = [problem(f"assets.{role} is missing") for role in roles if role not in metadata["assets"]]
-    if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
-        found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
+    if not (bundle / words).is_file():
+        found.append(problem(f"there is no {words}"))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
@@ -90,6 +91,11 @@ def _counting(states: States, tower: Tower) -> States:
     """States with a further row in the caches, if it counts positions."""
     if not tower.has_saved_positions:
         return states
+    if any(layer.axes for layer in states.layers):
+        raise LanguageModelError(
+            f"{type(tower.model).__name__} keeps positions for an index, and a bundle knows those of a text alone, "
+            "where an image takes fewer positions than tokens"
+        )
     made = (
         replace(state, rows=state.rows + 1) if state.name in (KEY_CACHE, VALUE_CACHE) else state
         for state in states.states

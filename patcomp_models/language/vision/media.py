@@ -59,6 +59,11 @@ def prepared_media(
         raise LanguageModelError(
             f"the bundle {str(folder)!r} takes no videos; convert a model that has them with video_shapes="
         )
+    has_moments = bool(videos) and not vision[VIDEO].get(AS_TILES)
+    if has_moments and images and vision[VIDEO]["video_token_id"] == vision["image_token_id"]:
+        raise LanguageModelError(
+            "the model has one token for images and videos, and takes one kind of them in a prompt"
+        )
     if not isinstance(prompt, str):
         if not all(isinstance(each, Mapping) and "frames" not in each for each in (*recordings, *videos)):
             raise LanguageModelError(
@@ -78,9 +83,4 @@ def prepared_media(
     if recordings:
         audio = metadata[SOUND]
         found = recordings_in(made, audio, len(sound_runs(tokens, audio)))
-    has_moments = bool(videos) and not vision[VIDEO].get(AS_TILES)
-    if has_moments and images and vision[VIDEO]["video_token_id"] == vision["image_token_id"]:
-        raise LanguageModelError(
-            "the model has one token for images and videos, and takes one kind of them in a prompt"
-        )
     return Media(tokens, pixels, recordings=found, moments=videos_in(made, vision) if has_moments else [])

@@ -42,9 +42,13 @@ def loaded_processor(folder: Path) -> Any:
     """
     from transformers import AutoProcessor, ProcessorMixin
 
+    from patcomp_models.checkpoints.own_extractors import own_processor
+
     check_folder(folder, LanguageModelError)
     try:
-        found = AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        found = own_processor(folder) or AutoProcessor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # transformers raises many classes for folders that lack a part
         raise LanguageModelError(f"{str(folder)!r} has no processor of images and text: {reason_of(error)}") from error
     if not isinstance(found, ProcessorMixin):

@@ -30,7 +30,7 @@ WITHOUT_TOWER: dict[str, str] = {
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
     "idefics2": "its tower takes images of any size with a mask of their padding, and has one function for a size",
     "glm5_next": "its language model chooses tokens by an index of pools of keys, which no bundle holds",
-    "qwen4_exp": "its language model keeps positions for an index, and a bundle holds one key of it for each token",
+    "qwen4_exp": "its index keeps the positions of all tokens, and a bundle with images does not hold them",
     **dict.fromkeys(("inkling2", "inkling2_loop", "inkling_mm_model"), _PATCHES),
     "apertus1p5": _CODES,
     "hy_v4_vl": "each line of an image ends with a token of its own, and no small model of it is tested yet",

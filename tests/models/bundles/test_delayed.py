@@ -14,7 +14,7 @@ import transformers
 
 from patcomp_models.bundles import check_bundle, convert_bundle
 from tests.models.bundles import delayed_models
-from tests.models.bundles.test_speaking import Parts, parts_of
+from tests.models.bundles.bundle_parts import Parts, parts_of
 
 pytest.importorskip("coreai")
 
@@ -42,7 +42,7 @@ def written(
     step: Step, told: dict[str, Any], most: int, choose: Callable[[Scores], Scores], rule: Any = None,
     prompt: Sequence[Sequence[int]] = (), count: int | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """The loop of `docs/speech.md`: frames with their delays, (frames, codebooks).
+    """The loop of `docs/speaking.md`: frames with their delays, (frames, codebooks).
 
     Args:
         step: the model.
