@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from patcomp_models.bundles.hearing.encoders import Encoder
 from patcomp_models.language.exchanging import exchange_modules
+from patcomp_models.language.sound_encoders import Encoder
 
 
 class GraniteEncoder(Encoder):

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from patcomp_models.bundles.hearing.rows import HearingRow
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND
+from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.tower import features_dtype
 from patcomp_models.tasks.entries import Entry
 

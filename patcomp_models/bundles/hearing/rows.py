@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
-from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder
-from patcomp_models.language.hearing import READ
-
-
-@dataclass(frozen=True)
-class HearingRow:
-    """What is particular to a type.
-
-    Attributes:
-        mask: the argument for the mask of frames; empty for a model without.
-        frames: how many frames a window has, from the configuration; None if a recording is one window of any length.
-        axis: of the frames in what the encoder reads.
-        bins: of the features of a frame, from the configuration.
-        is_cut: whether a longer recording is several windows.
-        projector: the module whose output are the features.
-        encoder: its class.
-        read: what the encoder reads, by the name that it has in the processor's result.
-    """
-
-    mask: str = "input_features_mask"
-    frames: Callable[[Any], int] | None = lambda config: 2 * config.audio_config.max_source_positions
-    axis: int = 2
-    bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
-    is_cut: bool = True
-    projector: str = "multi_modal_projector"
-    encoder: type[Encoder] = Encoder
-    read: str = READ
-
+from patcomp_models.language.sound_encoders import ChunkEncoder, HearingRow, MergedEncoder
 
 _GRANITE = HearingRow(
     "", frames=None, axis=1, bins=lambda config: config.encoder_config.input_dim, encoder=GraniteEncoder

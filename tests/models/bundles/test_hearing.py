@@ -171,15 +171,19 @@ def test_a_recording_becomes_windows_with_silence_behind() -> None:
         sound_windows(np.concatenate([read, read]), None, {**_AUDIO, "frames": None})
 
 
-@pytest.mark.parametrize(("wanted", "fits"), [(4, False), (5, True), (8, True), (9, False)])
+@pytest.mark.parametrize(("wanted", "fits"), [(3, False), (4, True), (5, True), (8, True), (9, False)])
 def test_the_features_are_those_of_the_audio_tokens(wanted: int, fits: bool) -> None:
     windows = [{READ: np.full((1, 4, 3), number, np.float32)} for number in (1, 2)]
     if not fits:
         with pytest.raises(PatcompError, match=f"has {wanted} audio tokens, and the 2 windows of the recording have 4"):
-            features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+            features_of_sound(lambda given: {HEARD: given[READ]}, [windows], [wanted])
         return
-    made = features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+    made = features_of_sound(lambda given: {HEARD: given[READ]}, [windows], [1, wanted - 1])  # at two places
     assert made[0, :, 0].tolist() == [1] * 4 + [2] * (wanted - 4)
+    both = features_of_sound(lambda given: {HEARD: given[READ]}, [windows, windows[1:]], [wanted, 2])
+    assert both[0, :, 0].tolist() == [*made[0, :, 0].tolist(), 2, 2]
+    with pytest.raises(PatcompError, match="at 1 places, and there are 2 recordings"):
+        features_of_sound(lambda given: {HEARD: given[READ]}, [windows, windows], [wanted])
 
 
 def test_what_a_bundle_lacks_is_said(tmp_path: Path) -> None:
