@@ -66,7 +66,7 @@ from patcomp_models.language.vision.moments import VIDEO, features_of_videos, se
 from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import has_lines, placed
-from patcomp_models.language.vision.shapes import image_functions
+from patcomp_models.language.vision.shapes import check_one_shape, image_functions
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,7 @@ class Bundle:
                     "images to a bundle with a processor, or token ids"
                 )
             tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._words.of_image(vision))
+        check_one_shape([each.shape[2:] for each in tiles], vision)
         return tokens, tiles, pack
 
     def _media(

@@ -67,6 +67,7 @@ from patcomp_models.language.vision.shapes import (
     HEIGHT,
     IMAGE_PARTS,
     IMAGE_SHAPES,
+    ONE_SHAPE,
     TOKEN_COUNT,
     WIDTH,
     function_name,
@@ -336,6 +337,7 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
         "image_strategy": settings.strategy,
         "resample": settings.resample,
         **({IMAGE_SHAPES: shapes} if tower.takes_shapes else {IMAGE_PARTS: shapes} if shapes else {}),
+        **({ONE_SHAPE: True} if tower.takes_one_shape else {}),
         **image_keys(tower.around, tower.model.config.image_token_id, tokenizer, tower.grid),
     }
 

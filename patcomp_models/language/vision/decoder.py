@@ -46,7 +46,7 @@ class EmbeddingDecoder(Decoder):
     takes = EMBEDDED
 
     def __init__(self, tower: Tower, *, hidden: bool = False):
-        super().__init__(tower.model, hidden=hidden)
+        super().__init__(tower.language, hidden=hidden)
         self.tower, self.states = tower, _counting(self.states, tower)
 
     def example(self, new: int) -> Tensor:

@@ -159,7 +159,8 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
     if IMAGE_SHAPES not in vision:
         return [tile[None] for tile in tiles_of(values)]
     if PATCHES not in vision:  # pixels, padded to the largest image
-        sizes = made["image_sizes"].tolist()
+        sizes = made["image_sizes"].tolist() if "image_sizes" in made else _whole_patches(made, vision)
+        values = values.reshape(-1, *values.shape[-3:])
         return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
     size, layout, grids = int(vision["patch_size"]), vision[PATCHES], _grids(made)
     counts = [math.prod(grid) for grid in grids]
@@ -168,6 +169,12 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
     else:
         parts = np.split(patch_rows(values), np.cumsum(counts)[:-1])
     return [pixels_of_patches(part, grid, size, **layout) for part, grid in zip(parts, grids, strict=True)]
+
+
+def _whole_patches(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[list[int]]:
+    """Height and width of images without padding, (prompts, images, height, width), in whole patches."""
+    masks, size = made["pixel_attention_mask"].flatten(0, 1).bool(), int(vision["patch_size"])
+    return [[int(mask.any(axis).sum()) // size * size for axis in (1, 0)] for mask in masks]
 
 
 def _views(made: Mapping[str, Any], whole: np.ndarray) -> list[np.ndarray]:

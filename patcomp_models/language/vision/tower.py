@@ -67,6 +67,8 @@ class Tower(nn.Module):
     """Whether an image may have any height and width."""
     by_token = 0
     """How many elements `embedded` gives for a token beside its embedding, which ride behind it."""
+    takes_one_shape = False
+    """Whether the features of an image depend on the padding to the largest one beside it."""
     takes_patches = False
     """Whether the model takes the patches of an image as rows, not pixels."""
     channels_last = False
@@ -89,7 +91,8 @@ class Tower(nn.Module):
     def __init__(self, model: Any, size: Size | None):
         super().__init__()
         self.model = model
-        self.vision: Any = model.config.vision_config
+        config = model.config
+        self.vision: Any = config.vision_config if hasattr(config, "vision_config") else config.vq_config
         size = size or self.usual_size
         self.shape = (size, size) if isinstance(size, int) else size
         self.hidden = int(model.config.get_text_config().hidden_size)
@@ -104,6 +107,11 @@ class Tower(nn.Module):
             with torch.no_grad():
                 _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
             self.register_buffer("of_image", of_image[0])
+
+    @property
+    def language(self) -> Any:
+        """The model that takes embeddings and gives logits."""
+        return self.model
 
     @property
     def size(self) -> int:

@@ -18,7 +18,7 @@ from patcomp_models.language import TOWERS, LanguageModelError, check_bundle, co
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.pictures import images_made, loaded_processor, patch_rows, pixels_of_patches
-from patcomp_models.language.vision.shapes import SHAPE_KEYS, nearest_shape, shapes_in
+from patcomp_models.language.vision.shapes import SHAPE_KEYS, check_one_shape, nearest_shape, shapes_in
 from patcomp_models.language.vision.towers import tower_of
 from tests.models.language.checkpoints import edited
 from tests.models.language.vision_checkpoints import (
@@ -40,6 +40,7 @@ SPECIAL = {
     "cohere_compass": [f"<|{name}|>" for name in ("IMAGE_PAD", "VIDEO_PAD", "VISION_START", "VISION_END")],
     "dots3_note": ["<|imgpad|>", "<|video_pad|>", "<start>", "<end>"],
     "gemma4": GEMMA,
+    "idefics2": ["<image>", "<video>", "<fake_token_around_image>", "<end_of_utterance>"],
     "gemma4_unified": GEMMA,
     "muse_glimmer": MUSE,
     "muse_spark": MUSE,
@@ -67,6 +68,7 @@ FILMS = ("<|begin_of_video|>", "<|end_of_video|>")
 """The tokens around a video of GLM."""
 TOKEN_NAMES = {
     "qwen3": {"vision_start_token": "<start>", "vision_end_token": "<end>"},
+    "idefics2": {"image_boundary_token": "<fake_token_around_image>"},
     "gemma": {
         "boi_token": "<start>", "eoi_token": "<end>", "boa_token": "word6", "eoa_token": "word7",
         "audio_token": "word8",
@@ -87,7 +89,7 @@ SHAPES_OF = {
 }
 """These shapes, beside the square."""
 KINDS = [kind for kind, tower in TOWERS.items() if tower.takes_shapes]
-UNTRIED = ("ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+UNTRIED = ("emu3", "ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
 """Types whose processors need more than the small ones that are made here."""
 PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
 
@@ -123,6 +125,9 @@ def processor(kind: str) -> Any:
             do_image_splitting=False,
         )  # fmt: skip
         return tf.Lfm2VlProcessor(images, tokenizer)
+    if kind == "idefics2":
+        size = {"shortest_edge": 16, "longest_edge": 48}
+        return tf.Idefics2Processor(tf.Idefics2ImageProcessorPil(size=size), tokenizer, image_seq_len=4)
     tower = tower_of(checkpoint(kind), SIZE)
     own: dict[str, Any] = {"patch_size": tower.vision.patch_size}
     if kind.startswith("gemma4"):
@@ -287,6 +292,13 @@ def test_images_that_the_processor_pads() -> None:
     made = {"pixel_values": padded, "image_sizes": torch.tensor([[16, 24], [32, 8]])}
     for found, wanted in zip(images_made(made, {"image_shapes": {}}), (first, second), strict=True):
         assert np.array_equal(found[0], wanted.numpy())
+
+
+def test_images_of_one_shape() -> None:
+    check_one_shape([(32, 48)] * 2, {"one_shape": True})
+    check_one_shape([(32, 48), (48, 16)], {})
+    with pytest.raises(LanguageModelError, match="the images are of 32x48, 48x16, and the model pads each"):
+        check_one_shape([(32, 48), (48, 16)], {"one_shape": True})
 
 
 def test_nearest() -> None:

@@ -250,13 +250,14 @@ def test_several_images(kind: str) -> None:
     if kind == "llama4" and transformers.__version__.startswith("5.24."):
         pytest.skip("Llama 4 of transformers 5.24 reads an output that its language model does not give")
     model: Any = checkpoint(kind)
-    takes_shapes = tower_of(model, SIZE).takes_shapes
-    towers = [tower_of(model, shape) for shape in (SHAPES if takes_shapes else (SIZE, SIZE))]
+    tower = tower_of(model, SIZE)
+    shapes = SHAPES if tower.takes_shapes else (SIZE, SIZE)
+    towers = [tower_of(model, shape) for shape in (shapes[:1] * 2 if tower.takes_one_shape else shapes)]
     tower, first, second = towers[0], *([IMAGE_TOKEN] * each.token_count for each in towers)
     ids = torch.tensor([[*first, *second, 5, 6] if kind == "paligemma" else [BEGIN, *first, 6, BEGIN, *second, 7]])
     images = [torch.randn(1, 3, *each.shape) for each in towers]
     given = [each.given(image, ids) for each, image in zip(towers, images, strict=True)]
-    axis = 1 if kind in ("idefics3", "smolvlm", "granite_docling") else 0
+    axis = 1 if kind in ("idefics2", "idefics3", "smolvlm", "granite_docling") else 0
     axes = {"pixel_values": 3} if kind.startswith("minicpm") else {}  # the patches of all images are side by side
     both = {name: of_both(name, [each[name] for each in given], axes.get(name, axis)) for name in given[0]}
     with export_implementations(model), torch.no_grad():

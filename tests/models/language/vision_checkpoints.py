@@ -236,7 +236,7 @@ def checkpoint(kind: str) -> nn.Module:
         config.vision_start_token_id = BEGIN
     if tower in VIDEOS and "omni_" not in tower:
         config.video_token_id = IMAGE_TOKEN + 1
-    if config.vision_config.model_type == "timm_wrapper":
+    if getattr(config, "vision_config", config).model_type == "timm_wrapper":
         pytest.importorskip("timm")
     model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
@@ -264,8 +264,8 @@ def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, 
     """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
     ids = torch.tensor([tokens])
     made = model.generate(
-        ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new, do_sample=False,
-        pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
+        input_ids=ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new,
+        do_sample=False, pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
     )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
 
