@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.vision.tower import Tower
-from tests.models.language.vision_types import SMALL_TYPES, small
+from tests.helpers.small_settings import small_of
+from tests.models.language.vision_types import SMALL_TYPES
 
 declare_operators()
 
@@ -143,7 +144,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
-SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
+SETTINGS |= {kind: small_of(kind, changes) for kind, changes in SMALL_TYPES.items()}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
     "llava of siglip": (
