@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.videos import VIDEOS
-from tests.models.language.vision_types import SMALL_TYPES, small
+from tests.helpers.small_settings import small_of
+from tests.models.language.vision_types import SMALL_TYPES
 
 declare_operators()
 
@@ -144,9 +145,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
-SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
+SETTINGS |= {kind: small_of(kind, changes) for kind, changes in SMALL_TYPES.items()}
 TWO_VIEWS = {
-    "vision_config": small(
+    "vision_config": small_of(
         "deepseek_ocr2",
         SMALL_TYPES["deepseek_ocr2"]
         | {"vision_config.sam_config.image_size": 128, "vision_config.sam_config.patch_size": 2,
