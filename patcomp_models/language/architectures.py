@@ -63,7 +63,7 @@ NOT_CONVERTED = {
     "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
     "zamba": "each head of its recurrence is a call of its own, and the call does not say of which head",
     "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
-    "diffusion_gemma": "it fills blocks from both sides in several steps, which is a loop of the host",
+    "diffusion_gemma": "it writes by diffusion, and `patcomp convert FOLDER -o NAME` makes a bundle of another kind",
     **dict.fromkeys(("mllama", "mllama_text_model"), "each of its layers asks the cache whether an image is in it"),
     "cpmant": "each call reads the whole text again, behind a prompt of its own",
     **dict.fromkeys(
