@@ -76,17 +76,30 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
     ]
 
 
-def decoder_entry(decoder: Decoder, context: int, name: str = MAIN) -> Entry:
-    """The function of a decoder, for at most `context` tokens."""
-    new, total = (Dim(size, min=1, max=context) for size in ("new", "total"))
-    inputs = {decoder.takes: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
-    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
+def decoder_entry(
+    decoder: Decoder, context: int, *, name: str = MAIN, outputs: tuple[str, ...] | None = None, new: int | None = None
+) -> Entry:
+    """The function of a decoder, for at most `context` tokens.
+
+    Args:
+        decoder: the module.
+        context: the most tokens.
+        name: of the function.
+        outputs: their names; by default the logits, and the hidden states if the decoder gives them.
+        new: how many new tokens a call has; by default any number.
+    """
+    count = new or NEW_TOKENS
+    total = Dim("total", min=new or 1, max=context)
+    inputs = {decoder.takes: decoder.example(count), POSITIONS: torch.arange(count + TOTAL - NEW_TOKENS)[None]}
+    inputs |= dict(zip(decoder.further, decoder.further_examples(count), strict=True))
+    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * (count + TOTAL)), strict=True))
     capacities = {
-        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)}
+        state.name: {3: Dim(f"capacity_of_{state.name}", min=(new or 0) + 1, max=2 * context)}
         for state in decoder.states.states
         if state.grows
     }
+    is_open = {} if new else {decoder.takes: {1: Dim("new", min=1, max=context)}}
     return Entry(
-        name, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
-        {decoder.takes: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
+        name, decoder, inputs, outputs or ((LOGITS, HIDDEN) if decoder.hidden else (LOGITS,)),
+        {**is_open, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
     )  # fmt: skip

@@ -4,15 +4,13 @@ causal mask. The code of a checkpoint is never run; its configuration and the na
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
 from patcomp_models.bundles.speech.folders import content_of
-from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.text_diffusion.told import Told
-from patcomp_models.bundles.text_diffusion.unmasking import LOOPS, Loop, loop_of
 from patcomp_models.checkpoints.untrusted import named_class
 from patcomp_models.errors import BundleError
 
@@ -24,7 +22,7 @@ class DenoiserRow:
     Attributes:
         stands_for: the class of transformers that computes the same with a mask of its own.
         settings: the configuration of that class, from the fields of the checkpoint's.
-        loop: the name of the loop of a host, of `unmasking.LOOPS`.
+        loop: the name of the loop of a host, of `loops.LOOPS`.
         is_shifted: whether the logits of a place foresee the token behind it.
         names: how the names of weights become those of the class, by regular expressions.
         tokenizer: the class of transformers for tokenizers of the type whose own class lies in the checkpoint.
@@ -53,19 +51,6 @@ class DenoiserRow:
             return named_class("transformers", self.stands_for, "model").config_class(**settings)
         except Exception as error:  # a number of another kind can make transformers raise anything
             raise BundleError(f"{str(file)!r} has a field of another kind: {reason_of(error)}") from error
-
-    def settings_of(self, folder: Path) -> Loop:
-        """The loop with the settings of a folder's `generation_config.json`.
-
-        Raises:
-            BundleError: the file has a setting that the loop has not.
-        """
-        file = folder / GENERATION
-        told = Told(file, content_of(file))
-        given = {each.name: told.take(each.name, each.default) for each in fields(LOOPS[self.loop])}
-        told.ignore("mask_token_id", "max_length", "max_new_tokens")
-        told.check("code of the loop")
-        return loop_of(self.loop, given, repr(str(file)))
 
 
 def _llada(told: Told) -> dict[str, Any]:

@@ -22,7 +22,7 @@ WITHOUT_TOWER: dict[str, str] = {
     "git": "its image stands before the text without tokens, and a bundle puts features in the place of tokens",
     **dict.fromkeys(("instructblip", "instructblipvideo"), "its tower reads the question beside the image"),
     "fuyu": "patches of an image go into the language model without a tower, each line with a token of its own",
-    "diffusion_gemma": "it writes blocks of tokens by diffusion",
+    "diffusion_gemma": "it writes by diffusion; patcomp convert FOLDER -o NAME makes a bundle for texts without images",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,
     **dict.fromkeys(("step3p7", "molmo2"), _VIEWS),

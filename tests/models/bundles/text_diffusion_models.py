@@ -262,3 +262,41 @@ def _sampled(logits: Tensor, alg: str, told: dict[str, Any]) -> tuple[Tensor, Te
     if alg == "entropy":
         confidence = (p * torch.log(p + 1e-10)).sum(-1)
     return confidence, x0
+
+
+def diffusion_gemma(place: Path, **told: Any) -> Any:
+    """DiffusionGemma with a layer of each kind, a window of 8 tokens and canvases of 6.
+
+    Args:
+        place: the folder.
+        told: further fields of the text's configuration.
+    """
+    import transformers
+
+    text = {
+        "vocab_size": _WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16,
+        "num_global_key_value_heads": 1, "max_position_embeddings": 256, "sliding_window": 8, "num_experts": 2,
+        "layer_types": ["sliding_attention", "full_attention"], "top_k_experts": 1, "moe_intermediate_size": 16,
+        "initializer_range": 0.3, "use_bidirectional_attention": "vision", **told,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "position_embedding_size": 16,
+        "pooling_kernel_size": 2,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    config = transformers.DiffusionGemmaConfig(text_config=text, vision_config=vision, canvas_length=6)
+    model = transformers.DiffusionGemmaForBlockDiffusion(config).eval()
+    for number, layer in enumerate((*model.model.decoder.layers, *model.model.encoder.language_model.layers)):
+        layer.layer_scalar.fill_(0.6 + 0.1 * number)
+    model.save_pretrained(place)
+    write_tokenizer(place, is_whole=True)
+    return model
+
+
+GEMMA_GENERATION: dict[str, Any] = {
+    "eos_token_id": [1, END], "pad_token_id": 0, "max_denoising_steps": 8, "confidence_threshold": 0.3,
+    "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.7},
+}  # fmt: skip
+"""`generation_config.json` of DiffusionGemma, with other numbers than the defaults."""
