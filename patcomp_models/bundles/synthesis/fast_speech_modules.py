@@ -30,13 +30,15 @@ class Durations(nn.Module):
         super().__init__()
         self.model, self.further = model, further
 
-    def forward(self, input_ids: Tensor, *whose: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input_ids: Tensor, first: Tensor | None = None, second: Tensor | None = None, third: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The two results.
 
         Args:
             input_ids: (1, tokens).
-            whose: the speaker and the language, (1,), and the embedding of the speaker, (1, width), if the model has
-                such.
+            first, second, third: the further inputs that the model has: the speaker and the language, (1,), and the
+                embedding of the speaker, (1, width).
         """
         made = list[Tensor]()
 
@@ -45,7 +47,7 @@ class Durations(nn.Module):
             made.extend((hidden, torch.where(slower.sum() == 0, 1, slower)))
             return hidden
 
-        given = {_NAMES[name]: value for name, value in zip(self.further, whose, strict=True)}
+        given = {_NAMES[name]: value for name, value in zip(self.further, (first, second, third), strict=False)}
         with replaced(vars(of_transformers), length_regulator=regulator):
             self.model(input_ids, **given)
         hidden, durations = made

@@ -102,7 +102,7 @@ def csm(folder: Path) -> Path:
 
 
 def fast_speech(folder: Path, *, has_vocoder: bool = True, longer: float = 1.3, **told: Any) -> Path:
-    """FastSpeech 2 of two speakers and three languages with 8 bins of spectrograms.
+    """FastSpeech 2 with 8 bins of spectrograms.
 
     Args:
         folder: of the model.
@@ -114,8 +114,7 @@ def fast_speech(folder: Path, *, has_vocoder: bool = True, longer: float = 1.3, 
         vocab_size=20, hidden_size=16, num_mel_bins=8, encoder_layers=1, decoder_layers=1, encoder_linear_units=24,
         decoder_linear_units=24, encoder_num_attention_heads=2, decoder_num_attention_heads=2,
         speech_decoder_postnet_layers=2, speech_decoder_postnet_units=12, duration_predictor_channels=12,
-        pitch_predictor_channels=12, pitch_predictor_layers=2, energy_predictor_channels=12, num_speakers=2,
-        speaker_embed_dim=6, num_languages=3, **told,
+        pitch_predictor_channels=12, pitch_predictor_layers=2, energy_predictor_channels=12, **told,
     )  # fmt: skip
     vocoder = transformers.FastSpeech2ConformerHifiGanConfig(
         model_in_dim=8, upsample_initial_channel=16, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4],

@@ -24,8 +24,9 @@ pytest.importorskip("coreai")
     ],
 )
 def test_fast_speech(kind: str, speed: float, longer: float, tmp_path: Path) -> None:
+    several = {"num_speakers": 2, "speaker_embed_dim": 6, "num_languages": 3} if "Hifi" in kind else {}
     folder = speaking_models.fast_speech(
-        tmp_path / "model", has_vocoder="Hifi" in kind, longer=longer, speaking_speed=speed
+        tmp_path / "model", has_vocoder="Hifi" in kind, longer=longer, speaking_speed=speed, **several
     )
     bundle = convert_bundle(folder, out=tmp_path / "out", verify=False)
     assert check_bundle(bundle) == ()
@@ -34,12 +35,12 @@ def test_fast_speech(kind: str, speed: float, longer: float, tmp_path: Path) -> 
     with parts_of(bundle) as parts:
         for ids, speaker, language in (([3, 5, 9, 1, 7, 11, 2], 1, 2), ([4, 8, 8], 0, 1)):
             voice = torch.randn(1, 6, generator=torch.Generator().manual_seed(speaker))
+            whose = {"speaker_ids": torch.tensor([[speaker]]), "lang_ids": torch.tensor([[language]])}
             with torch.no_grad():
-                expected = model(
-                    torch.tensor([ids]), speaker_ids=torch.tensor([[speaker]]), lang_ids=torch.tensor([[language]]),
-                    speaker_embedding=voice,
-                )  # fmt: skip
-            given = {"input_ids": [ids], "speaker_id": [speaker], "language_id": [language], "speaker_embedding": voice}
+                expected = model(torch.tensor([ids]), **({**whose, "speaker_embedding": voice} if several else {}))
+            given = {"input_ids": [ids]}
+            if several:
+                given |= {"speaker_id": [speaker], "language_id": [language], "speaker_embedding": voice}
             made = parts.call("main", "durations", given)
             hidden = np.repeat(made["hidden"], made["durations"][0], 1)
             name = "waveform" if "Hifi" in kind else "spectrogram"
