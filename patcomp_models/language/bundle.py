@@ -56,7 +56,7 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
-from patcomp_models.language.hearing import EMBED, SOUND, features_of_sound, heard_prompt
+from patcomp_models.language.hearing import EMBED, HEARD, SOUND, features_of_sound, heard_call, heard_prompt
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
@@ -318,11 +318,19 @@ class Bundle:
             )
         with ExitStack() as opened:
             asset, placeholder = opened_asset(self.asset, opened), audio["audio_token_id"]
-            features = features_of_sound(
-                partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder),
-                is_padded=audio["frames"] is not None,
-            )  # fmt: skip
-            call = embedded_call(partial(asset.run, entrypoint=EMBED), calls_of_asset(asset), features, placeholder)
+            hear, embed = (partial(asset.run, entrypoint=name) for name in (SOUND, EMBED))
+            call = calls_of_asset(asset)
+            if audio.get("is_added"):
+                features = np.concatenate([np.asarray(hear(each)[HEARD]) for each in windows], 1)
+                if len(tokens) > features.shape[1]:
+                    raise LanguageModelError(
+                        f"the prompt has {len(tokens)} tokens, and the recording is over after {features.shape[1]}"
+                    )
+                new, call = min(new, features.shape[1] - len(tokens)), heard_call(embed, call, features)
+            else:
+                is_padded = audio["frames"] is not None
+                features = features_of_sound(hear, windows, tokens.count(placeholder), is_padded=is_padded)
+                call = embedded_call(embed, call, features, placeholder)
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)
 

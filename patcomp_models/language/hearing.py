@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import numpy as np
 from patcomp.errors import reason_of
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, POSITIONS, TOKENS
+from patcomp_models.language.generation import AssetCall
 from patcomp_models.language.vision.pictures import loaded_processor
 
 SOUND, EMBED = "audio", "embed"
 """The functions beside `main`."""
-READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
-"""The inputs and the output of `audio`; the first one has the name in `read` of the block `audio`, if it has one."""
+READ, SAMPLES, FRAME_MASK, HEARD = "input_features", "input_values", "frame_mask", "audio_features"
+"""The inputs and the output of `audio`: of the first two, the one that `read` of the block `audio` names."""
+WINDOW, NOISE_SCALE, NOISE = "window", "noise_scale", "noise"
+"""Further inputs of `audio`, which `further` of the block names."""
 SoundWindow = Mapping[str, np.ndarray]
 """The inputs of the function `audio`."""
 
@@ -43,8 +48,29 @@ def heard_prompt(
         tokens = made["input_ids"][0].tolist()
     else:
         raise LanguageModelError("token ids go with what the processor made of the recording, and samples with a text")
+    if "delay" in audio and int(delay := made.get("num_delay_tokens", audio["delay"])) != audio["delay"]:
+        raise LanguageModelError(
+            f"the text comes {delay} tokens behind the sound, and the bundle is for {audio['delay']}; convert the "
+            "model with this number as default_num_delay_tokens of config.json"
+        )
     mask = np.asarray(made[audio["mask"]]) if audio["mask"] else None
-    return tokens, sound_windows(np.asarray(made[read_by(audio)], np.float32), mask, audio)
+    windows = sound_windows(np.asarray(made[read_by(audio)], np.float32), mask, audio)
+    further = audio.get("further", [])
+    if WINDOW in further:
+        places = [number for number, token in enumerate(tokens) if token == audio["audio_token_id"]]
+        if any(after != place + 1 for place, after in pairwise(places)):
+            raise LanguageModelError("the prompt has several recordings, and the bundle takes one")
+        windows = [{**each, WINDOW: np.array([place], np.int32)} for place, each in enumerate(windows)]
+    if NOISE in further:
+        windows = [{**each, **_noise(each[read_by(audio)].shape[2] // audio["step"], audio)} for each in windows]
+    return tokens, windows
+
+
+def _noise(tokens: int, audio: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Noise, as `generate` of transformers draws it with PyTorch's generator."""
+    import torch
+
+    return {NOISE_SCALE: torch.randn(1).numpy(), NOISE: torch.randn(1, tokens, audio["noise_width"]).numpy()}
 
 
 def read_by(audio: Mapping[str, Any]) -> str:
@@ -102,6 +128,27 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
         {name: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()
     ]  # fmt: skip
+
+
+def heard_call(
+    embed: Callable[[Mapping[str, Any]], Mapping[str, Any]], main: AssetCall, features: np.ndarray
+) -> AssetCall:
+    """A function of tokens, positions and states, for a model that hears a feature beside each token.
+
+    Args:
+        embed: runs the function `embed`.
+        main: runs functions of the asset.
+        features: of the recording, (1, tokens, width).
+    """
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        tokens = np.asarray(inputs[TOKENS])
+        places = np.asarray(inputs[POSITIONS])[0, -tokens.shape[1] :]
+        embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]) + features[:, places]
+        others = {name: each for name, each in inputs.items() if name != TOKENS}
+        return main(name, {EMBEDDED: embeddings, **others}, states)
+
+    return call
 
 
 def features_of_sound(

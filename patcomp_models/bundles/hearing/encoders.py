@@ -6,12 +6,13 @@ recording from those of padding, a host does: they are the first ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.hearing import NOISE, NOISE_SCALE, WINDOW
 from patcomp_models.language.vision.tower import features_dtype
 
 if TYPE_CHECKING:
@@ -51,11 +52,27 @@ class Encoder(nn.Module):
         super().__init__()
         self.model, self.row = model, row
 
-    def forward(self, read: Tensor, mask: Tensor | None = None) -> Tensor:
-        found = self.features(read.to(self.model.dtype), None if mask is None else mask.long())
+    further: ClassVar[tuple[str, ...]] = ()
+    """The names of further inputs."""
+
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        """Further inputs for a window with some tokens."""
+        return ()
+
+    def further_shapes(self, tokens: dict[int, Any]) -> tuple[dict[int, Any], ...]:
+        """The open sizes of the further inputs.
+
+        Args:
+            tokens: those of an input with a row for each token.
+        """
+        return ({},) * len(self.further)
+
+    def forward(self, read: Tensor, *others: Tensor) -> Tensor:
+        mask, further = (others[0].long(), others[1:]) if self.row.mask else (None, others)
+        found = self.features(read.to(self.model.dtype), mask, *further)
         return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         """The features of a window."""
         inner, place, seen = self.model.model, self.row.projector, _Projector()
         projector = getattr(inner, place)
@@ -74,17 +91,60 @@ class Encoder(nn.Module):
 class MergedEncoder(Encoder):
     """MOSS: the projector takes several frames of the encoder as one."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         made = self.model.model.audio_tower(read, return_dict=True).last_hidden_state
         merged = made.reshape(-1, self.model.config.audio_merge_size * made.shape[-1])
         found: Tensor = self.model.model.multi_modal_projector(merged)
         return found
 
 
+class PlacedEncoder(Encoder):
+    """Music Flamingo: the features turn with the place of their window in the recording, `window`, (1,)."""
+
+    further = (WINDOW,)
+
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        return (torch.ones(1, dtype=torch.int32),)
+
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+        inner = self.model.model
+        hidden = inner.audio_tower(read, input_features_mask=mask, return_dict=True).last_hidden_state
+        count, step = hidden.shape[1], self.model.config.audio_frame_step * 4
+        times = further[0][:, None] * count * step + torch.arange(count, dtype=torch.float32) * step
+        cos, sin = inner.pos_emb(times, seq_len=count)
+        turned, rest = hidden.float().split([cos.shape[-1], hidden.shape[-1] - cos.shape[-1]], -1)
+        first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = turned * cos + torch.stack((-second, first), -1).flatten(-2) * sin
+        found: Tensor = inner.multi_modal_projector(torch.cat((turned, rest), -1).to(hidden.dtype))
+        return found
+
+
+class NoisyEncoder(Encoder):
+    """VibeVoice: what the acoustic encoder hears has noise, whose scale is drawn, too: `noise_scale`, (1,), and
+    `noise`, (1, tokens, width), of the normal distribution."""
+
+    further = (NOISE_SCALE, NOISE)
+
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        draw, width = torch.Generator().manual_seed(1), self.model.config.acoustic_tokenizer_encoder_config.hidden_size
+        return torch.randn(1, generator=draw), torch.randn(1, tokens, width, generator=draw)
+
+    def further_shapes(self, tokens: dict[int, Any]) -> tuple[dict[int, Any], ...]:
+        return {}, tokens
+
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+        inner, (scale, noise) = self.model.model, further
+        acoustic = inner.acoustic_tokenizer_encoder(read).latents
+        semantic = inner.semantic_tokenizer_encoder(read).latents
+        scale = self.model.config.acoustic_tokenizer_encoder_config.vae_std * scale.to(read.dtype)
+        found: Tensor = inner.multi_modal_projector(acoustic + scale * noise.to(read.dtype), semantic)
+        return found
+
+
 class ChunkEncoder(Encoder):
     """Qwen3-ASR: convolutions of each second, and attention inside of windows, of which this is one."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         tower = self.model.model.audio_tower
         length = 2 * tower.n_window
         assert mask is not None

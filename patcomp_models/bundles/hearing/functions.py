@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from patcomp_models.bundles.hearing.encoders import Encoder
 from patcomp_models.bundles.hearing.rows import HearingRow
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
@@ -22,9 +23,6 @@ from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND
 from patcomp_models.language.vision.tower import features_dtype
 from patcomp_models.tasks.entries import Entry
-
-_EXAMPLE_FRAMES = 452
-"""Of a recording of any length: no multiple of a block of an encoder."""
 
 
 class TokenTable(nn.Module):
@@ -60,20 +58,31 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
         row: of its type.
         context: the most tokens.
     """
-    frames = row.frames(model.config) if row.frames else _EXAMPLE_FRAMES
-    bins = row.bins(model.config)
-    shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
-    read: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
-    lengths = {} if row.frames else {row.read: {row.axis: Dim("frames", min=2, max=2**20)}}
-    if row.mask:
-        read[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
     new = Dim("new", min=1, max=context)
     tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
     return [
-        Entry(SOUND, row.encoder(model, row).eval(), read, (HEARD,), lengths, has_sums_of_sizes=not row.frames),
+        sound_entry(row.encoder(model, row).eval()),
         Entry(EMBED, TokenTable(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
-        decoder_entry(HearingDecoder(model).eval(), context),
+        decoder_entry(HearingDecoder(row.language(model)).eval(), context),
     ]
+
+
+def sound_entry(encoder: Encoder) -> Entry:
+    """The function of an encoder of sound."""
+    row, config = encoder.row, encoder.model.config
+    step = row.step(config)
+    frames = row.frames(config) if row.frames else row.example * step
+    shape = (1, row.bins(config), frames) if row.axis == 2 else (1, frames, row.bins(config))
+    inputs: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
+    if row.mask:
+        inputs[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
+    inputs |= dict(zip(encoder.further, encoder.further_examples(row.example), strict=True))
+    if row.frames:
+        return Entry(SOUND, encoder, inputs, (HEARD,))
+    count = Dim("frames", min=row.fewest, max=2**22 // step)
+    sizes = {row.read: {row.axis: step * count if step > 1 else count}}
+    sizes |= dict(zip(encoder.further, encoder.further_shapes({1: count}), strict=True))
+    return Entry(SOUND, encoder, inputs, (HEARD,), sizes, has_sums_of_sizes=True)
 
 
 def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:

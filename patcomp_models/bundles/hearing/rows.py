@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
-from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder
-from patcomp_models.language.hearing import READ
+from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder, NoisyEncoder, PlacedEncoder
+from patcomp_models.bundles.hearing.realtime import RealtimeEncoder, without_sound
+from patcomp_models.language.hearing import READ, SAMPLES
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class HearingRow:
         projector: the module whose output are the features.
         encoder: its class.
         read: what the encoder reads, by the name that it has in the processor's result.
+        step: the number of frames is a multiple of it, of which each is a token; 1 for any number.
+        fewest, example: how many steps a recording of any length has at least, and in an example.
+        is_added: whether the features are added to the embeddings of all tokens, instead of taking the place of some.
+        language: the model without its encoder.
     """
 
     mask: str = "input_features_mask"
@@ -34,11 +39,18 @@ class HearingRow:
     projector: str = "multi_modal_projector"
     encoder: type[Encoder] = Encoder
     read: str = READ
+    step: Callable[[Any], int] = lambda config: 1
+    fewest: int = 2
+    example: int = 452
+    is_added: bool = False
+    language: Callable[[Any], Any] = lambda model: model
 
 
 _GRANITE = HearingRow(
     "", frames=None, axis=1, bins=lambda config: config.encoder_config.input_dim, encoder=GraniteEncoder
 )
+_TWO_FRAMES = 720
+"""Samples of OmniASR."""
 _STACKED_FRAMES = 500
 """The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
 
@@ -52,10 +64,22 @@ HEARING_MODELS: Mapping[str, HearingRow] = {
     "GraniteSpeechForConditionalGeneration": _GRANITE,
     "GraniteSpeechPlusForConditionalGeneration": _GRANITE,
     "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
+    "MusicFlamingoForConditionalGeneration": HearingRow(encoder=PlacedEncoder),
+    "OmniASRForConditionalGeneration": HearingRow(
+        "", frames=None, bins=lambda config: 1, read=SAMPLES, fewest=_TWO_FRAMES, example=6452
+    ),
     "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
     "Qwen3ASRForConditionalGeneration": HearingRow(
         frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
     ),
+    "VibeVoiceAsrForConditionalGeneration": HearingRow(
+        "", frames=None, bins=lambda config: 1, read=SAMPLES, encoder=NoisyEncoder, example=3,
+        step=lambda config: config.acoustic_tokenizer_encoder_config.hop_length,
+    ),
     "VoxtralForConditionalGeneration": HearingRow(""),
+    "VoxtralRealtimeForConditionalGeneration": HearingRow(
+        "", frames=None, encoder=RealtimeEncoder, example=57, is_added=True, language=without_sound,
+        step=lambda config: config.audio_length_per_tok,
+    ),
 }  # fmt: skip
 """By the class of transformers."""

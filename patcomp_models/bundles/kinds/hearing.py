@@ -20,18 +20,22 @@ from patcomp_models.bundle_folders.contract import (
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS, HearingRow
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
 from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND, read_by
+from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
+FURTHER: Values = {
+    WINDOW: ((1,), ("int32",)), NOISE_SCALE: ((1,), ("float32",)), NOISE: ((1, None, "*"), ("float32",)),
+}  # fmt: skip
+"""The further inputs of `audio`."""
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say."""
 
@@ -56,7 +60,7 @@ class Hearing(KindOfComponents):
     def components(self) -> Sequence[Component]:
         if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
-        loaded_processor(self.folder)
+        self._processor()
         if getattr(self._config, "has_lora_adapter", False) and not (self.folder / ADAPTER).is_file():
             raise BundleError(
                 f"config.json of {str(self.folder)!r} says has_lora_adapter, and there is no {ADAPTER}; copy the two "
@@ -67,7 +71,7 @@ class Hearing(KindOfComponents):
         return [Component(MAIN, "main.aimodel", self._entries)]
 
     def metadata(self) -> Mapping[str, Any]:
-        row, config = self._row, self._config
+        row, config, further = self._row, self._config, self._row.encoder.further
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
         ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
@@ -77,15 +81,18 @@ class Hearing(KindOfComponents):
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
             "audio": {
-                "audio_token_id": config.audio_token_id, "read": row.read,
+                "audio_token_id": getattr(config, "audio_token_id", None), "read": row.read,
                 "frames": row.frames(config) if row.frames else None, "axis": row.axis,
-                "mask": row.mask, "is_cut": row.is_cut,
-                "sample_rate": _rate(loaded_processor(self.folder)),
+                "mask": row.mask, "is_cut": row.is_cut, "step": row.step(config),
+                "further": [*further], "is_added": row.is_added,
+                **({"noise_width": config.acoustic_tokenizer_encoder_config.hidden_size} if NOISE in further else {}),
+                **({"delay": config.default_num_delay_tokens} if row.is_added else {}),
+                "sample_rate": _rate(self._processor()),
             },
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        loaded_processor(self.folder).save_pretrained(bundle / PROCESSOR)
+        self._processor().save_pretrained(bundle / PROCESSOR)
         if generation := content_of(self.folder / GENERATION):
             (bundle / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
 
@@ -104,7 +111,8 @@ class Hearing(KindOfComponents):
         frames = audio["frames"]
         name = read_by(audio)
         read: Values = {name: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
+        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {}),
+                **{name: FURTHER[name] for name in audio.get("further", [])}}  # fmt: skip
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (
@@ -115,6 +123,11 @@ class Hearing(KindOfComponents):
         ):  # fmt: skip
             found += interface.problems(name, functions[name])
         return found
+
+    def _processor(self) -> Any:
+        """The processor; of a model that hears beside each token the extractor alone, because the processor needs
+        mistral-common."""
+        return extractor_of(self.folder) if self._row.is_added else loaded_processor(self.folder)
 
     @property
     def _row(self) -> HearingRow:
@@ -136,20 +149,21 @@ class Hearing(KindOfComponents):
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions
         from patcomp_models.bundles.loading import merged_model, model_of
+        from patcomp_models.checkpoints.loading import attention_of
 
         takes_adapter = hasattr(self._config, "has_lora_adapter")
         model = (
             merged_model(self.folder, self._class, self.dtype) if takes_adapter
             else model_of(self.folder, "transformers", self._class, self.dtype)
         )  # fmt: skip
-        model.set_attn_implementation("sdpa")
+        model.set_attn_implementation(attention_of(model))
         return hearing_functions(model, self._row, self.max_context)
 
 
 def _rate(processor: Any) -> int:
-    """The samples of a second that a processor takes."""
-    name = "audio_processor" if hasattr(processor, "audio_processor") else "feature_extractor"
-    return int(getattr(processor, name).sampling_rate)
+    """The samples of a second that a processor takes, or an extractor alone."""
+    part = getattr(processor, "audio_processor", getattr(processor, "feature_extractor", processor))
+    return int(part.sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -161,7 +175,7 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         problem(f"{where}.{name} is {told.get(name)!r}, and must be a positive integer")
         for where, told, names in (
             ("language", language, ("vocab_size", "max_context_length")),
-            ("audio", audio, ("audio_token_id", "axis", "sample_rate")),
+            ("audio", audio, ("axis", "sample_rate", *(() if audio.get("is_added") else ("audio_token_id",)))),
         )
         for name in names
         if type(told.get(name)) is not int or told[name] < 1
@@ -170,4 +184,6 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
         found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
-    return found + part_problems(bundle, metadata, (MAIN,))
+    if unknown := [name for name in audio.get("further", []) if name not in FURTHER]:
+        found.append(problem(f"audio.further has {unknown[0]!r}, and may have {', '.join(FURTHER)}"))
+    return found + ([] if audio.get("is_added") else part_problems(bundle, metadata, (MAIN,)))
