@@ -111,7 +111,12 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     if audio["frames"] is None:
         if len(read) != 1:
             raise LanguageModelError(f"the processor made {len(read)} recordings, and the bundle takes one")
-        return [{name: read}]
+        step = int(audio.get("step", 1))
+        if (rest := read.shape[axis] % step) and not audio.get("is_added"):
+            raise LanguageModelError(
+                f"the processor made {read.shape[axis]} frames, and the bundle takes a multiple of {step}; add silence"
+            )
+        return [{name: read.take(range(read.shape[axis] - rest), axis)}]  # less than a step is no token
     frames = int(audio["frames"])
     count = -(-read.shape[axis] // frames)
     if count > 1 and not audio["is_cut"]:

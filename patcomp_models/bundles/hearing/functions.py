@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from transformers.masking_utils import create_sliding_window_causal_mask
 
 from patcomp_models.bundles.hearing.encoders import Encoder
 from patcomp_models.bundles.hearing.rows import HearingRow
@@ -38,9 +39,21 @@ class TokenTable(nn.Module):
 
 
 class HearingDecoder(Decoder):
-    """The language model, with its cache as arguments: `logits = decoder(inputs_embeds, position_ids, *states)`."""
+    """The language model, with its cache as arguments: `logits = decoder(inputs_embeds, position_ids, *states)`.
+
+    Args:
+        model: of transformers.
+        is_window_of_cache: whether transformers keeps the sliding window by what its cache has, and not by its mask.
+            Here the mask does it, because the states have all tokens.
+        options: as for `Decoder`.
+    """
 
     takes = EMBEDDED
+
+    def __init__(self, model: Any, *, is_window_of_cache: bool = False, **options: Any):
+        super().__init__(model, **options)
+        if is_window_of_cache:
+            self.rotary = {**self.rotary, "create_causal_mask": create_sliding_window_causal_mask}
 
     def example(self, new: int) -> Tensor:
         width = self.model.config.get_text_config().hidden_size
@@ -60,10 +73,12 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
     """
     new = Dim("new", min=1, max=context)
     tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
+    sound = sound_entry(row.encoder(model, row).eval())  # before its parts are taken from the model
+    language = row.language(model)
     return [
-        sound_entry(row.encoder(model, row).eval()),
-        Entry(EMBED, TokenTable(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
-        decoder_entry(HearingDecoder(row.language(model)).eval(), context),
+        sound,
+        Entry(EMBED, TokenTable(language).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
+        decoder_entry(HearingDecoder(language, is_window_of_cache=row.is_window_of_cache).eval(), context),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Voxtral Realtime: a causal encoder, each of whose features is added to the embedding of a token."""
+"""Models that hear beside each token: each feature of a causal encoder is added to the embedding of a token."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from patcomp_models.bundles.hearing.encoders import Encoder
+from patcomp_models.bundles.streaming.contexts import Contexts, causal_convolutions, convolutions_with
+from patcomp_models.language.vision.tower import features_dtype
 
 
 class RealtimeEncoder(Encoder):
-    """Several frames of the encoder are the feature of a token."""
+    """Voxtral Realtime: several frames of the encoder are the feature of a token."""
 
     def __init__(self, model: Any, row: Any):
         super().__init__(model, row)
@@ -22,8 +25,41 @@ class RealtimeEncoder(Encoder):
         return found
 
 
+class CodecEncoder(Encoder):
+    """Kyutai's recogniser: the embeddings of the codes of a frame, behind those of the begin of the recording.
+
+    The codec is Mimi. It reads the recording as one chunk, with the paddings of its stream.
+    """
+
+    def __init__(self, model: Any, row: Any):
+        super().__init__(model, row)
+        self.table, self.codec = model.model.embed_tokens, model.codec_model
+        self.convolutions = causal_convolutions(self.codec.encoder)
+
+    def forward(self, read: Tensor, *others: Tensor) -> Tensor:
+        return self.features(read, None).to(features_dtype(self.model))  # the codec is of float32
+
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+        config, contexts = self.model.config, Contexts()
+        with convolutions_with(contexts, self.convolutions):
+            codes = self.codec.encode(
+                read, num_quantizers=config.num_codebooks, use_streaming=True, padding_cache=contexts
+            ).audio_codes
+        codes = functional.pad(codes, (1, 0), value=config.audio_bos_token_id).transpose(1, 2)
+        rows = self.table.embed_tokens
+        places = torch.where(codes == rows.padding_idx, codes, codes + self.table.audio_tokens_offsets[1:])
+        found: Tensor = rows(places).sum(2)
+        return found
+
+
+def with_plain_table(model: Any) -> Any:
+    """The language model of Kyutai's recogniser, whose table takes tokens of text alone."""
+    model.model.embed_tokens = model.model.embed_tokens.embed_tokens
+    return model
+
+
 def without_sound(model: Any) -> Any:
-    """The language model, which takes embeddings alone, for the delay of the configuration."""
+    """Voxtral Realtime's language model, which takes embeddings alone, for the delay of the configuration."""
     model.model = _Told(model.model)
     return model
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
 from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder, NoisyEncoder, PlacedEncoder
-from patcomp_models.bundles.hearing.realtime import RealtimeEncoder, without_sound
+from patcomp_models.bundles.hearing.realtime import CodecEncoder, RealtimeEncoder, with_plain_table, without_sound
 from patcomp_models.language.hearing import READ, SAMPLES
 
 
@@ -29,6 +29,7 @@ class HearingRow:
         fewest, example: how many steps a recording of any length has at least, and in an example.
         is_added: whether the features are added to the embeddings of all tokens, instead of taking the place of some.
         language: the model without its encoder.
+        is_window_of_cache: whether the cache of transformers alone keeps the sliding window, and its mask does not.
     """
 
     mask: str = "input_features_mask"
@@ -44,6 +45,7 @@ class HearingRow:
     example: int = 452
     is_added: bool = False
     language: Callable[[Any], Any] = lambda model: model
+    is_window_of_cache: bool = False
 
 
 _GRANITE = HearingRow(
@@ -63,6 +65,11 @@ HEARING_MODELS: Mapping[str, HearingRow] = {
     "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
     "GraniteSpeechForConditionalGeneration": _GRANITE,
     "GraniteSpeechPlusForConditionalGeneration": _GRANITE,
+    "KyutaiSpeechToTextForConditionalGeneration": HearingRow(
+        "", frames=None, bins=lambda config: config.codec_config.audio_channels, read=SAMPLES, encoder=CodecEncoder,
+        step=lambda config: config.frame_size, example=5, is_added=True, language=with_plain_table,
+        is_window_of_cache=True,
+    ),
     "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
     "MusicFlamingoForConditionalGeneration": HearingRow(encoder=PlacedEncoder),
     "OmniASRForConditionalGeneration": HearingRow(

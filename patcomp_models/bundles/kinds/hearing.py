@@ -20,10 +20,11 @@ from patcomp_models.bundle_folders.contract import (
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS, HearingRow
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of, tokenizer_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
 from patcomp_models.checkpoints.contents import ADAPTER
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
@@ -38,6 +39,8 @@ FURTHER: Values = {
 """The further inputs of `audio`."""
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say."""
+_MOST_HEARD = 2**17
+"""The most tokens of a model that hears beside each token."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,15 @@ class Hearing(KindOfComponents):
                 "mask": row.mask, "is_cut": row.is_cut, "step": row.step(config),
                 "further": [*further], "is_added": row.is_added,
                 **({"noise_width": config.acoustic_tokenizer_encoder_config.hidden_size} if NOISE in further else {}),
-                **({"delay": config.default_num_delay_tokens} if row.is_added else {}),
+                **({"delay": config.default_num_delay_tokens} if hasattr(config, "default_num_delay_tokens") else {}),
                 "sample_rate": _rate(self._processor()),
             },
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
         self._processor().save_pretrained(bundle / PROCESSOR)
+        if self._row.is_added and (self.folder / "tokenizer.json").is_file():
+            save(tokenizer_of(self.folder), bundle / PROCESSOR)
         if generation := content_of(self.folder / GENERATION):
             (bundle / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
 
@@ -125,8 +130,7 @@ class Hearing(KindOfComponents):
         return found
 
     def _processor(self) -> Any:
-        """The processor; of a model that hears beside each token the extractor alone, because the processor needs
-        mistral-common."""
+        """The processor; of a model that hears beside each token the extractor alone, because its prompt is no text."""
         return extractor_of(self.folder) if self._row.is_added else loaded_processor(self.folder)
 
     @property
@@ -144,7 +148,8 @@ class Hearing(KindOfComponents):
 
     @property
     def _own_context(self) -> int:
-        return int(self._config.get_text_config().max_position_embeddings)
+        own = int(self._config.get_text_config().max_position_embeddings)
+        return max(own, _MOST_HEARD) if self._row.is_added else own  # layers that see a window go on
 
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions

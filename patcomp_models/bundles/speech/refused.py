@@ -9,8 +9,6 @@ from patcomp_models.errors import BundleError
 _DELAYED = "no bundle has its loop yet, in which the tokens of several codebooks are delayed against each other"
 
 RECOGNISERS = {
-    "KyutaiSpeechToTextForConditionalGeneration": "its language model reads the codes of a codec beside its tokens; "
-    "its codec becomes a bundle with --kind streaming_codec",
     "Nemotron3_5TranscribeForConditionalGeneration": "its encoder reads pieces that see those around them, beside a "
     "second encoder that tells speakers apart",
     "Pop2PianoForConditionalGeneration": "its processor needs the beats of the music from another package",

@@ -13,7 +13,8 @@ import torch
 import transformers
 
 from patcomp_models.checkpoints.own_extractors import GraniteSpeechFeatureExtractor
-from tests.models.bundles.speech_models import CONVOLUTIONS, drawn_model, save
+from tests.models.bundles.speech_models import CONVOLUTIONS, save
+from tests.models.bundles.streaming_models import MIMI, drawn_codec
 
 PLACE = "<|audio|>"
 _WORDS = ["<s>", "</s>", "<pad>", "<unk>", *string.ascii_lowercase, *(f"<|{index}|>" for index in range(28)), PLACE,
@@ -52,6 +53,12 @@ HEARING: dict[str, dict[str, Any]] = {
         **_GRANITE, "encoder_config": {**_BLOCKS, "cat_hidden_layers": [1]},
         "projector_config": {**_GRANITE["projector_config"], "encoder_hidden_size": 64},
     },
+    "KyutaiSpeechToText": {
+        "vocab_size": len(_WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
+        "ffn_dim": 48, "num_codebooks": 4, "codebook_vocab_size": 33, "audio_bos_token_id": 32, "sliding_window": 20,
+        "audio_pad_token_id": len(_WORDS) + 4 * 33, "bos_token_id": 0, "pad_token_id": 2,
+        "codec_config": {"model_type": "mimi", **MIMI},
+    },
     "MossTranscribeDiarize": {
         "audio_config": {**_SOUND, "num_mel_bins": 80}, "text_config": {**_TEXT, "model_type": "qwen3"},
     },
@@ -81,6 +88,15 @@ HEARING: dict[str, dict[str, Any]] = {
     },
     "Voxtral": {"audio_config": {**_SOUND, "intermediate_size": 128}, "text_config": {**_TEXT, "model_type": "llama"}},
 }  # fmt: skip
+
+
+BESIDE = {
+    "KyutaiSpeechToText": lambda: transformers.KyutaiSpeechToTextFeatureExtractor(
+        sampling_rate=400, audio_delay_seconds=0.5, audio_silence_prefix_seconds=0.2
+    ),
+    "VoxtralRealtime": lambda: transformers.VoxtralRealtimeFeatureExtractor(),
+}
+"""The extractors of models that hear beside each token."""
 
 
 def _processor(name: str) -> Any:
@@ -122,16 +138,17 @@ def hearing(folder: Path, name: str) -> Path:
     """
     kind = getattr(transformers, f"{name}ForConditionalGeneration")
     torch.manual_seed({"AudioFlamingo3": 1, "MusicFlamingo": 1, "OmniASR": 4}.get(name, 0))
-    has_none = "audio_token_index" in HEARING[name] or name == "VoxtralRealtime"
+    has_none = "audio_token_index" in HEARING[name] or name in BESIDE
     token = {} if has_none else {"audio_token_id": 24 if name == "Voxtral" else _AUDIO}
-    model = drawn_model(kind(kind.config_class(**{**HEARING[name], **token, "tie_word_embeddings": False})))
+    model = drawn_codec(kind(kind.config_class(**{**HEARING[name], **token, "tie_word_embeddings": False})))
     with torch.no_grad():  # else each token is followed by itself
-        model.get_input_embeddings().weight.normal_(0, 0.5)
+        table = model.get_input_embeddings()
+        getattr(table, "embed_tokens", table).weight.normal_(0, 0.5)
         model.get_output_embeddings().weight.normal_(0, 1)
-        for weight in getattr(model.model, "projector" if "Granite" in name else "multi_modal_projector").parameters():
+        projectors = [getattr(model.model, each, None) for each in ("projector", "multi_modal_projector")]
+        for weight in (each for projector in projectors if projector for each in projector.parameters()):
             weight.mul_(4)
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=1, pad_token_id=2, bos_token_id=0, max_new_tokens=12
     )
-    realtime = transformers.VoxtralRealtimeFeatureExtractor
-    return save(folder, model, realtime() if name == "VoxtralRealtime" else _processor(name))
+    return save(folder, model, BESIDE[name]() if name in BESIDE else _processor(name))
