@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import FEWEST, READ
+from patcomp_models.language.hearing import FEWEST_FRAMES, READ
 from patcomp_models.language.vision.tower import exchanged, features_dtype
 
 
@@ -229,5 +229,5 @@ class HearingRow:
         return {
             "audio_token_id": config.audio_token_id, "read": self.read,
             "frames": self.frames(config) if self.frames else None, "axis": self.axis, "mask": self.mask,
-            "is_cut": self.is_cut, FEWEST: self.fewest(config), **rate,
+            "is_cut": self.is_cut, FEWEST_FRAMES: self.fewest(config), **rate,
         }  # fmt: skip
