@@ -21,7 +21,7 @@ READ, SAMPLES, FRAME_MASK, HEARD = "input_features", "input_values", "frame_mask
 """The inputs and the output of `audio`: of the first two, the one that `read` of the block `audio` names."""
 WINDOW, NOISE_SCALE, NOISE = "window", "noise_scale", "noise"
 """Further inputs of `audio`, which `further` of the block names."""
-FEWEST = "fewest_frames"
+FEWEST_FRAMES = "fewest_frames"
 """A key of the block `audio` of `metadata.json`: how many frames a recording must have."""
 SoundWindow = Mapping[str, np.ndarray]
 """The inputs of the function `audio`."""
@@ -83,10 +83,10 @@ def read_by(audio: Mapping[str, Any]) -> str:
 
 def _processed(folder: Path, text: str, recordings: Sequence[Any]) -> Mapping[str, Any]:
     processor = loaded_processor(folder / PROCESSOR)
-    return processed(processor, text, (), audio=[samples_of(each) for each in recordings], return_tensors="pt")
+    return processed(processor, text, (), audio=[checked_samples(each) for each in recordings], return_tensors="pt")
 
 
-def samples_of(recording: Any) -> np.ndarray:
+def checked_samples(recording: Any) -> np.ndarray:
     """The samples of a recording, (samples,) of float32.
 
     Raises:
@@ -175,7 +175,7 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     if mask is None:
         return [{name: part} for part in parts]
     mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
-    if (heard := int(mask.sum())) < (fewest := int(audio.get(FEWEST, 1))):
+    if (heard := int(mask.sum())) < (fewest := int(audio.get(FEWEST_FRAMES, 1))):
         raise LanguageModelError(
             f"the recording has {heard} frames, and the bundle takes {fewest} or more; put silence behind it"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
-from patcomp_models.language.hearing import FEWEST, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
+from patcomp_models.language.hearing import FEWEST_FRAMES, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
 
 SOUND_NUMBERS = ("audio_token_id", "axis")
 """The keys of the block `audio` of `metadata.json` that must be positive integers."""
@@ -26,7 +26,7 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         return [problem(f"audio is {audio!r}, and must be an object")]
     found = [
         problem(f"audio.{name} is {audio.get(name)!r}, and must be a positive integer")
-        for name in (*numbers, *({FEWEST} & audio.keys()))
+        for name in (*numbers, *({FEWEST_FRAMES} & audio.keys()))
         if not (name == "audio_token_id" and audio.get("is_added"))
         if type(audio.get(name)) is not int or audio[name] < 1
     ]

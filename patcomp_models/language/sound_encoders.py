@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import FEWEST, NOISE, READ
+from patcomp_models.language.hearing import FEWEST_FRAMES, NOISE, READ
 from patcomp_models.language.vision.tower import exchanged, features_dtype
 
 
@@ -262,6 +262,6 @@ class HearingRow:
         return {
             "audio_token_id": getattr(config, "audio_token_id", None), "read": self.read,
             "frames": self.frames(config) if self.frames else None, "axis": self.axis, "mask": self.mask,
-            "is_cut": self.is_cut, FEWEST: self.fewest(config), "step": self.step(config), "further": [*further],
+            "is_cut": self.is_cut, FEWEST_FRAMES: self.fewest(config), "step": self.step(config), "further": [*further],
             "is_added": self.is_added, **added,
         }  # fmt: skip

@@ -57,7 +57,7 @@ SOUNDS: Mapping[str, HearingRow] = {
 """The encoders of sound of models that also take images, by `model_type`."""
 
 
-class SoundTower(nn.Module):
+class SoundEncoder(nn.Module):
     """The part of a vision-language model that makes features of a window of sound.
 
     Args:
@@ -115,11 +115,11 @@ class SoundTower(nn.Module):
         return {READ: read.to(self.model.dtype), **({self.row.mask: mask[0]} if mask else {})}
 
 
-def sound_of(tower: Tower) -> SoundTower | None:
+def sound_of(tower: Tower) -> SoundEncoder | None:
     """The encoder of sound of a model that takes images; None if it has none."""
     config = tower.model.config
     has_sound = config.model_type in SOUNDS and config.audio_config is not None
-    return SoundTower(tower) if has_sound else None
+    return SoundEncoder(tower) if has_sound else None
 
 
 def rate_of(processor: Any) -> int | None:

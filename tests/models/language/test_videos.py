@@ -13,7 +13,7 @@ from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.pictures import loaded_processor
 from patcomp_models.language.vision.videos import VIDEOS
 from tests.models.language.omni import film
-from tests.models.language.test_image_shapes import FILMS, converted
+from tests.models.language.shaped_processors import FILMS, converted
 from tests.models.language.vision_checkpoints import SIZE, picture
 
 _NEW = 8
