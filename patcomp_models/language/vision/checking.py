@@ -67,7 +67,8 @@ class VisionComparison:
                 name: each.to(self.model.dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
                 for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
             }
-            logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
+            with self.tower.mended():
+                logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
             features = self.tower(self.pixels)[0].float()
         release(weight_memory(self.model))
         return logits, features

@@ -210,6 +210,11 @@ class Tower(nn.Module):
         """Parts of the language model are others while it is called."""
         yield
 
+    @contextmanager
+    def mended(self) -> Iterator[None]:
+        """The model's own call works for a while, if a version of transformers has a defect."""
+        yield
+
     def is_image(self, tokens: Tensor) -> Tensor:
         return tokens == self.model.config.image_token_id
 

@@ -13,7 +13,7 @@ from patcomp_models.language import LanguageModelError, convert_vision_language_
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.prompts import image_keys, placed
-from patcomp_models.language.vision.towers import TOWERS
+from patcomp_models.language.vision.towers import TOWERS, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
@@ -163,7 +163,7 @@ def test_two_shapes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         given.pop("num_patches", None)
         given["pixel_values"] = given["pixel_values"].to(model.dtype)  # bfloat16 of Llama 4's processor
         length = given["input_ids"].shape[1]
-        with torch.no_grad():
+        with torch.no_grad(), tower_of(model, None).mended():
             wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
         assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted[0, length:].tolist()
         counts.append(length)
