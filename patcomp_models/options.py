@@ -270,6 +270,15 @@ class VisionOptions(BundleOptions):
             flag=Path,
         ),
     ] = None
+    video_shapes: Annotated[
+        str | Sequence[str | tuple[int, int]],
+        Option(
+            "Height x width of frames of videos, as 448x672; may be given several times.",
+            "The vision tower has a function for a moment of a video of each, `video_448x672`, which `Bundle.generate` "
+            "calls for each moment; Apple's engine takes no videos.",
+            flag=list[str],
+        ),
+    ] = ()
     image_processor: Annotated[
         Any,
         Option(

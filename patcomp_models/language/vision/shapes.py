@@ -91,6 +91,6 @@ def shapes_in(given: str | Sequence[str | Sequence[int]]) -> list[ImageShape]:
         sides = each.split("x") if isinstance(each, str) else each
         numbers = [*map(str, sides)] if isinstance(sides, list | tuple) else []
         if len(numbers) != 2 or not all(re.fullmatch("[0-9]+", number) for number in numbers):
-            raise LanguageModelError(f"image_shapes takes height x width of images, such as '448x672', got {each!r}")
+            raise LanguageModelError(f"a shape is height x width, such as '448x672', got {each!r}")
         made.append((int(numbers[0]), int(numbers[1])))
     return list(dict.fromkeys(made))

@@ -64,7 +64,10 @@ FURTHER = {
     "lighton_ocr": "image_break_token",
 }
 """A further token that a processor reads."""
+FILMS = ("<|begin_of_video|>", "<|end_of_video|>")
+"""The tokens around a video of GLM."""
 TOKEN_NAMES = {
+    "qwen3": {"vision_start_token": "<start>", "vision_end_token": "<end>"},
     "idefics2": {"image_boundary_token": "<fake_token_around_image>"},
     "gemma": {
         "boi_token": "<start>", "eoi_token": "<end>", "boa_token": "word6", "eoa_token": "word7",
@@ -110,6 +113,7 @@ def processor(kind: str) -> Any:
         names[further] = "<further>"
         special = [*special, "<further>"]
     names |= of_type(TOKEN_NAMES, kind, {})
+    special = [*special, *(FILMS if kind.startswith("glm") else ())]
     sound = ["<sound>"] if kind in SOUNDS else []  # at the place of the small models' token of sounds
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(special[1], *sound, *special[2:], image=special[0])._tokenizer,
@@ -162,7 +166,10 @@ def processor(kind: str) -> Any:
     make = getattr(tf, PROCESSORS.get(kind) or PROCESSORS_OF[kind])
     if kind in ("paddleocr_vl", "hunyuan_vl"):
         return make(images, tokenizer)
-    videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])()
+    layout["size"] = {"shortest_edge": 16 * 16, "longest_edge": 16 * 64 * 64}  # of all frames
+    videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(
+        **layout, do_sample_frames=False, **({"max_image_size": layout["size"]} if kind.startswith("glm") else {})
+    )
     sounds = {"feature_extractor": getattr(tf, SOUNDS[kind])()} if kind in SOUNDS else {}
     return make(image_processor=images, tokenizer=tokenizer, video_processor=videos, **sounds)
 
@@ -307,7 +314,7 @@ def test_nearest() -> None:
 
 @pytest.mark.parametrize("given", ["448", "448x", "0x5x", [(1, 2, 3)], [448], ["axb"], [(-1, 2)]])
 def test_no_shapes(given: Any) -> None:
-    with pytest.raises(LanguageModelError, match="image_shapes takes height x width of images, such as '448x672'"):
+    with pytest.raises(LanguageModelError, match="a shape is height x width, such as '448x672'"):
         shapes_in(given)
 
 

@@ -144,7 +144,7 @@ def test_logits(kind: str, tmp_path: Path) -> None:
             return result
 
         features = features_of(run[TOWER], pixels().numpy())
-        call = embedded_call(run[EMBEDDING], main, features, IMAGE_TOKEN)
+        call = embedded_call(run[EMBEDDING], main, {IMAGE_TOKEN: features})
         empty = empty_states(assets[MAIN].described())
         session = Session(call, {MAIN: None}, empty, CONTEXT)
         assert greedy(session, prompt(count), NEW).tokens == tokens
