@@ -114,7 +114,8 @@ def others(entry: Any) -> tuple[Any, ...]:
     for name, value in entry.inputs.items():
         shape = list(value.shape)
         for axis, size in (entry.dynamic.get(name) or {}).items():
-            shape[axis] = _SIZES.get(size.__name__, 2 * shape[axis] + 1)
+            usual = _SIZES.get(size.__name__, 2 * shape[axis] + 1)
+            shape[axis] = usual if usual >= size.min else shape[axis] + 1  # Florence-2 has many image tokens
         if name == "attention_mask":
             made.append(torch.ones(shape, dtype=value.dtype))
         elif name == "bbox":
@@ -122,7 +123,9 @@ def others(entry: Any) -> tuple[Any, ...]:
         elif value.is_floating_point():
             made.append(torch.randn(shape, generator=numbers).to(value.dtype))
         else:
-            made.append(torch.randint(0, int(value.max()) + 1, shape, generator=numbers).to(value.dtype))
+            drawn = torch.randint(0, int(value.max()) + 1, shape, generator=numbers).to(value.dtype)
+            drawn[..., -1:] = value[..., -1:]  # some models look for the token at the end
+            made.append(drawn)
     return tuple(made)
 
 

@@ -64,7 +64,7 @@ NOT_STATIC = {
 NOT_CONVERTED = {
     "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
     "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
-    "diffusion_gemma": "it fills blocks from both sides in several steps, which is a loop of the host",
+    "diffusion_gemma": "it writes by diffusion, and `patcomp convert FOLDER -o NAME` makes a bundle of another kind",
     "blt": "it reads bytes in patches whose number depends on the bytes",
     **dict.fromkeys(
         ("musicgen", "musicgen_melody", "musicgen_decoder", "musicgen_melody_decoder"),

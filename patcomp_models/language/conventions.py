@@ -202,6 +202,7 @@ _OWN = {
     "recurrent_gemma": ModuleConvention(CACHE),
     "deepseek_v4": CompressedConvention(CACHE),
     "openai-gpt": UnseenConvention(""),
+    "vibevoice": Convention(CACHE),  # it takes the argument among others, without a name
 }
 _ARGUMENTS = ("cache", "past_key_values", "cache_params")
 """How models call the argument that takes a cache of transformers, also those of code outside of it."""

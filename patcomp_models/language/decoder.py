@@ -82,7 +82,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
-        self.states: States = states_of(model, self.dtype, context, scales)
+        self.states: States = states_of(model, self.dtype, context, scales, self.first_inputs())
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
@@ -92,6 +92,10 @@ class Decoder(nn.Module):
         self.takes_positions = takes_positions and first_position(model) == 0
         self.is_written_out = attention_of(model) == "eager"
         """Whether products of queries and keys are exported as such."""
+
+    def first_inputs(self) -> dict[str, Tensor] | None:
+        """The arguments of a first call of the model, if it cannot be called with tokens."""
+        return None
 
     def example(self, new: int) -> Tensor:
         """A first input for some new tokens."""

@@ -48,7 +48,7 @@ def cache_scales(model: Any, tokens: Sequence[int], context: int) -> tuple[Scale
     largest: dict[int, list[float]] = {}
     count = 0
     for part in parts[:-1]:
-        layers = cached_layers(model, torch.tensor([part]))
+        layers = cached_layers(model, input_ids=torch.tensor([part]))
         count = len(layers)
         for number, layer in enumerate(layers):
             if kept_beside(layer):

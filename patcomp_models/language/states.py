@@ -6,7 +6,7 @@ recurrences, whose size is fixed, or both, or nothing. Those of equal form are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,6 +117,7 @@ def states_of(
     dtype: torch.dtype | None = None,
     context: int | None = None,
     scales: Sequence[tuple[float, float] | None] | None = None,
+    first: Mapping[str, Tensor] | None = None,
 ) -> States:
     """The states of a causal language model, from one call of a few tokens.
 
@@ -125,35 +126,38 @@ def states_of(
         dtype: of keys and values; by default the one in which the model has them.
         context: the most tokens, if layers with a smaller sliding window have places for its tokens only.
         scales: of keys and values of each layer, if the caches that grow are of int8.
+        first: the arguments of that call; by default tokens, (1, q).
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
     """
     kind = model.config.model_type
-    tokens = torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size
-    return _stacked(cached_layers(model, tokens), kind, dtype, context, scales)
+    if first is None:
+        first = {"input_ids": torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size}
+    return _stacked(cached_layers(model, **first), kind, dtype, context, scales)
 
 
-def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
-    """The layers of the cache of a model after one call of some tokens, (1, q).
+def cached_layers(model: Any, **first: Tensor) -> list[Any]:
+    """The layers of the cache of a model after one call, whose arguments are given, such as tokens, (1, q).
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something else than a cache.
     """
-    kind, convention = model.config.model_type, convention_of(model)
+    kind, count = model.config.model_type, next(iter(first.values())).shape[1]
+    convention = convention_of(model)
     cache = convention.cache(convention.begun(model))
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
             if cache.layers:
                 with open_lengths(model, cache):
-                    model(input_ids=tokens, **convention.arguments(cache))
+                    model(**first, **convention.arguments(cache))
                 return list(cache.layers)
-            result = model(input_ids=tokens, use_cache=True)
+            result = model(**first, use_cache=True)
             if getattr(result, CACHE, result) is None:  # Granite Vision 4 makes none of its own
-                result = model(input_ids=tokens, use_cache=True, **{CACHE: DynamicCache()})
+                result = model(**first, use_cache=True, **{CACHE: DynamicCache()})
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
-                f"the architecture {kind!r} cannot be called with {tokens.shape[1]} tokens: {reason_of(error)}"
+                f"the architecture {kind!r} cannot be called with {count} tokens: {reason_of(error)}"
             ) from error
     return convention.layers(result, kind)
 

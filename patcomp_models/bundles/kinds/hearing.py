@@ -13,19 +13,21 @@ from patcomp_models.bundle_folders.contract import (
     FLOATS,
     PROCESSOR,
     Interface,
-    Values,
     function_of,
     problem,
 )
 from patcomp_models.bundles.components import KindOfComponents
-from patcomp_models.bundles.hearing.encoders import HEARING_MODELS, HearingRow
+from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
+from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
+from patcomp_models.language.hearing import EMBED, SOUND
+from patcomp_models.language.sound_contract import SOUND_NUMBERS, sound_interface, sound_key_problems
+from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
@@ -56,12 +58,17 @@ class Hearing(KindOfComponents):
         if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
         loaded_processor(self.folder)
+        if getattr(self._config, "has_lora_adapter", False) and not (self.folder / ADAPTER).is_file():
+            raise BundleError(
+                f"config.json of {str(self.folder)!r} says has_lora_adapter, and there is no {ADAPTER}; copy the two "
+                'files of the adapter into the folder, or write "has_lora_adapter": false if it is merged'
+            )
         if not 1 <= self.max_context <= self._own_context:
             raise BundleError(f"max_context is {self.max_context}; the model takes 1 to {self._own_context} tokens")
         return [Component(MAIN, "main.aimodel", self._entries)]
 
     def metadata(self) -> Mapping[str, Any]:
-        row, config = self._row, self._config
+        config = self._config
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
         ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
@@ -70,11 +77,7 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            "audio": {
-                "audio_token_id": config.audio_token_id, "frames": row.frames(config), "axis": row.axis,
-                "mask": row.mask, "is_cut": row.is_cut,
-                "sample_rate": loaded_processor(self.folder).feature_extractor.sampling_rate,
-            },
+            SOUND: self._row.keys(config, _rate(loaded_processor(self.folder))),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
@@ -94,13 +97,10 @@ class Hearing(KindOfComponents):
             found += wrong
         if found:
             return found
-        frames = audio["frames"]
-        read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (
-            (SOUND, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
+            (SOUND, sound_interface(audio, width)),
             (EMBED, Interface({TOKENS: ((1, None), ("int32",))}, {EMBEDDINGS: ((1, None, width), FLOATS)})),
             (MAIN, Interface({EMBEDDED: ((1, None, width), FLOATS), POSITIONS: ((1, None), ("int32",))},
                              {LOGITS: ((1, None, vocabulary), FLOATS)})),
@@ -127,11 +127,21 @@ class Hearing(KindOfComponents):
 
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions
-        from patcomp_models.bundles.loading import model_of
+        from patcomp_models.bundles.loading import merged_model, model_of
 
-        model = model_of(self.folder, "transformers", self._class, self.dtype)
+        takes_adapter = hasattr(self._config, "has_lora_adapter")
+        model = (
+            merged_model(self.folder, self._class, self.dtype) if takes_adapter
+            else model_of(self.folder, "transformers", self._class, self.dtype)
+        )  # fmt: skip
         model.set_attn_implementation("sdpa")
         return hearing_functions(model, self._row, self.max_context)
+
+
+def _rate(processor: Any) -> int:
+    """The samples of a second that a processor takes."""
+    name = "audio_processor" if hasattr(processor, "audio_processor") else "feature_extractor"
+    return int(getattr(processor, name).sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -140,14 +150,8 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if not isinstance(language, Mapping) or not isinstance(audio, Mapping):
         return [problem("language or audio is missing")]
     found = [
-        problem(f"{where}.{name} is {told.get(name)!r}, and must be a positive integer")
-        for where, told, names in (
-            ("language", language, ("vocab_size", "max_context_length")),
-            ("audio", audio, ("audio_token_id", "frames", "axis", "sample_rate")),
-        )
-        for name in names
-        if type(told.get(name)) is not int or told[name] < 1
-    ]
-    if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
-        found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
+        problem(f"language.{name} is {language.get(name)!r}, and must be a positive integer")
+        for name in ("vocab_size", "max_context_length")
+        if type(language.get(name)) is not int or language[name] < 1
+    ] + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate"))
     return found + part_problems(bundle, metadata, (MAIN,))

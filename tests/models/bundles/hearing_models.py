@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 
+from patcomp_models.checkpoints.own_extractors import GraniteSpeechFeatureExtractor
 from tests.models.bundles.speech_models import drawn_model, save
 
 PLACE = "<|audio|>"
@@ -24,6 +25,17 @@ _OLDER = {"num_mel_bins": 128, "encoder_layers": 2, "encoder_attention_heads": 2
 _TEXT = {"vocab_size": len(_WORDS), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 2048, "head_dim": 16,
          "eos_token_id": 1, "bos_token_id": 0, "pad_token_id": 2}  # fmt: skip
+_BLOCKS = {"num_layers": 2, "hidden_dim": 32, "num_heads": 2, "output_dim": 12, "context_size": 40, "max_pos_emb": 64}
+_GRANITE = {
+    "encoder_config": _BLOCKS,
+    "projector_config": {
+        "model_type": "blip_2_qformer", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 48, "encoder_hidden_size": 32,
+    },
+    "text_config": {**_TEXT, "model_type": "granite", "embedding_multiplier": 3.0, "logits_scaling": 0.5,
+                    "residual_multiplier": 0.9, "attention_multiplier": 0.8},
+    "audio_token_index": _AUDIO, "has_lora_adapter": False,
+}  # fmt: skip
 HEARING: dict[str, dict[str, Any]] = {
     "AudioFlamingo3": {"audio_config": _SOUND, "text_config": {**_TEXT, "model_type": "qwen2"}},
     "FunAsrNano": {
@@ -33,6 +45,11 @@ HEARING: dict[str, dict[str, Any]] = {
         "text_config": {**_TEXT, "model_type": "qwen3"},
     },
     "GlmAsr": {"audio_config": {**_SOUND, "intermediate_size": 128}, "text_config": {**_TEXT, "model_type": "llama"}},
+    "GraniteSpeech": _GRANITE,
+    "GraniteSpeechPlus": {
+        **_GRANITE, "encoder_config": {**_BLOCKS, "cat_hidden_layers": [1]},
+        "projector_config": {**_GRANITE["projector_config"], "encoder_hidden_size": 64},
+    },
     "MossTranscribeDiarize": {
         "audio_config": {**_SOUND, "num_mel_bins": 80}, "text_config": {**_TEXT, "model_type": "qwen3"},
     },
@@ -56,9 +73,10 @@ def _processor(name: str) -> Any:
         tokenizer_object=pieces, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>",
         extra_special_tokens=tokens,
     )  # fmt: skip
-    kind = getattr(transformers, f"{name}Processor")
+    kind = getattr(transformers, f"{name.removesuffix('Plus')}Processor")
     extractor = (
-        transformers.FunAsrNanoFeatureExtractor() if name == "FunAsrNano"
+        GraniteSpeechFeatureExtractor() if "Granite" in name
+        else transformers.FunAsrNanoFeatureExtractor() if name == "FunAsrNano"
         else transformers.Qwen3ASRFeatureExtractor() if name == "Qwen3ASR"
         else transformers.WhisperFeatureExtractor(feature_size=128)
     )  # fmt: skip
@@ -80,12 +98,12 @@ def hearing(folder: Path, name: str) -> Path:
     """
     kind = getattr(transformers, f"{name}ForConditionalGeneration")
     torch.manual_seed(1 if name == "AudioFlamingo3" else 0)
-    token = {} if name == "Qwen2Audio" else {"audio_token_id": 24 if name == "Voxtral" else _AUDIO}
+    token = {} if "audio_token_index" in HEARING[name] else {"audio_token_id": 24 if name == "Voxtral" else _AUDIO}
     model = drawn_model(kind(kind.config_class(**{**HEARING[name], **token, "tie_word_embeddings": False})))
     with torch.no_grad():  # else each token is followed by itself
         model.get_input_embeddings().weight.normal_(0, 0.5)
         model.get_output_embeddings().weight.normal_(0, 1)
-        for weight in model.model.multi_modal_projector.parameters():
+        for weight in getattr(model.model, "projector" if "Granite" in name else "multi_modal_projector").parameters():
             weight.mul_(4)
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=1, pad_token_id=2, bos_token_id=0, max_new_tokens=12

@@ -32,7 +32,7 @@ _AUDIO = {
 }  # fmt: skip
 _MINICPM = {
     "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-    "patch_size": 8, "insert_layer_id": 0,
+    "patch_size": 4, "insert_layer_id": 0,
 }  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
@@ -125,6 +125,30 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "image_grid_pinpoints": CANVASES, "vision_config": {**_SIGLIP, "hidden_size": 64},
         "vision_feature_select_strategy": "full", "deepstack_layer_map": [[-1, 0], [0, 1]],
         "spatial_target_layers": [1, 2, 0, 2], "downsample_rate": "1/2", "text_config.num_hidden_layers": 3,
+    },
+    "idefics2": {
+        "perceiver_config": {"resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 2,
+                             "resampler_head_dim": 16, "num_key_value_heads": 1, "hidden_size": 32},
+    },
+    "chameleon": {
+        "vocabulary_map": {"<image>": 90, **{f"IMGIMG{chr(65 + code)}Z": 80 + code for code in range(10)}},
+        "vq_config": {"embed_dim": 8, "num_embeddings": 10, "latent_channels": 8, "resolution": 32,
+                      "base_channels": 32, "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1},
+    },
+    "emu3": {
+        "vocabulary_map": {"<image>": 90, "<|extra_200|>": 89,
+                           **{f"<|visual token {code:06d}|>": 79 + code for code in range(10)}},
+        "vq_config": {"codebook_size": 10, "embed_dim": 8, "latent_channels": 8, "base_channels": 32, "hidden_size": 32,
+                      "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1},
+    },
+    "blip-2": {
+        "num_query_tokens": 4, "text_config": {
+            "model_type": "opt", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 48,
+            "num_attention_heads": 4, "max_position_embeddings": 1024, "word_embed_proj_dim": 32, "pad_token_id": 0,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "qformer_config": {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                           "intermediate_size": 48, "encoder_hidden_size": 32},
     },
     "aria": {"projector_patch_to_query_dict": {16: 4}},
 }  # fmt: skip
