@@ -27,7 +27,7 @@ class UnmaskingForm(TextDiffusionForm):
         return self._row.configuration(self.folder)
 
     def told(self) -> Mapping[str, Any]:
-        mask = content_of(self.folder / "config.json").get("mask_token_id")
+        mask = content_of(self.folder / "config.json").get("mask_token_id", self._row.mask)
         if type(mask) is not int or not 0 <= mask < self.configuration().vocab_size:
             raise BundleError(f"mask_token_id of {str(self.folder)!r} is {mask!r}, and must be a token of the model")
         return {"mask_token_id": mask, "is_shifted": self._row.is_shifted}

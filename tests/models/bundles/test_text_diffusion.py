@@ -25,6 +25,7 @@ from tests.models.bundles.text_diffusion_models import (
     DREAM,
     GEMMA_GENERATION,
     LLADA,
+    LLADA_MOE,
     MASK,
     Published,
     diffusion_gemma,
@@ -34,12 +35,12 @@ from tests.models.bundles.text_diffusion_models import (
 )
 
 
-@pytest.fixture(scope="module", params=["llada", "dream"])
+@pytest.fixture(scope="module", params=["llada", "dream", "llada_moe"])
 def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Published]:
     """A bundle and the published model."""
     pytest.importorskip("coreai")
     place = tmp_path_factory.mktemp("text_diffusion")
-    model = folder_of(place / "model", LLADA if request.param == "llada" else DREAM)
+    model = folder_of(place / "model", {"llada": LLADA, "dream": DREAM, "llada_moe": LLADA_MOE}[request.param])
     return convert_bundle(place / "model", out=place / "out", dtype="float32", max_context=64), model
 
 
@@ -77,11 +78,12 @@ _SCHEDULES: list[dict[str, Any]] = [
 def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Published]) -> None:
     bundle, model = converted
     seen = set()
-    for number, settings in enumerate(_BLOCKS if model.is_llada else _SCHEDULES):
+    has_blocks = model.is_llada or model.is_moe
+    for number, settings in enumerate(_BLOCKS[1::4] if model.is_moe else _BLOCKS if has_blocks else _SCHEDULES):
         for prompt in ([3, 4, 5, 6, 7], [20, MASK, 31]):
             torch.manual_seed(number)
             given = torch.tensor([prompt])
-            if model.is_llada:
+            if has_blocks:
                 told = {"steps": 16, "gen_length": 16, "block_length": 16, "temperature": 0.0, "cfg_scale": 0.0,
                         "remasking": "low_confidence"}  # fmt: skip
                 wanted = llada_generate(model, given, **{**told, **settings})  # type: ignore[arg-type]
@@ -92,7 +94,7 @@ def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Publi
             made = generate_text(bundle, prompt, 16, seed=number, **settings)
             assert made.tokens == wanted[0, len(prompt) :].tolist(), settings
             seen.add(tuple(made.tokens))
-    assert len(seen) > 9
+    assert len(seen) > (3 if model.is_moe else 9)
     assert len({token for tokens in seen for token in tokens}) > 20
 
 
@@ -109,8 +111,8 @@ def test_texts_and_what_a_loop_cannot_take(converted: tuple[Path, Published]) ->
         ([64], {}, "tokens that are not from 0 to 63"),
         ([3], {"temperature": "warm"}, "temperature of the bundle is 'warm', and must be a number"),
         ([3], {"remask": "random"}, "has the setting 'remask'; the loop"),
-        ([3], {"steps": 3, "block_length": 4} if model.is_llada else {"eps": 0.0}, "steps is"),
-        ([3], {"block_length": 5} if model.is_llada else {"alg": "best"}, "of 5|must be 'origin' or"),
+        ([3], {"steps": 3, "block_length": 4} if model.is_llada or model.is_moe else {"eps": 0.0}, "steps is"),
+        ([3], {"block_length": 5} if model.is_llada or model.is_moe else {"alg": "best"}, "of 5|must be 'origin' or"),
     ]
     for prompt, settings, message in wrong:
         with pytest.raises(PatcompError, match=message):
@@ -207,6 +209,9 @@ _REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"quantization_config": {"quant_method": "awq", "bits": 4}},
         "are in few bits .AWQ., which",
     ),
+    (LLADA_MOE, {"norm_topk_prob": True}, "norm_topk_prob of .* is True"),
+    (LLADA_MOE, {"moe_layer_freq": [0, 1]}, "moe_layer_freq of .* is .0, 1.; models with .1, 1. are converted"),
+    (LLADA_MOE, {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
     (DREAM, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling of .* models with None are converted"),
     (DREAM, {"use_sliding_window": True}, "use_sliding_window"),
     (DREAM, {"intermediate_size": 47}, "does not fit Qwen2ForCausalLM"),
