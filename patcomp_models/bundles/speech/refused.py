@@ -14,12 +14,12 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "SeamlessM4TForTextToSpeech": "a second model makes units of sound of the hidden "
-    "states of the text that the first one writes",
-    "SeamlessM4Tv2ForTextToSpeech": "a second model makes units of sound of the hidden "
-    "states of the text that the first one writes",
+    "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks, and "
+    "a third model makes sound of it",
+    "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks, and "
+    "a third model makes sound of it",
+    "SeamlessM4Tv2ForTextToSpeech": "its second model repeats the characters of the text by durations that it predicts, "
+    "and makes all units at once",
 }
 """Those that make sound."""
 

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from patcomp_models.bundles.hearing.functions import HearingDecoder
-from patcomp_models.bundles.streaming.codecs import VibeVoiceDecode
 from patcomp_models.bundles.streaming.contexts import Contexts
 from patcomp_models.bundles.streaming.streamed import Streamed
 from patcomp_models.language.decoder import NewTokens
@@ -133,16 +132,17 @@ class Voice(Part):
         return made
 
 
-class SpokenFrame(VibeVoiceDecode):
+class SpokenFrame(Streamed):
     """The samples of one latent, (1, 1, latent width) to (1, 1, samples)."""
 
     def __init__(self, model: Any):
-        super().__init__(model.audio_tower)
-        self.whole = model
+        super().__init__("decoder", None)
+        self.model = model
 
     def computed(self, inputs: tuple[Tensor, ...], contexts: Contexts, past: Cache | None) -> Tensor:
-        scaled = inputs[0] / self.whole.latent_scaling_factor - self.whole.latent_bias_factor
-        return super().computed((scaled,), contexts, past)
+        scaled = inputs[0] / self.model.latent_scaling_factor - self.model.latent_bias_factor
+        made: Tensor = self.model.audio_tower.decode(scaled, padding_cache=contexts, use_cache=True).audio
+        return made
 
 
 class HeardFrame(Streamed):
