@@ -26,14 +26,20 @@ from patcomp_models.tasks.entries import Entry
 
 
 class TokenTable(nn.Module):
-    """From tokens, (1, q), to embeddings, (1, q, width)."""
+    """From tokens, (1, q), to embeddings, (1, q, width).
+
+    The token of sound may be behind the last row of the table; it gets the first row, which the host replaces.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
         self.table, self.carried = model.get_input_embeddings(), features_dtype(model)
+        sound: int | None = getattr(model.config, "audio_token_id", None)
+        self.outside = sound if sound is not None and sound >= self.table.num_embeddings else None
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        made: Tensor = self.table(input_ids)
+        tokens = input_ids if self.outside is None else torch.where(input_ids == self.outside, 0, input_ids)
+        made: Tensor = self.table(tokens)
         return made.to(self.carried)
 
 

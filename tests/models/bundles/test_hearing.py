@@ -16,6 +16,7 @@ from transformers.audio_utils import mel_filter_bank, spectrogram, window_functi
 
 from patcomp.errors import ConversionWarning, PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
+from patcomp_models.bundles.hearing.functions import TokenTable
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.loading import merged_model
 from patcomp_models.checkpoints.own_extractors import GraniteSpeechFeatureExtractor, mel_spectrogram
@@ -86,6 +87,9 @@ def test_the_tokens_are_those_of_generate(name: str, tmp_path: Path) -> None:
             assert bundle.generate(_PROMPT, new, audio=sound(count)) == wanted
         written.add(tuple(wanted))
     assert len(written) > 1
+    if name == "KyutaiSpeechToText":
+        asked = _asked(name, folder, 20000)
+        assert transcribe(out, sound(400)).tokens == model.generate(**asked)[0, 1:].tolist()
     if name == "GlmAsr":
         request = transformers.AutoProcessor.from_pretrained(folder).apply_transcription_request(audio=[sound()])
         wanted = model.generate(**request)[0, request["input_ids"].shape[1] :]
@@ -161,6 +165,38 @@ def test_windows_have_their_places_and_the_text_its_delay() -> None:
         heard_prompt(Path(), audio, [9, 1, 9], [{READ: read}])
     with pytest.raises(PatcompError, match="the text comes 4 tokens behind the sound, and the bundle is for 6"):
         heard_prompt(Path(), {**audio, "delay": 6}, tokens, [{READ: read, "num_delay_tokens": 4}])
+
+
+def test_the_token_of_sound_may_be_outside_of_the_table() -> None:
+    model = transformers.GraniteSpeechForConditionalGeneration(
+        transformers.GraniteSpeechConfig(**{**HEARING["GraniteSpeech"], "audio_token_index": 900})
+    )
+    assert torch.equal(
+        TokenTable(model)(torch.tensor([[3, 900]])), model.get_input_embeddings()(torch.tensor([[3, 0]]))
+    )
+
+
+@pytest.mark.parametrize("told", [{}, {"audio_window_size": 1}, {"audio_window_size": 1, "codec_use_cache": True}])
+def test_the_codes_are_those_that_generate_reads(told: dict[str, Any], tmp_path: Path) -> None:
+    folder = hearing(tmp_path, "KyutaiSpeechToText")
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "pad_token_id": 2, **told}))
+    kind = transformers.KyutaiSpeechToTextForConditionalGeneration
+    model, heard, beside = (
+        kind.from_pretrained(folder).eval(),
+        kind.from_pretrained(folder).eval(),
+        list[torch.Tensor](),
+    )
+    asked = _asked("KyutaiSpeechToText", folder, 20000)
+    table = model.model.embed_tokens
+    table.register_forward_pre_hook(lambda module, given: beside.append(given[0][:, :, 1:]))
+    model.generate(**asked, max_new_tokens=30)
+    row = HEARING_MODELS[kind.__name__]
+    with torch.no_grad():
+        made = row.encoder(heard, row)(asked[SAMPLES][..., : 30 * 16])
+        codes = torch.cat(beside, 1)
+        wanted = table.embed_tokens(codes + table.audio_tokens_offsets[1:]).sum(2)
+    assert torch.allclose(made[:, :30], wanted[:, :30], atol=1e-5)
+    assert len({*map(tuple, codes[0].tolist())}) > 5
 
 
 def test_the_mel_spectrogram_is_the_one_of_torchaudio() -> None:
