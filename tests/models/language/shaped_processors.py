@@ -47,6 +47,7 @@ FURTHER = {
     "lighton_ocr": "image_break_token",
 }
 """A further token that a processor reads."""
+PLACES = ("_start", "_end")
 FILMS = ("<|begin_of_video|>", "<|end_of_video|>")
 """The tokens around a video of GLM."""
 TOKEN_NAMES = {
@@ -93,6 +94,11 @@ def processor(kind: str) -> Any:
         special = [*special, "<further>"]
     names |= of_type(TOKEN_NAMES, kind, {})
     special = [*special, *(FILMS if kind.startswith("glm") else ())]
+    if kind == "ernie4_5_vl_moe":
+        names = {f"{part}{place}_token": f"<{part}{place}>" for part in ("image", "video") for place in ("", *PLACES)}
+        names |= {"image_start_token": "<start>", "image_end_token": "<end>"}
+        ids = checkpoint(kind).config
+        special = [names[name] for name in sorted(names, key=lambda name: getattr(ids, f"{name}_id"))]
     sound = ["<sound>"] if kind in SOUNDS else []  # at the place of the small models' token of sounds
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(special[1], *sound, *special[2:], image=special[0])._tokenizer,
@@ -146,8 +152,12 @@ def processor(kind: str) -> Any:
     if kind in ("paddleocr_vl", "hunyuan_vl"):
         return make(images, tokenizer)
     layout["size"] = {"shortest_edge": 16 * 16, "longest_edge": 16 * 64 * 64}  # of all frames
+    font = {"draw_on_frames": False} if kind == "ernie4_5_vl_moe" else {}
     videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(
-        **layout, do_sample_frames=False, **({"max_image_size": layout["size"]} if kind.startswith("glm") else {})
+        **layout,
+        **font,
+        do_sample_frames=False,
+        **({"max_image_size": layout["size"]} if kind.startswith("glm") else {}),
     )
     sounds = {"feature_extractor": getattr(tf, SOUNDS[kind])()} if kind in SOUNDS else {}
     return make(image_processor=images, tokenizer=tokenizer, video_processor=videos, **sounds)
