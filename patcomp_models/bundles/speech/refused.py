@@ -24,8 +24,8 @@ SPEAKERS = {
     "a third model makes sound of it",
     "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks, and "
     "a third model makes sound of it",
-    "SeamlessM4Tv2ForTextToSpeech": "its second model repeats the characters of the text by durations that it predicts, "
-    "and makes all units at once",
+    "SeamlessM4Tv2ForTextToSpeech": "its second model repeats the characters of the text by durations that it "
+    "predicts, and makes all units at once",
 }
 """Those that make sound."""
 
