@@ -18,7 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
-from patcomp_models.language.layers import FixedLayer
+from patcomp_models.language.layers import FixedLayer, KeepingLayer
 
 CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
 """How this version of transformers calls a cache, as an argument and as a part of an output: `cache` since 5.24."""
@@ -175,6 +175,13 @@ def _empty(block: Any) -> FixedLayer:
     return FixedLayer({(CONVOLUTION, 0): window, (RECURRENCE, 0): torch.zeros(1, block.lru_width)}, 1)
 
 
+class CompressedConvention(Convention):
+    """DeepSeek-V4, whose layers keep something of each token to make compressed keys of."""
+
+    def begun(self, model: Any) -> list[Any]:
+        return [KeepingLayer() for _ in range(model.config.num_hidden_layers)]
+
+
 class UnseenConvention(Convention):
     """GPT, which takes no cache: the function of its attention is exchanged, and takes one layer after the other."""
 
@@ -193,6 +200,7 @@ _OWN = {
     "rwkv": ListConvention("state"),
     "xlstm": MemoryConvention(CACHE),
     "recurrent_gemma": ModuleConvention(CACHE),
+    "deepseek_v4": CompressedConvention(CACHE),
     "openai-gpt": UnseenConvention(""),
     "vibevoice": Convention(CACHE),  # it takes the argument among others, without a name
 }

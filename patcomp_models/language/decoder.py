@@ -202,8 +202,9 @@ class Decoder(nn.Module):
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
-        if plan.index is not None:
-            return IndexedLayer(given[plan.index.state], plan.index.row, plan.axes, *stacked, widths)
+        if plan.index:
+            kept = {name: (given[place.state], place.row) for name, place in plan.index.items()}
+            return IndexedLayer(kept, plan.axes, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths, plan.scales) if plan.count else (

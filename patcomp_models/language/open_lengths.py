@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from patcomp_models.language import experts
+from patcomp_models.language import compressed, experts
 from patcomp_models.language.conventions import AskedCache
 from patcomp_models.language.masks import ATTENTION, gpt, gpt_neo
 from patcomp_models.language.recurrences import (
@@ -67,6 +67,9 @@ def open_lengths(
         "MiniMaxLightningAttention.forward": lightning,
         **dict.fromkeys(indexers_of(model), chosen_tokens),
         "Qwen4ExpTextQSAIndexer.forward": chosen_blocks,
+        "DeepseekV4HCACompressor.forward": compressed.heavily,
+        "DeepseekV4CSACompressor.forward": compressed.sparsely,
+        "DeepseekV4Indexer.forward": compressed.chosen_entries,
         f"GPTNeoSelfAttention.{ATTENTION}": gpt_neo,
         f"Attention.{ATTENTION}": partial(gpt, turns),
         "RecurrentGemmaRecurrentBlock.forward": partial(griffin, turns),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicIndexedLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import DynamicCache, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
@@ -27,6 +27,7 @@ from patcomp_models.language.contract import (
     WINDOW_VALUES,
 )
 from patcomp_models.language.conventions import CACHE, convention_of
+from patcomp_models.language.layers import INDEX_KEYS, KeepingLayer
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.open_lengths import open_lengths
 
@@ -75,8 +76,8 @@ class LayerStates:
     """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
     fixed: dict[tuple[str, int], _Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
-    index: _Place | None = None
-    """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
+    index: dict[str, _Place] = field(default_factory=dict)
+    """What a layer of sparse attention keeps of each token to choose those that it attends to, by name."""
     axes: int = 0
     """How many positions of each token the layer keeps, for all layers with an index; 0 for a layer without."""
     count: int = 0
@@ -161,6 +162,12 @@ def cached_layers(model: Any, **first: Tensor) -> list[Any]:
     return convention.layers(result, kind)
 
 
+def kept_beside(layer: Any) -> dict[str, Tensor]:
+    """What a layer keeps of each token beside keys and values, (1, n, width) each, by name."""
+    keys = getattr(layer, "indexer_keys", None)
+    return layer.known if isinstance(layer, KeepingLayer) else {} if keys is None else {INDEX_KEYS: keys}
+
+
 def _stacked(
     layers: Iterable[Any],
     kind: str,
@@ -219,13 +226,12 @@ def _stacked(
             plan = replace(plan, scales=scale)
             element = (dtype or keys.dtype) if scale is None else torch.int8
             key, value = placed(names, shape, element, grows=not plan.window)
-            if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
-                positions = layer.indexer_position_ids
-                plan = replace(plan, axes=0 if positions is None else positions.shape[0])
-                index = (1, layer.indexer_keys.shape[-1])
-                plan = replace(
-                    plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]
-                )
+            index = {
+                name: placed((INDEX_CACHE,), (1, each.shape[-1]), dtype or each.dtype, grows=True)[0]
+                for name, each in kept_beside(layer).items()
+            }
+            positions = getattr(layer, "indexer_position_ids", None)
+            plan = replace(plan, index=index, axes=0 if positions is None else positions.shape[0])
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip

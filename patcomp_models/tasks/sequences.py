@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
 from patcomp.frontend_torch.exporting.kept import kept
@@ -92,7 +92,8 @@ class DecodeTokens(nn.Module):
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
-        self.width = getattr(model.get_encoder(), "config", model.config).hidden_size
+        config = getattr(model.get_encoder(), "config", model.config)
+        self.width = getattr(config, "text_config", config).hidden_size
 
     def example(self, texts: int, new: int) -> Tensor:
         """A first input for some new tokens, whose axes 0 and 1 are texts and tokens."""
@@ -140,8 +141,11 @@ class DecodeTokens(nn.Module):
         cache = EncoderDecoderCache(own, cross)
         cache.is_updated = dict.fromkeys(range(count), True)
         encoded = cross_keys.new_zeros(texts, cross_keys.shape[3], self.width)  # only its presence is looked at
+        # the decoder of PP-FormulaNet looks at what the encoder pools
+        is_pooled = self.model.config.model_type == "pp_formulanet"
+        outputs = BaseModelOutputWithPooling(encoded, encoded) if is_pooled else Encoded(encoded)
         logits: Tensor = self.model(
-            encoder_outputs=Encoded(encoded), decoder_input_ids=self.tokens(new), use_cache=True,
+            encoder_outputs=outputs, decoder_input_ids=self.tokens(new), use_cache=True,
             **{CACHE: cache}, **positions,
         ).logits  # fmt: skip
         return logits
@@ -207,9 +211,36 @@ def text_to_text(model: Any, folder: Path) -> list[Entry]:
     return reading_and_writing(model, EncodeInput(model), {TOKENS: read}, {TOKENS: {1: length}}, longest or 2**16)
 
 
+class BlipPair(nn.Module):
+    """BLIP, called as other models of an encoder and a decoder are."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model, self.config, self.dtype = model, model.config, model.dtype
+
+    def get_encoder(self) -> Any:
+        return self.model.vision_model
+
+    def forward(self, encoder_outputs: Any, decoder_input_ids: Tensor, **given: Any) -> Any:
+        return self.model.text_decoder(decoder_input_ids, encoder_hidden_states=encoder_outputs[0], **given)
+
+
 def image_to_text(model: Any, folder: Path) -> list[Entry]:
-    """TrOCR, Donut and other pairs of an encoder of images and a decoder of texts: `encode` takes one image."""
-    decoder = model.config.decoder
+    """TrOCR, Donut, BLIP and other pairs of an encoder of images and a decoder of texts: `encode` takes one image; of
+    Pix2Struct, any number of patches without padding, each behind its row and column."""
+    if model.main_input_name == "flattened_patches":
+        vision = model.config.vision_config
+        rows = torch.arange(16)
+        pixels = torch.linspace(-1, 1, 16 * vision.patch_embed_hidden_size).reshape(16, -1)
+        read = torch.cat([torch.stack([rows // 4 + 1, rows % 4 + 1], 1), pixels], 1)[None].to(model.dtype)
+        count = Dim("patches", min=2, max=vision.seq_len)
+        return reading_and_writing(
+            model, EncodeInput(model, is_masked=True), {"flattened_patches": read},
+            {"flattened_patches": {1: count}}, 2**16,
+        )  # fmt: skip
+    if model.config.model_type == "blip":
+        model = BlipPair(model)
+    decoder = model.config.get_text_config(decoder=True)
     for part in model.modules():
         if isinstance(part, TrOCRSinusoidalPositionalEmbedding) and part.weights.is_meta:
             # transformers computes this table while models have no numbers, and it is not in checkpoints
@@ -218,7 +249,7 @@ def image_to_text(model: Any, folder: Path) -> list[Entry]:
         found for name in ("max_position_embeddings", "n_positions") if (found := getattr(decoder, name, None))
     )
     return reading_and_writing(
-        model, EncodeInput(model), {"pixel_values": image(model.encoder, folder)}, {}, longest
+        model, EncodeInput(model), {"pixel_values": image(model.get_encoder(), folder)}, {}, longest
     )  # fmt: skip
 
 

@@ -1,31 +1,33 @@
-"""Language models that write by diffusion: a denoiser, and a loop of the host around it."""
+"""Language models that write by diffusion: functions of a denoiser, and a loop of the host around it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import FLOATS, PROCESSOR, Interface, function_of, problem
+from patcomp_models.bundle_folders.contract import PROCESSOR, problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, content_of, tokenizer_of
+from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
-from patcomp_models.bundles.synthesis.form import number_problems, part_problems
-from patcomp_models.bundles.text_diffusion.rows import DENOISERS, DenoiserRow
-from patcomp_models.bundles.text_diffusion.unmasking import loop_of
+from patcomp_models.bundles.synthesis.form import functions_of, mismatches, number_problems, part_problems
+from patcomp_models.bundles.text_diffusion.canvas_form import DIFFUSION_GEMMA, CanvasForm
+from patcomp_models.bundles.text_diffusion.form import TextDiffusionForm
+from patcomp_models.bundles.text_diffusion.loops import loop_of
+from patcomp_models.bundles.text_diffusion.rows import DENOISERS
+from patcomp_models.bundles.text_diffusion.unmasking_form import UnmaskingForm
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
-from patcomp_models.language.contract import LOGITS, MAIN, STOPS, TOKENS
+from patcomp_models.language.contract import MAIN, STOPS
 
-if TYPE_CHECKING:
-    from patcomp_models.tasks.entries import Entry
-
+_FORMS: Mapping[str, type[TextDiffusionForm]] = {
+    **dict.fromkeys(DENOISERS, UnmaskingForm), DIFFUSION_GEMMA: CanvasForm,
+}  # fmt: skip
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say and the model takes more."""
-_NUMBERS = ("vocab_size", "max_context_length", "mask_token_id")
 
 
 @dataclass(frozen=True)
@@ -39,89 +41,82 @@ class TextDiffusion(KindOfComponents):
     max_context: int | None = None
 
     name: ClassVar[str] = "text_diffusion"
-    holds: ClassVar[str] = f"a diffusion language model: {', '.join(DENOISERS)}"
+    holds: ClassVar[str] = f"a diffusion language model: {', '.join(_FORMS)}"
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return class_named(config) in DENOISERS
+        return class_named(config) in _FORMS
 
     def components(self) -> Sequence[Component]:
-        if self._class not in DENOISERS:
-            raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
-        own = self._row.configuration(self.folder).max_position_embeddings
-        if self.max_context is not None and not 2 <= self.max_context <= own:
-            raise BundleError(f"max_context is {self.max_context}; the model takes 2 to {own} tokens")
-        self._tokenizer()
+        form = self._form
+        form.tokenizer()
         self.metadata()
-        return [Component(MAIN, "main.aimodel", self._entries)]
+        return [Component(MAIN, "main.aimodel", form.entries)]
 
     def metadata(self) -> Mapping[str, Any]:
-        row, told = self._row, content_of(self.folder / "config.json")
-        config, generation = row.configuration(self.folder), content_of(self.folder / GENERATION)
-        mask = told.get("mask_token_id")
-        if type(mask) is not int or not 0 <= mask < config.vocab_size:
-            raise BundleError(f"mask_token_id of {str(self.folder)!r} is {mask!r}, and must be a token of the model")
-        ends: Any = next((found for each in (generation, told) if (found := each.get("eos_token_id")) is not None), [])
+        form = self._form
+        plain, generation = content_of(self.folder / "config.json"), content_of(self.folder / GENERATION)
+        ends: Any = next((found for each in (generation, plain) if (found := each.get("eos_token_id")) is not None), [])
         return {
             "config": {
-                "architecture": self._class, "vocab_size": config.vocab_size, "max_context_length": self._context,
-                "mask_token_id": mask, STOPS: [*ends] if isinstance(ends, list) else [ends],
-                "is_shifted": row.is_shifted, "loop": row.loop, "settings": asdict(row.settings_of(self.folder)),
+                "architecture": form.model_class, "vocab_size": form.configuration().vocab_size,
+                "max_context_length": form.context, STOPS: [*ends] if isinstance(ends, list) else [ends],
+                **form.told(), "loop": form.loop, "settings": asdict(form.settings()),
             }
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        save(self._tokenizer(), bundle / PROCESSOR)
+        save(self._form.tokenizer(), bundle / PROCESSOR)
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
         config = metadata.get("config")
         if not isinstance(config, Mapping):
             return [problem("config is missing")]
-        found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, (MAIN,)) + _loop_problems(config)
-        if found:
+        form = _FORMS.get(str(config.get("architecture")))
+        if form is None:
+            known = ", ".join(_FORMS)
+            return [problem(f"config.architecture is {config.get('architecture')!r}, and must be one of {known}")]
+        if found := number_problems(config, form.numbers) or _loop_problems(form, config):
             return found
-        function, found = function_of(bundle / metadata["assets"][MAIN], MAIN)
-        tokens, words = (1, None), config["vocab_size"]
-        interface = Interface({TOKENS: (tokens, ("int32",))}, {LOGITS: ((*tokens, words), FLOATS)}).with_bfloat16()
-        return found or interface.problems(MAIN, function)
+        if found := part_problems(bundle, metadata, (MAIN,)):
+            return found
+        interfaces = {name: each.with_bfloat16() for name, each in form.interfaces(config).items()}
+        functions, found = functions_of(bundle / metadata["assets"][MAIN], interfaces)
+        return found + mismatches(functions, interfaces)
 
     @property
-    def _class(self) -> str:
-        return class_named(content_of(self.folder / "config.json"))
+    def _form(self) -> TextDiffusionForm:
+        """The form of the model of the folder.
 
-    @property
-    def _row(self) -> DenoiserRow:
-        return DENOISERS[self._class]
-
-    @property
-    def _context(self) -> int:
-        return self.max_context or min(int(self._row.configuration(self.folder).max_position_embeddings), _MOST)
-
-    def _tokenizer(self) -> Any:
-        return tokenizer_of(self.folder, self._row.tokenizer)
-
-    def _entries(self) -> list[Entry]:
-        from patcomp_models.bundles.loading import model_of
-        from patcomp_models.bundles.text_diffusion.denoisers import denoiser_entry
-
-        row = self._row
-        model = model_of(
-            self.folder, "transformers", row.stands_for, self.dtype, config=row.configuration(self.folder),
-            names=row.names,
-        )  # fmt: skip
-        return [denoiser_entry(model, self._context)]
+        Raises:
+            BundleError: the folder holds another model, or does not take as many tokens.
+        """
+        name = class_named(content_of(self.folder / "config.json"))
+        if name not in _FORMS:
+            raise BundleError(f"{str(self.folder)!r} holds {name or 'no class that it names'}, and not {self.holds}")
+        form = _FORMS[name](self.folder, self.dtype, self.max_context)
+        own = int(form.configuration().max_position_embeddings)
+        if self.max_context is not None and not 2 <= self.max_context <= own:
+            raise BundleError(f"max_context is {self.max_context}; the model takes 2 to {own} tokens")
+        return replace(form, context=self.max_context or min(own, _MOST))
 
 
-def _loop_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with the settings of the loop."""
-    stops, settings = config.get(STOPS), config.get("settings")
+def _loop_problems(form: type[TextDiffusionForm], config: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with the loop and its tokens."""
+    stops, settings, loop = config.get(STOPS), config.get("settings"), config.get("loop")
     if not isinstance(stops, list) or not all(type(each) is int for each in stops):
         return [problem(f"config.{STOPS} is {stops!r}, and must be token ids")]
-    if type(config.get("is_shifted")) is not bool or not isinstance(settings, Mapping):
+    if type(config.get("is_shifted", False)) is not bool or not isinstance(settings, Mapping):
         return [problem("config.is_shifted must be true or false, and config.settings an object")]
+    for name in ("mask_token_id", "pad_token_id"):
+        token = config.get(name)
+        if token is not None and (type(token) is not int or not 0 <= token < config["vocab_size"]):
+            return [problem(f"config.{name} is {token!r}, and must be a token of the model")]
+    if loop not in form.loops:
+        return [problem(f"config.loop is {loop!r}, and must be {' or '.join(form.loops)}")]
     try:
-        loop_of(config.get("loop"), settings, "config")
+        loop_of(loop, settings, "config")
     except BundleError as error:
         return [problem(str(error))]
     return []

@@ -207,7 +207,7 @@ class Higgs(Delayed):
         from patcomp_models.bundles.synthesis.delayed_modules import HiggsDecoder, HiggsFrames
 
         return [
-            decoder_entry(HiggsDecoder(model).eval(), told["longest"], "text"),
+            decoder_entry(HiggsDecoder(model).eval(), told["longest"], name="text"),
             decoder_entry(HiggsFrames(model).eval(), told["longest"]),
         ]
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from patcomp_models.checkpoints.loading import experts_of
 from patcomp_models.language.contract import LOGITS, MAIN, TOKENS
 from patcomp_models.tasks.entries import EXAMPLE_LENGTH, Entry
 from patcomp_models.tasks.replacing import no_mask, replaced
@@ -34,9 +35,16 @@ class TextDenoiser(nn.Module):
         return made
 
 
+def set_implementations(model: Any) -> None:
+    """Set the implementations of attention and of experts that are exported."""
+    model.set_attn_implementation("sdpa")
+    if experts := experts_of(model):
+        model.set_experts_implementation(experts)
+
+
 def denoiser_entry(model: Any, context: int) -> Entry:
     """The function of a model for texts of at most `context` tokens."""
-    model.set_attn_implementation("sdpa")
+    set_implementations(model)
     tokens = torch.arange(min(EXAMPLE_LENGTH, context))[None] % model.config.vocab_size
     length = Dim("length", min=2, max=context)
     return Entry(MAIN, TextDenoiser(model).eval(), {TOKENS: tokens}, (LOGITS,), {TOKENS: {1: length}})

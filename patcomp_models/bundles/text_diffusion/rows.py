@@ -4,15 +4,13 @@ causal mask. The code of a checkpoint is never run; its configuration and the na
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
 from patcomp_models.bundles.speech.folders import content_of
-from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.text_diffusion.told import Told
-from patcomp_models.bundles.text_diffusion.unmasking import LOOPS, Loop, loop_of
 from patcomp_models.checkpoints.untrusted import named_class
 from patcomp_models.errors import BundleError
 
@@ -24,7 +22,8 @@ class DenoiserRow:
     Attributes:
         stands_for: the class of transformers that computes the same with a mask of its own.
         settings: the configuration of that class, from the fields of the checkpoint's.
-        loop: the name of the loop of a host, of `unmasking.LOOPS`.
+        loop: the name of the loop of a host, of `loops.LOOPS`.
+        mask: the mask token of the published loop, for a configuration that names none.
         is_shifted: whether the logits of a place foresee the token behind it.
         names: how the names of weights become those of the class, by regular expressions.
         tokenizer: the class of transformers for tokenizers of the type whose own class lies in the checkpoint.
@@ -33,6 +32,7 @@ class DenoiserRow:
     stands_for: str
     settings: Callable[[Told], dict[str, Any]]
     loop: str
+    mask: int
     is_shifted: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     tokenizer: str = "PreTrainedTokenizerFast"
@@ -53,19 +53,6 @@ class DenoiserRow:
             return named_class("transformers", self.stands_for, "model").config_class(**settings)
         except Exception as error:  # a number of another kind can make transformers raise anything
             raise BundleError(f"{str(file)!r} has a field of another kind: {reason_of(error)}") from error
-
-    def settings_of(self, folder: Path) -> Loop:
-        """The loop with the settings of a folder's `generation_config.json`.
-
-        Raises:
-            BundleError: the file has a setting that the loop has not.
-        """
-        file = folder / GENERATION
-        told = Told(file, content_of(file))
-        given = {each.name: told.take(each.name, each.default) for each in fields(LOOPS[self.loop])}
-        told.ignore("mask_token_id", "max_length", "max_new_tokens")
-        told.check("code of the loop")
-        return loop_of(self.loop, given, repr(str(file)))
 
 
 def _llada(told: Told) -> dict[str, Any]:
@@ -137,8 +124,45 @@ def _dream(told: Told) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _llada_moe(told: Told) -> dict[str, Any]:
+    """LLaDA-MoE (Zhu et al. 2025, arXiv:2509.24389): Qwen3's blocks with experts, whose weights are not normalised."""
+    for name in ("clip_qkv", "rope_scaling", "router_num_group", "router_topk_group"):
+        told.must(name, None, None)
+    told.must("shared_expert_intermediate_size", None, None)
+    told.must("qk_layernorm", None, True)
+    told.must("partial_rotary_factor", -1, 1)
+    told.must("routed_scaling_factor", 1, 1)
+    told.must("moe_router_score_function", None, None, "softmax")
+    for name in ("norm_topk_prob", "moe_router_enable_expert_bias"):
+        told.must(name, None, None, False)
+    layers, heads = told.take("num_hidden_layers", -1), told.take("num_attention_heads", -1)
+    told.must("moe_layer_freq", [], [1] * layers if isinstance(layers, int) else None)
+    told.ignore(
+        "attention_dropout", "initializer_range", "output_router_logits", "router_aux_loss_coef",
+        "dense_intermediate_size",
+    )  # fmt: skip
+    width = told.take("hidden_size", -1)
+    return {
+        "vocab_size": told.take("vocab_size", -1), "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": told.take("num_key_value_heads", None) or heads,
+        "head_dim": width // heads, "moe_intermediate_size": told.take("expert_intermediate_size", -1),
+        "num_experts": told.take("num_experts", -1), "num_experts_per_tok": told.take("num_experts_per_tok", -1),
+        "hidden_act": told.take("hidden_act", "silu"), "norm_topk_prob": False, "decoder_sparse_step": 1,
+        "attention_bias": told.take("attention_bias", False),
+        "max_position_embeddings": told.take("max_position_embeddings", 4096),
+        "rms_norm_eps": told.take("rms_norm_eps", 1e-5),
+        "rope_parameters": {"rope_type": "default", "rope_theta": told.take("rope_theta", -1)},
+        "tie_word_embeddings": told.take("tie_word_embeddings", False),
+    }  # fmt: skip
+
+
+_LLADA_MOE = DenoiserRow("Qwen3MoeForCausalLM", _llada_moe, "blocks", 156895)
+
 DENOISERS: Mapping[str, DenoiserRow] = {
-    "LLaDAModelLM": DenoiserRow("LlamaForCausalLM", _llada, "blocks", names=_LLADA_NAMES),
-    "DreamModel": DenoiserRow("Qwen2ForCausalLM", _dream, "schedule", is_shifted=True, tokenizer="Qwen2Tokenizer"),
+    "LLaDAModelLM": DenoiserRow("LlamaForCausalLM", _llada, "blocks", 126336, names=_LLADA_NAMES),
+    "DreamModel": DenoiserRow(
+        "Qwen2ForCausalLM", _dream, "schedule", 151666, is_shifted=True, tokenizer="Qwen2Tokenizer"
+    ),
+    **dict.fromkeys(("LLaDAMoEModel", "LLaDAMoEModelLM"), _LLADA_MOE),
 }
 """By the class that a configuration names."""

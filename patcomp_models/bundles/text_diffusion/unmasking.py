@@ -6,18 +6,22 @@ those that this code writes after `torch.manual_seed(seed)`. Tensors are of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from typing import Literal, Protocol
 
 import torch
 from torch import Generator, Tensor
 
-from patcomp_models.bundles.option_types import fits_type, shown_type
 from patcomp_models.errors import BundleError
 
-LogitsOf = Callable[[Tensor], Tensor]
-"""From tokens, (1, n), to the logits that foresee the token of each place, (1, n, vocabulary)."""
+
+class MaskedTextModel(Protocol):
+    """A model that fills in mask tokens."""
+
+    mask: int
+
+    def logits(self, text: Tensor) -> Tensor:
+        """Those that foresee the token of each place, (1, n, vocabulary), of a text, (1, n)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class BlockLoop:
     cfg_scale: float = 0.0
     remasking: Literal["low_confidence", "random"] = "low_confidence"
 
-    def written(self, denoise: LogitsOf, prompt: Tensor, new: int, mask: int, draw: Generator) -> Tensor:
+    def written(self, model: MaskedTextModel, prompt: Tensor, new: int, draw: Generator) -> Tensor:
         """The prompt and the new tokens, (1, n).
 
         Raises:
@@ -55,13 +59,12 @@ class BlockLoop:
                 "number of new tokens"
             )
         each = steps // blocks
-        text = torch.full((1, prompt.shape[1] + new), mask)
-        text[:, : prompt.shape[1]] = prompt
-        is_given = text != mask
+        text = torch.nn.functional.pad(prompt, (0, new), value=model.mask)
+        is_given = text != model.mask
         for start in range(prompt.shape[1], text.shape[1], block):
             for step in range(each):
-                is_masked = text == mask
-                logits = self._guided(denoise, text, is_given, mask)
+                is_masked = text == model.mask
+                logits = self._guided(model, text, is_given)
                 found = self._noisy(logits, draw).argmax(-1)
                 if self.remasking == "random":
                     certainty = torch.rand(found.shape, generator=draw)
@@ -74,11 +77,11 @@ class BlockLoop:
                 text[0, chosen] = torch.where(is_masked, found, text)[0, chosen]
         return text
 
-    def _guided(self, denoise: LogitsOf, text: Tensor, is_given: Tensor, mask: int) -> Tensor:
-        logits = denoise(text)
+    def _guided(self, model: MaskedTextModel, text: Tensor, is_given: Tensor) -> Tensor:
+        logits = model.logits(text)
         if self.cfg_scale <= 0:
             return logits
-        without = denoise(torch.where(is_given, mask, text))
+        without = model.logits(torch.where(is_given, model.mask, text))
         return without + (self.cfg_scale + 1) * (logits - without)
 
     def _noisy(self, logits: Tensor, draw: Generator) -> Tensor:
@@ -113,7 +116,7 @@ class ScheduleLoop:
     top_p: float | None = None
     top_k: int | None = None
 
-    def written(self, denoise: LogitsOf, prompt: Tensor, new: int, mask: int, draw: Generator) -> Tensor:
+    def written(self, model: MaskedTextModel, prompt: Tensor, new: int, draw: Generator) -> Tensor:
         """The prompt and the new tokens, (1, n).
 
         Raises:
@@ -124,18 +127,18 @@ class ScheduleLoop:
                 f"steps is {self.steps}, eps {self.eps} and top_k {self.top_k}; steps and top_k must be at least 1, "
                 "and eps between 0 and 1"
             )
-        text = torch.nn.functional.pad(prompt, (0, new), value=mask)
+        text = torch.nn.functional.pad(prompt, (0, new), value=model.mask)
         times = torch.linspace(1, self.eps, self.steps + 1)
         for step in range(self.steps):
-            is_masked = text == mask
+            is_masked = text == model.mask
             if not is_masked.any():
                 break
-            logits = denoise(text)[is_masked]
+            logits = model.logits(text)[is_masked]
             is_last = step == self.steps - 1
             share = torch.tensor(1.0) if is_last else 1 - times[step + 1] / times[step]
             if self.alg == "origin":
                 chosen = torch.rand(len(logits), generator=draw) < share
-                found = torch.full((len(logits),), mask)
+                found = torch.full((len(logits),), model.mask)
                 found[chosen] = self._drawn(logits[chosen], draw)[1]
                 text[is_masked] = found
                 continue
@@ -192,31 +195,3 @@ def _of_mass(logits: Tensor, mass: float) -> Tensor:
     is_left[..., 0] = False
     hidden = torch.zeros_like(is_left).scatter(-1, places, is_left)
     return logits.masked_fill(hidden, torch.finfo(logits.dtype).min)
-
-
-Loop = BlockLoop | ScheduleLoop
-LOOPS: Mapping[str, type[Loop]] = {"blocks": BlockLoop, "schedule": ScheduleLoop}
-"""By the name in `metadata.json`."""
-
-
-def loop_of(name: object, settings: Mapping[str, Any], said: str) -> Loop:
-    """A loop with settings; those that are not given have the values of the published code.
-
-    Args:
-        name: of the loop.
-        settings: by the names of its attributes.
-        said: what has the settings, for the error.
-
-    Raises:
-        BundleError: there is no such loop or setting, or a value is of another type.
-    """
-    loop = LOOPS.get(name) if isinstance(name, str) else None
-    if loop is None:
-        raise BundleError(f"the loop of {said} is {name!r}, and must be one of {', '.join(LOOPS)}")
-    types = get_type_hints(loop)
-    for each, value in settings.items():
-        if each not in types:
-            raise BundleError(f"{said} has the setting {each!r}; the loop {name!r} has {', '.join(types)}")
-        if not fits_type(value, types[each]):
-            raise BundleError(f"{each} of {said} is {value!r}, and must be {shown_type(types[each])}")
-    return loop(**settings)

@@ -16,7 +16,7 @@ from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
-from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, as_digits, from_digits, skipped_before
+from patcomp_models.language.vision.marks import Marks, as_digits, from_digits, skipped_before
 from patcomp_models.language.vision.tower import LanguageCall, Tower
 
 
@@ -46,7 +46,7 @@ class EmbeddingDecoder(Decoder):
     takes = EMBEDDED
 
     def __init__(self, tower: Tower, *, hidden: bool = False):
-        super().__init__(tower.model, hidden=hidden)
+        super().__init__(tower.language, hidden=hidden)
         self.tower, self.states = tower, _counting(self.states, tower)
 
     def example(self, new: int) -> Tensor:
@@ -109,7 +109,7 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden, tower.by_token] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
+    sizes = [tower.hidden, tower.by_token] + [tower.hidden] * tower.stacked + [tower.mark_columns] * tower.is_marked
     embeddings, by_token, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None

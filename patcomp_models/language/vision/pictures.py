@@ -64,14 +64,15 @@ def processor_folder(bundle: Path, vision: Mapping[str, Any]) -> Path:
 
 
 def processed(processor: Any, text: str, pictures: Sequence[Image], **options: Any) -> Mapping[str, Any]:
-    """What a processor makes of a prompt with pictures.
+    """What a processor makes of a prompt with pictures; `options` may have recordings (`audio`) and videos.
 
     Raises:
         LanguageModelError: the prompt does not go with the pictures.
     """
+    images = {"images": [*pictures]} if pictures else {}
     try:
-        made: Mapping[str, Any] = processor(text=[text], images=[*pictures], **options)
-    except (ValueError, IndexError, KeyError) as error:  # how processors say that places and pictures differ
+        made: Mapping[str, Any] = processor(text=[text], **images, **options)
+    except (ValueError, IndexError, KeyError, TypeError) as error:  # how processors say what they do not take
         raise LanguageModelError(f"the bundle's processor refuses the prompt: {reason_of(error)}") from error
     return made
 
@@ -92,40 +93,41 @@ def check_shapes(pixels: Sequence[np.ndarray], vision: Mapping[str, Any]) -> Non
 
 
 def prepared_pictures(
-    folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any]
-) -> tuple[list[int], list[np.ndarray]]:
-    """The tokens of a prompt with those of its pictures, and the tiles of the pictures.
+    folder: Path, vision: Mapping[str, Any], text: str, images: Sequence[Any], **others: Any
+) -> tuple[list[int], list[np.ndarray], Mapping[str, Any]]:
+    """The tokens of a prompt with those of its pictures, the tiles of the pictures, and all that the processor made.
 
     Args:
         folder: of the bundle.
         vision: the block `vision` of `metadata.json`.
         text: the prompt, with the placeholder of the processor once for each picture.
         images: paths of files, or images of Pillow.
+        others: what else the processor takes.
 
     Returns:
-        Tokens, and images of (1, 3, height, width) of float32. If the bundle has no function for what the processor
-        makes of a picture, the picture is first resized to the nearest shape, with a warning.
+        Tokens, images of (1, 3, height, width) of float32, and all. If the bundle has no function for what the
+        processor makes of a picture, the picture is first resized to the nearest shape, with a warning.
 
     Raises:
         LanguageModelError: the prompt does not go with the pictures, or an image is of no shape of the bundle.
     """
     processor, functions = loaded_processor(processor_folder(folder, vision)), image_functions(vision)
     pictures = [opened(each) for each in images]
-    made = processed(processor, text, pictures, return_tensors="pt")
-    pixels = images_made(made, vision)
+    made = processed(processor, text, pictures, return_tensors="pt", **others)
+    pixels = images_made(made, vision) if "pixel_values" in made else []
     if IMAGE_SHAPES in vision and any(each.shape[2:] not in functions for each in pixels):
         fitted = [_fitted(picture, processor, vision) for picture in pictures]
-        made = processed(processor, text, fitted, return_tensors="pt")
+        made = processed(processor, text, fitted, return_tensors="pt", **others)
         pixels = images_made(made, vision)
     check_shapes(pixels, vision)
     tokens = made["input_ids"][0].tolist()
     found, wanted = tokens.count(int(vision["image_token_id"])), [functions[each.shape[2:]].tokens for each in pixels]
-    if found != sum(wanted):
+    if found != sum(wanted) and (pixels or "pixel_values_videos" not in made):
         raise LanguageModelError(
             f"the prompt has {found} image tokens, and its images have {' + '.join(map(str, wanted))}; put the "
             "placeholder of the processor where each picture is to be"
         )
-    return tokens, pixels
+    return tokens, pixels, made
 
 
 def _fitted(picture: Image, processor: Any, vision: Mapping[str, Any]) -> Image:
@@ -157,7 +159,8 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
     if IMAGE_SHAPES not in vision:
         return [tile[None] for tile in tiles_of(values)]
     if PATCHES not in vision:  # pixels, padded to the largest image
-        sizes = made["image_sizes"].tolist()
+        sizes = made["image_sizes"].tolist() if "image_sizes" in made else _whole_patches(made, vision)
+        values = values.reshape(-1, *values.shape[-3:])
         return [image[None, :, :height, :width] for image, (height, width) in zip(values, sizes, strict=True)]
     size, layout, grids = int(vision["patch_size"]), vision[PATCHES], _grids(made)
     counts = [math.prod(grid) for grid in grids]
@@ -166,6 +169,12 @@ def images_made(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[np.n
     else:
         parts = np.split(patch_rows(values), np.cumsum(counts)[:-1])
     return [pixels_of_patches(part, grid, size, **layout) for part, grid in zip(parts, grids, strict=True)]
+
+
+def _whole_patches(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[list[int]]:
+    """Height and width of images without padding, (prompts, images, height, width), in whole patches."""
+    masks, size = made["pixel_attention_mask"].flatten(0, 1).bool(), int(vision["patch_size"])
+    return [[int(mask.any(axis).sum()) // size * size for axis in (1, 0)] for mask in masks]
 
 
 def _views(made: Mapping[str, Any], whole: np.ndarray) -> list[np.ndarray]:
@@ -198,6 +207,7 @@ def pixels_of_patches(
     merged: int,
     channels_last: bool,
     moments_first: bool = False,
+    moment: int = 0,
 ) -> np.ndarray:
     """An image, (1, 3, height, width), from its patches as rows, of which a model of videos has each moment.
 
@@ -208,6 +218,7 @@ def pixels_of_patches(
         merged: the side of the squares of patches whose rows are one behind the other.
         channels_last: whether the channels of a pixel are one behind the other.
         moments_first: whether each moment is one behind the other; else each channel is.
+        moment: which one the image is of.
 
     Raises:
         LanguageModelError: the patches are of another size.
@@ -221,10 +232,10 @@ def pixels_of_patches(
             f"{columns} patches of {size} x {size} pixels; the processor is another model's"
         )
     images = flat.reshape(-1, size, size, 3).transpose(0, 3, 1, 2) if channels_last else flat
-    first = images.reshape(-1, 3, moments, size, size)[:, :, 0]
+    chosen = images.reshape(-1, 3, moments, size, size)[:, :, moment]
     if moments_first:
-        first = images.reshape(-1, moments, 3, size, size)[:, 0]
-    parts = first.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
+        chosen = images.reshape(-1, moments, 3, size, size)[:, moment]
+    parts = chosen.reshape(rows // merged, columns // merged, merged, merged, 3, size, size)
     return parts.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * size, columns * size)
 
 

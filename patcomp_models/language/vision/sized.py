@@ -105,6 +105,47 @@ class MiniCPMTower(PixtralTower):
         return {"pixel_values": packed, "target_sizes": self.sizes}
 
 
+class LinearTower(LineTower):
+    """Fuyu: patches go into a projection, and a token stands behind each line of an image."""
+
+    around = Around("", "|NEWLINE|<s>", line="|NEWLINE|")
+    takes_shapes = False  # its processor has an output of its own for them
+    channels_last = True
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.vision_embed_tokens(self.patches_of(pixels).flatten(1))]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": self.patches_of(pixels).flatten(1)[None]}
+
+
+class ResampledTower(PixtralTower):
+    """Idefics2: as many tokens as latents for images of any size."""
+
+    around = Around("<fake_token_around_image>", "<fake_token_around_image>")
+    mask: Tensor
+
+    def __init__(self, model: Any, size: Size | None):
+        super().__init__(model, size)
+        self.register_buffer("mask", torch.ones(1, *self.patch_grid, dtype=torch.bool))
+
+    @property
+    def usual_size(self) -> int:
+        return int(self.vision.image_size) // self.unit * self.unit
+
+    @property
+    def token_count(self) -> int:  # type: ignore[override]
+        return int(self.model.config.perceiver_config.resampler_n_latents)
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        inner = self.model.model  # whose get_image_features looks for images of zeros, which are padding
+        seen = inner.vision_model(pixel_values=pixels, patch_attention_mask=self.mask).last_hidden_state
+        return [inner.connector(seen, attention_mask=self.mask.flatten(1))[0]]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": pixels[None], "pixel_attention_mask": torch.ones(1, 1, *self.shape)}
+
+
 class VideoLlamaTower(OwnGridTower):
     """VideoLLaMA 3: a token for each patch of an image."""
 

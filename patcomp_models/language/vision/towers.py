@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.coded import ChameleonTower, EmuTower
 from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
+from patcomp_models.language.vision.inner import QueryTower
 from patcomp_models.language.vision.own import (
     ChannelsLastTower,
     ErnieTower,
@@ -28,10 +30,12 @@ from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.sized import (
     HunYuanTower,
+    LinearTower,
     LineTower,
     MiniCPMTower,
     PixtralTower,
     RadioTower,
+    ResampledTower,
     VideoLlamaTower,
     ViewTower,
 )
@@ -181,6 +185,11 @@ TOWERS: dict[str, type[Tower]] = {
     "paligemma": PrefixTower,
     "idefics3": ShuffledTower,
     "smolvlm": ShuffledTower,
+    "idefics2": ResampledTower,
+    "chameleon": ChameleonTower,
+    "emu3": EmuTower,
+    "blip-2": QueryTower,
+    "fuyu": LinearTower,
     "internvl": InternTower,
     "aya_vision": AyaTower,
     "cohere2_vision": CohereTower,
@@ -278,7 +287,7 @@ def tower_of(model: Any, size: Size | None, *, fine: bool = False) -> Tower:
         LanguageModelError: the architecture is not known, or takes no image of this size.
     """
     check_known(model.config.model_type, type(model).__name__)
-    if (model.config.model_type, model.config.vision_config.model_type) == ("llava", "pixtral"):
+    if model.config.model_type == "llava" and model.config.vision_config.model_type == "pixtral":
         return LineTower(model, size)
     if fine and TOWERS[model.config.model_type] is DoclingTower:
         return FineTower(model, size)

@@ -10,31 +10,37 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
 from patcomp.emit.asset import load
 from patcomp.errors import PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, generate_text
 from patcomp_models.bundles.kinds.text_diffusion import TextDiffusion
+from patcomp_models.bundles.text_diffusion.rows import DENOISERS
+from patcomp_models.checkpoints.folders import WITHOUT_THEIR_CODE
+from patcomp_models.language import convert_language_model
 from tests.helpers.command import Command
 from tests.models.bundles.text_diffusion_models import (
     DREAM,
+    GEMMA_GENERATION,
     LLADA,
+    LLADA_MOE,
     MASK,
     Published,
+    diffusion_gemma,
     dream_generate,
     folder_of,
     llada_generate,
 )
 
-_PROMPTS = ([3, 4, 5, 6, 7], [20, 8, 31])
 
-
-@pytest.fixture(scope="module", params=["llada", "dream"])
+@pytest.fixture(scope="module", params=["llada", "dream", "llada_moe"])
 def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Published]:
     """A bundle and the published model."""
     pytest.importorskip("coreai")
     place = tmp_path_factory.mktemp("text_diffusion")
-    model = folder_of(place / "model", LLADA if request.param == "llada" else DREAM)
+    model = folder_of(place / "model", {"llada": LLADA, "dream": DREAM, "llada_moe": LLADA_MOE}[request.param])
     return convert_bundle(place / "model", out=place / "out", dtype="float32", max_context=64), model
 
 
@@ -72,11 +78,12 @@ _SCHEDULES: list[dict[str, Any]] = [
 def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Published]) -> None:
     bundle, model = converted
     seen = set()
-    for number, settings in enumerate(_BLOCKS if model.is_llada else _SCHEDULES):
-        for prompt in (*_PROMPTS, [3, MASK, 5]):
+    has_blocks = model.is_llada or model.is_moe
+    for number, settings in enumerate(_BLOCKS[1::4] if model.is_moe else _BLOCKS if has_blocks else _SCHEDULES):
+        for prompt in ([3, 4, 5, 6, 7], [20, MASK, 31]):
             torch.manual_seed(number)
             given = torch.tensor([prompt])
-            if model.is_llada:
+            if has_blocks:
                 told = {"steps": 16, "gen_length": 16, "block_length": 16, "temperature": 0.0, "cfg_scale": 0.0,
                         "remasking": "low_confidence"}  # fmt: skip
                 wanted = llada_generate(model, given, **{**told, **settings})  # type: ignore[arg-type]
@@ -87,7 +94,7 @@ def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Publi
             made = generate_text(bundle, prompt, 16, seed=number, **settings)
             assert made.tokens == wanted[0, len(prompt) :].tolist(), settings
             seen.add(tuple(made.tokens))
-    assert len(seen) > 15
+    assert len(seen) > (3 if model.is_moe else 9)
     assert len({token for tokens in seen for token in tokens}) > 20
 
 
@@ -100,12 +107,12 @@ def test_texts_and_what_a_loop_cannot_take(converted: tuple[Path, Published]) ->
     assert len(made.text) > 4
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         ([], {}, "a prompt of 0 tokens"),
-        ([3] * 60, {}, "the bundle takes 2 to 64 in all"),
+        ([3] * 60, {}, "the bundle takes 64 in all"),
         ([64], {}, "tokens that are not from 0 to 63"),
         ([3], {"temperature": "warm"}, "temperature of the bundle is 'warm', and must be a number"),
         ([3], {"remask": "random"}, "has the setting 'remask'; the loop"),
-        ([3], {"steps": 3, "block_length": 4} if model.is_llada else {"eps": 0.0}, "steps is"),
-        ([3], {"block_length": 5} if model.is_llada else {"alg": "best"}, "of 5|must be 'origin' or"),
+        ([3], {"steps": 3, "block_length": 4} if model.is_llada or model.is_moe else {"eps": 0.0}, "steps is"),
+        ([3], {"block_length": 5} if model.is_llada or model.is_moe else {"alg": "best"}, "of 5|must be 'origin' or"),
     ]
     for prompt, settings, message in wrong:
         with pytest.raises(PatcompError, match=message):
@@ -127,6 +134,68 @@ def test_a_token_that_ends_the_text_cuts_it(converted: tuple[Path, Published], t
     assert 0 < len(cut.text) < len(first.text)
 
 
+_CANVASES: list[dict[str, Any]] = [
+    {},
+    {"entropy_bound": 3.0, "max_denoising_steps": 5, "t_min": 0.1, "t_max": 1.5},
+    {"stability_threshold": 0, "confidence_threshold": 10.0},
+    {"stability_threshold": 2, "confidence_threshold": 0.5, "t_min": 0.01, "t_max": 0.02},
+]
+
+
+def test_the_tokens_are_those_of_diffusion_gemma(tmp_path: Path) -> None:
+    """For texts within and behind the window, which end early or not, in steps that stop early or not."""
+    pytest.importorskip("coreai")
+    diffusion_gemma(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(GEMMA_GENERATION))
+    bundle = convert_bundle(tmp_path / "model", out=tmp_path / "out", dtype="float32", max_context=64)
+    assert check_bundle(bundle) == ()
+    model = transformers.DiffusionGemmaForBlockDiffusion.from_pretrained(tmp_path / "model").eval()
+    written, calls = set(), set()
+    for prompt in ([3, 8, 1, 7, 20, 31, 2, 6, 9, 40, 41], [9]):
+        for seed, settings in enumerate([*_CANVASES, {}]):
+            own = dict(settings)
+            if "entropy_bound" in own:
+                own["sampler_config"] = EntropyBoundSamplerConfig(own.pop("entropy_bound"))
+            torch.manual_seed(seed)
+            wanted = model.generate(torch.tensor([prompt]), max_new_tokens=16, **own).sequences[0, len(prompt) :]
+            made = generate_text(bundle, prompt, 16, seed=seed, **settings)
+            assert made.tokens == wanted.tolist(), settings
+            written.add(tuple(made.tokens))
+            calls.add(made.calls)
+    assert len(written) > 7
+    assert {len(tokens) for tokens in written} == {6, 12, 18}
+    assert any(count % 8 and count % 5 for count in calls)
+    with pytest.raises(PatcompError, match="30 new ones, which are whole canvases of 6; the bundle takes 64 in all"):
+        generate_text(bundle, [3] * 35, 30)
+    with pytest.raises(PatcompError, match="they must be at least 1, 0 and 0, and t_max above t_min"):
+        generate_text(bundle, [3], 6, t_max=0.1)
+
+
+def test_what_diffusion_gemma_needs(tmp_path: Path) -> None:
+    diffusion_gemma(tmp_path / "model", use_bidirectional_attention="all")
+    with pytest.raises(PatcompError, match="is 'all', with which the encoder reads a text without a causal mask"):
+        convert_bundle(tmp_path / "model", out=tmp_path / "out")
+    with pytest.raises(PatcompError, match="writes by diffusion, and `patcomp convert FOLDER -o NAME`"):
+        convert_language_model(tmp_path / "model", out=tmp_path / "out")
+    other = diffusion_gemma(tmp_path / "other")
+    file = tmp_path / "other" / "generation_config.json"
+    for told, message in (
+        ({"sampler_config": {"_cls_name": "TopSampler", "entropy_bound": 0.1}}, "_cls_name of .* is 'TopSampler'"),
+        ({"cache_implementation": "quantized"}, "cache_implementation of .* is 'quantized'"),
+        ({"top_k": 5}, "has top_k, which the published code of the loop has not"),
+        ({"t_min": "cold"}, "t_min of .* is 'cold', and must be a number"),
+    ):
+        file.write_text(json.dumps(told))
+        with pytest.raises(PatcompError, match=message):
+            convert_bundle(tmp_path / "other", out=tmp_path / "out")
+    other.generation_config.save_pretrained(tmp_path / "other")
+    told = TextDiffusion(tmp_path / "other", "float32").metadata()["config"]
+    defaults = other.generation_config._get_default_generation_params()
+    bound = defaults.pop("sampler_config").entropy_bound
+    del defaults["max_new_tokens"]
+    assert told["settings"] == {**defaults, "entropy_bound": bound}
+
+
 _REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (LLADA, {"block_type": "sequential"}, "block_type of .* is 'sequential'; models with 'llama' are converted"),
     (LLADA, {"rope": False}, "rope of .* is False"),
@@ -140,6 +209,9 @@ _REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"quantization_config": {"quant_method": "awq", "bits": 4}},
         "are in few bits .AWQ., which",
     ),
+    (LLADA_MOE, {"norm_topk_prob": True}, "norm_topk_prob of .* is True"),
+    (LLADA_MOE, {"moe_layer_freq": [0, 1]}, "moe_layer_freq of .* is .0, 1.; models with .1, 1. are converted"),
+    (LLADA_MOE, {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
     (DREAM, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling of .* models with None are converted"),
     (DREAM, {"use_sliding_window": True}, "use_sliding_window"),
     (DREAM, {"intermediate_size": 47}, "does not fit Qwen2ForCausalLM"),
@@ -154,6 +226,13 @@ def test_what_the_published_code_computes_otherwise_is_refused(
     folder_of(tmp_path / "model", config, **changed)
     with pytest.raises(PatcompError, match=message):
         convert_bundle(tmp_path / "model", out=tmp_path / "out", kind="text_diffusion", dtype="float32")
+
+
+def test_a_language_model_names_the_command(tmp_path: Path) -> None:
+    folder_of(tmp_path / "model", DREAM)
+    with pytest.raises(PatcompError, match="it becomes a bundle without this code: patcomp convert FOLDER -o NAME"):
+        convert_language_model(tmp_path / "model", out=tmp_path / "out")
+    assert {*WITHOUT_THEIR_CODE} == {*DENOISERS}
 
 
 def test_settings_of_a_folder_are_the_defaults(tmp_path: Path) -> None:
@@ -192,13 +271,17 @@ def test_tied_weights_and_half_precision_and_the_command(patcomp: Command, tmp_p
 
 def test_what_a_bundle_lacks_is_said(tmp_path: Path) -> None:
     (tmp_path / "main.aimodel").mkdir()
-    config: dict[str, Any] = {"vocab_size": 9, "max_context_length": 9, "mask_token_id": 3, "stop_token_ids": [1],
-                              "is_shifted": False, "loop": "blocks", "settings": {}}  # fmt: skip
+    config: dict[str, Any] = {
+        "architecture": "DreamModel", "vocab_size": 9, "max_context_length": 9, "mask_token_id": 3,
+        "stop_token_ids": [1], "is_shifted": False, "loop": "blocks", "settings": {},
+    }  # fmt: skip
     for changed, message in (
         ({"vocab_size": "many"}, "config.vocab_size is 'many', and must be an integer"),
         ({"stop_token_ids": 1}, "config.stop_token_ids is 1, and must be token ids"),
         ({"is_shifted": 1}, "config.is_shifted must be true or false"),
-        ({"loop": "best"}, "the loop of config is 'best', and must be one of blocks, schedule"),
+        ({"loop": "canvas"}, "config.loop is 'canvas', and must be blocks or schedule"),
+        ({"mask_token_id": 9}, "config.mask_token_id is 9, and must be a token of the model"),
+        ({"architecture": "Other"}, "config.architecture is 'Other', and must be one of LLaDAModelLM"),
         ({"settings": {"steps": "few"}}, "steps of config is 'few'"),
         ({}, "there is no processor/tokenizer_config.json"),
     ):

@@ -43,16 +43,32 @@ DREAM: dict[str, Any] = {
 """`config.json` of Dream 7B, with small numbers."""
 
 
+LLADA_MOE: dict[str, Any] = {
+    "architectures": ["LLaDAMoEModelLM"], "model_type": "llada", "auto_map": {"AutoModel": "any.Any"},
+    "attention_bias": False, "attention_dropout": 0.0, "clip_qkv": None, "dense_intermediate_size": 64,
+    "eos_token_id": END, "expert_intermediate_size": 24, "hidden_act": "silu", "hidden_size": 32,
+    "initializer_range": 0.02, "mask_token_id": MASK, "max_position_embeddings": 128, "moe_layer_freq": [1, 1],
+    "moe_router_enable_expert_bias": False, "moe_router_score_function": "softmax", "norm_topk_prob": None,
+    "num_attention_heads": 4, "num_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "output_router_logits": False, "pad_token_id": END, "partial_rotary_factor": 1,
+    "qk_layernorm": True, "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 50000, "routed_scaling_factor": 1,
+    "router_aux_loss_coef": 0.01, "router_num_group": None, "router_topk_group": None,
+    "shared_expert_intermediate_size": None, "tie_word_embeddings": False, "vocab_size": _WORDS,
+}  # fmt: skip
+"""`config.json` of LLaDA-MoE 7B A1B, with small numbers."""
+
+
 class Published:
-    """A denoiser by the names of its published weights, drawn at random: `modeling_llada.py` of GSAI-ML/LLaDA-8B-Base
-    and `modeling_dream.py` of Dream-org/Dream-v0-Instruct-7B, with `scaled_dot_product_attention(is_causal=False)`.
+    """A denoiser by the names of its published weights, drawn at random: `modeling_llada.py` of GSAI-ML/LLaDA-8B-Base,
+    `modeling_dream.py` of Dream-org/Dream-v0-Instruct-7B, with `scaled_dot_product_attention(is_causal=False)`, and
+    `modeling_lladamoe.py` of inclusionAI/LLaDA-MoE-7B-A1B-Base.
 
     Args:
         config: of the model.
     """
 
     def __init__(self, config: dict[str, Any]):
-        self.is_llada = "d_model" in config
+        self.is_llada, self.is_moe = "d_model" in config, "num_experts" in config
         self.config = config
         draw = torch.Generator().manual_seed(3)
         width, inner = (32, 48)
@@ -64,7 +80,17 @@ class Published:
                                               self._name("head"): (_WORDS, width)}  # fmt: skip
         for layer in range(2):
             shapes |= {self._name(part, layer): size for part, size in sizes.items()}
-            if not self.is_llada:
+            if self.is_moe:
+                for part in ("gate", "up", "down"):
+                    del shapes[self._name(part, layer)]
+                front = f"model.layers.{layer}"
+                shapes |= {f"{front}.self_attn.{part}_norm.weight": (8,) for part in "qk"}
+                shapes[f"{front}.mlp.gate.weight"] = (4, width)
+                for expert in range(4):
+                    each = f"{front}.mlp.experts.{expert}"
+                    shapes |= {f"{each}.{part}_proj.weight": (24, width) for part in ("gate", "up")}
+                    shapes[f"{each}.down_proj.weight"] = (width, 24)
+            elif not self.is_llada:
                 shapes |= {self._name(part, layer).replace("weight", "bias"): sizes[part][:1] for part in "qkv"}
         self.weights = {
             name: torch.randn(shape, generator=draw) * (1.5 * shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
@@ -95,6 +121,26 @@ class Published:
         x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
         return self.weights[self._name(part, layer)] * x
 
+    def _head_norm(self, heads: Tensor, part: str, layer: int) -> Tensor:
+        normal = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
+        return self.weights[f"model.layers.{layer}.self_attn.{part}_norm.weight"] * normal
+
+    def _gated(self, read: Tensor, layer: int) -> Tensor:
+        gated = functional.silu(self._linear(read, "gate", layer)) * self._linear(read, "up", layer)
+        return self._linear(gated, "down", layer)
+
+    def _experts(self, read: Tensor, layer: int) -> Tensor:
+        """The two most probable experts of each token, weighted by their probabilities as they are."""
+        front, made = f"model.layers.{layer}.mlp", torch.zeros_like(read)
+        shares, chosen = (read @ self.weights[f"{front}.gate.weight"].T).softmax(-1).topk(2)
+        for place in range(read.shape[1]):
+            for share, expert in zip(shares[0, place], chosen[0, place].tolist(), strict=True):
+                gate, up, down = (self.weights[f"{front}.experts.{expert}.{part}_proj.weight"]
+                                  for part in ("gate", "up", "down"))  # fmt: skip
+                one = read[0, place]
+                made[0, place] += share * (down @ (functional.silu(gate @ one) * (up @ one)))
+        return made
+
     def __call__(self, tokens: Tensor) -> Tensor:
         """The logits, (1, n, vocabulary), of tokens, (1, n)."""
         x = self.weights[self._name("words")][tokens]
@@ -111,13 +157,14 @@ class Published:
             query, key, value = (
                 self._linear(read, part, layer).unflatten(-1, (-1, 8)).transpose(1, 2) for part in "qkv"
             )
+            if self.is_moe:
+                query, key = self._head_norm(query, "q", layer), self._head_norm(key, "k", layer)
             query, key = turned(query), turned(key)
             key, value = (each.repeat_interleave(2, 1) for each in (key, value))
             mixed = (query @ key.mT / math.sqrt(8)).softmax(-1) @ value
             x = x + self._linear(mixed.transpose(1, 2).flatten(2), "o", layer)
             read = self._norm(x, "second", layer)
-            gated = functional.silu(self._linear(read, "gate", layer)) * self._linear(read, "up", layer)
-            x = x + self._linear(gated, "down", layer)
+            x = x + (self._experts(read, layer) if self.is_moe else self._gated(read, layer))
         head = self._name("words" if self.config.get("weight_tying") else "head")
         return functional.linear(self._norm(x, "last"), self.weights[head])
 
@@ -136,7 +183,7 @@ def folder_of(place: Path, config: dict[str, Any], **changed: Any) -> Published:
     weights = {name: each for name, each in model.weights.items()
                if not (model.config.get("weight_tying") and name == model._name("head"))}  # fmt: skip
     save_file(weights, place / "model.safetensors", {"format": "pt"})
-    write_tokenizer(place, model.is_llada)
+    write_tokenizer(place, model.is_llada or model.is_moe)
     return model
 
 
@@ -262,3 +309,41 @@ def _sampled(logits: Tensor, alg: str, told: dict[str, Any]) -> tuple[Tensor, Te
     if alg == "entropy":
         confidence = (p * torch.log(p + 1e-10)).sum(-1)
     return confidence, x0
+
+
+def diffusion_gemma(place: Path, **told: Any) -> Any:
+    """DiffusionGemma with a layer of each kind, a window of 8 tokens and canvases of 6.
+
+    Args:
+        place: the folder.
+        told: further fields of the text's configuration.
+    """
+    import transformers
+
+    text = {
+        "vocab_size": _WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16,
+        "num_global_key_value_heads": 1, "max_position_embeddings": 256, "sliding_window": 8, "num_experts": 2,
+        "layer_types": ["sliding_attention", "full_attention"], "top_k_experts": 1, "moe_intermediate_size": 16,
+        "initializer_range": 0.3, "use_bidirectional_attention": "vision", **told,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "position_embedding_size": 16,
+        "pooling_kernel_size": 2,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    config = transformers.DiffusionGemmaConfig(text_config=text, vision_config=vision, canvas_length=6)
+    model = transformers.DiffusionGemmaForBlockDiffusion(config).eval()
+    for number, layer in enumerate((*model.model.decoder.layers, *model.model.encoder.language_model.layers)):
+        layer.layer_scalar.fill_(0.6 + 0.1 * number)
+    model.save_pretrained(place)
+    write_tokenizer(place, is_whole=True)
+    return model
+
+
+GEMMA_GENERATION: dict[str, Any] = {
+    "eos_token_id": [1, END], "pad_token_id": 0, "max_denoising_steps": 8, "confidence_threshold": 0.3,
+    "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.7},
+}  # fmt: skip
+"""`generation_config.json` of DiffusionGemma, with other numbers than the defaults."""

@@ -49,6 +49,7 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
 
 OTHERS = (
     "dbrx", "longcat_flash", "qwen4_exp_text", "zamba", "openai-gpt", "recurrent_gemma", "xlstm", "mllama",
+    "deepseek_v4",
 )  # fmt: skip
 """Types whose code is exchanged in a way that no other type has."""
 
