@@ -82,6 +82,7 @@ def test_pocket_tts(name: str, flow: str, sampled: bool, tmp_path: Path) -> None
     assert expected.std(0).min() > 1e-2
 
 
+@pytest.mark.slow
 def test_vibe_voice(tmp_path: Path) -> None:
     diffusers = pytest.importorskip("diffusers")
     folder = latent_models.vibe_voice(tmp_path / "model")
