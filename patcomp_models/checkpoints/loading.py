@@ -160,7 +160,7 @@ def loaded(
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
                 **({"key_mapping": mapping} if mapping else {}),
-                **{**(given or _own_attention(folder, trust_remote_code)), **options},
+                **{**(given or _own_attention(loader_of(auto), folder, trust_remote_code)), **options},
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
@@ -210,11 +210,7 @@ def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool)
 
 def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, config: Any = None, **options: Any) -> Any:
     """A model of plain floats by a configuration, by default that of a folder."""
-    from transformers import AutoConfig
-
-    config = copy.deepcopy(config) or AutoConfig.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=trust_remote_code
-    )
+    config = copy.deepcopy(config) or _configuration(auto, folder, trust_remote_code)
     _without_kernels(config)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
@@ -223,14 +219,22 @@ def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, config: 
     return auto.from_config(config, trust_remote_code=trust_remote_code, **options)
 
 
-def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
-    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
-    (flash_attention_2, for example). The results do not depend on the implementation."""
+def _configuration(auto: Any, folder: Path, trust_remote_code: bool) -> Any:
+    """The configuration of a folder's model, or of the part of it that a class loads."""
     from transformers import AutoConfig
 
+    options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    config = AutoConfig.from_pretrained(folder, **options)
+    own = None if hasattr(auto, "from_config") else auto.config_class
+    return config if own is None or isinstance(config, own) else own.from_pretrained(folder, **options)
+
+
+def _own_attention(auto: Any, folder: Path, trust_remote_code: bool) -> dict[str, Any]:
+    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
+    (flash_attention_2, for example). The results do not depend on the implementation."""
     if b"attn_implementation" not in bytes_of(folder / "config.json"):
         return {}
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    config = _configuration(auto, folder, trust_remote_code)
     _without_kernels(config)
     return {"config": config}
 

@@ -45,6 +45,8 @@ def extractor_of(folder: Path) -> Any:
     """
     from transformers import AutoFeatureExtractor
 
+    from patcomp_models.checkpoints.own_extractors import own_extractor
+
     names = ("preprocessor_config.json", "processor_config.json")
     if not any((folder / name).is_file() for name in names):
         raise BundleError(
@@ -52,7 +54,9 @@ def extractor_of(folder: Path) -> Any:
             "processor of the model into the folder"
         )
     try:
-        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return own_extractor(folder) or AutoFeatureExtractor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # the files can make transformers raise anything
         raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
 
@@ -84,6 +88,8 @@ def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]
 
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+_OF_BYTES = ("ByT5Tokenizer", "DiaTokenizer")
+"""Tokenizers without a vocabulary."""
 
 
 def tokenizer_of(folder: Path, kind: str = "AutoTokenizer") -> Any:
@@ -99,7 +105,8 @@ def tokenizer_of(folder: Path, kind: str = "AutoTokenizer") -> Any:
     from transformers import AutoTokenizer
 
     loader = AutoTokenizer if kind == "AutoTokenizer" else named_class("transformers", kind, "tokenizer")
-    if not any((folder / name).is_file() for name in _VOCABULARIES):
+    is_of_bytes = content_of(folder / "tokenizer_config.json").get("tokenizer_class") in _OF_BYTES
+    if not is_of_bytes and not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BundleError(f"{str(folder)!r} has no tokenizer.json; save the processor of the model into the folder")
     check_ids(folder)
     with tokenizing(f"transformers cannot load the tokenizer of {str(folder)!r}"):
