@@ -29,7 +29,7 @@ WITHOUT_TOWER: dict[str, str] = {
     "unlimited_ocr": "its cache keeps the prompt and a window behind it; a window of a bundle keeps the last tokens",
     "minicpmv4_7": "its positions depend on the marks of slices around an image, which a bundle does not see",
     "glm5_next": "its language model chooses tokens by an index of pools of keys, which no bundle holds",
-    "qwen4_exp": "its index keeps the positions of all tokens, and a bundle with images does not hold them",
+    "qwen4_exp": "its language model keeps positions for an index, and a bundle holds one key of it for each token",
     **dict.fromkeys(("inkling2", "inkling2_loop", "inkling_mm_model"), _PATCHES),
     "apertus1p5": _CODES,
     "hy_v4_vl": "each line of an image ends with a token of its own, and no small model of it is tested yet",
