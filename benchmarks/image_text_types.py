@@ -32,11 +32,12 @@ _TILES, _SHAPES, _PACKED = "tiles", "of any shape", "tiles, packed"
 def tried(kind: str) -> tuple[str, ...]:
     """The row of a type."""
     from patcomp.errors import PatcompError, reason_of
-    from patcomp_models.language.vision.refused import WITHOUT_TOWER
+    from patcomp_models.language.vision.refused import PAIR, WITHOUT_TOWER
     from patcomp_models.language.vision.towers import TOWERS
 
     if kind not in TOWERS:
-        return kind, "refused by name", "", WITHOUT_TOWER[kind]
+        outcome = "encode and decode" if WITHOUT_TOWER[kind] == PAIR else "refused by name"
+        return kind, outcome, "", WITHOUT_TOWER[kind]
     tower = TOWERS[kind]
     pictures = _SHAPES if tower.takes_shapes else _PACKED if tower.packs else _TILES if tower.has_tiles else "square"
     with TemporaryDirectory() as place:

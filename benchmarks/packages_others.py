@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.further import Build
 from benchmarks.package_models import BATCH, Input, Open, fractions, made, noise, package, tokens, torch_module
+from benchmarks.packages_spandrel import SPANDREL
 
 
 def _batch_of_windows(model: Any, series: Any) -> Any:
@@ -50,11 +51,6 @@ def _liquid_network() -> Any:
     return made("ncps.torch.CfC", 6, wiring)
 
 
-def _spandrel(path: str, size: int = 16, **settings: Any) -> Build:
-    return package(f"spandrel.architectures.{path}", noise(BATCH, 3, size, size), **settings)
-
-
-_OPEN_IMAGE = noise(1, 3, Open("height", 2, 3, multiple=16), 32)
 _GPT: dict[str, Any] = {
     "n_layer": 2, "n_head": 4, "n_embd": 32, "n_query_groups": 2, "block_size": 32, "vocab_size": 99,
     "padded_vocab_size": 99, "rotary_percentage": 1.0, "parallel_residual": False, "bias": False,
@@ -62,21 +58,7 @@ _GPT: dict[str, Any] = {
 }  # fmt: skip
 
 OTHERS: dict[str, dict[str, Build]] = {
-    "spandrel": {
-        "HAT": _spandrel("HAT.HAT", embed_dim=24, depths=(1, 1), num_heads=(2, 2), window_size=8, upscale=2,
-                         num_feat=16, squeeze_factor=4, img_size=16),
-        "ATD": _spandrel("ATD.ATD", embed_dim=24, depths=(2,), num_heads=(2,), window_size=8, category_size=32,
-                         num_tokens=8, upscale=2, upsampler="pixelshuffledirect", img_size=16),
-        "ATD, one category": _spandrel("ATD.ATD", embed_dim=24, depths=(2,), num_heads=(2,), window_size=8,
-                                       category_size=256, num_tokens=8, upscale=2, upsampler="pixelshuffledirect",
-                                       img_size=16),
-        "SPAN": package("spandrel.architectures.SPAN.SPAN", _OPEN_IMAGE, num_in_ch=3, num_out_ch=3,
-                        feature_channels=16, upscale=2),
-        "OmniSR": _spandrel("OmniSR.OmniSR", num_feat=16, up_scale=2),
-        "FFTformer": _spandrel("FFTformer.FFTformer", 32, dim=8, num_blocks=[1, 1, 1], num_refinement_blocks=1),
-        "LaMa": package("spandrel.architectures.LaMa.LaMa", noise(1, 3, 64, 64), noise(1, 1, 64, 64), in_nc=4),
-        "UpCunet2x": package("spandrel.architectures.RealCUGAN.UpCunet2x", _OPEN_IMAGE),
-    },
+    "spandrel": SPANDREL,
     "pytorchcv": {
         name: package(lambda name=name: made("pytorchcv.model_provider.get_model", name),
                       noise(BATCH, 3, size, size), select=lambda results: results[0] if isinstance(results, tuple)

@@ -161,7 +161,7 @@ def _image_in(path: Path, spec: TensorSpec, *, resizes: bool = False) -> np.ndar
         shape = "x".join("?" if dim is None else str(dim) for dim in spec.shape)
         raise UsageError(
             f"--input: {path} is no file .npy, and no image, as {spec.name} is {shape} of {spec.element_type}, and not "
-            "height x width x 3 of bytes; give the numbers as .npy, or convert the model with --image"
+            "height x width x 3 of bytes; give the numbers as .npy, or convert the model with --preprocess image"
         )
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError

@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,14 +42,19 @@ class ExportOptions:
         return [name for name, value in options if value]
 
 
+Preparation = Callable[["torch.nn.Module", Any, Any], tuple["torch.nn.Module", Any]]
+"""Puts preprocessing before a module: takes the module, its inputs and the transforms that a function returns behind
+them, or None; returns the whole and its inputs."""
+
 AS_IT_IS = ExportOptions()
 """In eval mode, with fixed sizes."""
 
 
-def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSource:
+def exported_by(path: Path, function: str, options: ExportOptions, prepare: Preparation | None = None) -> ModelSource:
     """The model that a function of a Python file returns: an exported program, or a module with inputs.
 
-    The inputs are a tuple, or a dict of keyword arguments; `dynamic_shapes` of `torch.export` may follow.
+    The inputs are a tuple, or a dict of keyword arguments; `dynamic_shapes` of `torch.export` may follow, or for
+    `prepare`, which puts preprocessing before the module, transforms.
 
     Raises:
         UsageError: there is no such function, or an option does not fit the model.
@@ -68,18 +73,28 @@ def exported_by(path: Path, function: str, options: ExportOptions) -> ModelSourc
         model = made()
     name = f"{path}:{function}"
     if isinstance(model, torch.export.ExportedProgram):
-        check_unused(name, options)
+        check_unused(name, options, prepare)
         return ModelSource(name, model)
     if not (isinstance(model, tuple) and len(model) in (2, 3) and isinstance(model[0], torch.nn.Module)):
         raise PatcompError(
             f"{function} of {path} returns {_returned(model)}, not an ExportedProgram, nor a module and its inputs"
         )
     module, inputs, *shapes = model
+    has_transforms = bool(shapes) and callable(shapes[0])
     if not isinstance(inputs, tuple | list | Mapping):
         raise PatcompError(
             f"{function} of {path}: the inputs must be a tuple, or a dict of keyword arguments, "
             f"got {type(inputs).__name__}"
         )
+    if has_transforms != (bool(shapes) and prepare is not None):
+        raise UsageError(
+            f"{function} of {path} returns transforms behind the inputs; give --preprocess image"
+            if has_transforms
+            else f"{function} of {path} returns dynamic shapes, and --preprocess image takes images of one size"
+        )
+    if prepare is not None:
+        with running(f"the preprocessing of {function} of {path}"):
+            module, inputs = prepare(module, inputs, shapes.pop() if shapes else None)
     if shapes and options.dynamic:
         raise UsageError(f"{function} of {path} returns dynamic shapes itself; leave out --dynamic")
     note = ""
@@ -121,13 +136,13 @@ def _returned(made: Any) -> str:
     return f"a {type(made).__name__} of {kinds}" + (" (the module comes first)" if first else "")
 
 
-def check_unused(name: str, options: ExportOptions) -> None:
+def check_unused(name: str, options: ExportOptions, prepare: Preparation | None = None) -> None:
     """Refuse the options of an export, because the program is exported already.
 
     Raises:
         UsageError: one is.
     """
-    if unused := options.given():
+    if unused := [*options.given(), *(["--preprocess"] if prepare else [])]:
         raise UsageError(
             f"{', '.join(unused)} must be known when a module is exported, and {name} is exported already; "
             "use FILE.py:FUNCTION with a function that returns the module and its inputs"

@@ -30,7 +30,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Numbers and weights": ("compress", "half", "bfloat16", "keep-float32", "int64", "float64", "random"),
     "Names and rules": ("input-names", "output-names", "recover", "assume", "catalog"),
     "How a model is loaded and exported": ("dynamic", "strict", "train", "assume-branch", "import", "trusted"),
-    "Models of folders and files": ("task", "onnx-size", "weights", "image", "allow-missing", "allow-unexpected"),
+    "Models of folders and files": ("task", "onnx-size", "weights", "preprocess", "image", "allow-missing",
+                                    "allow-unexpected"),
     "Bundles": ("kind", "set", "dtype", "no-check"),
     "What is shown": ("report", "json", "quiet", "verbose", "log-level", "help"),
 })  # fmt: skip
@@ -43,7 +44,8 @@ WORDS: Mapping[str, str] = MappingProxyType({
     "target": "DEVICE", "fix": "NAME=SIZE", "sizes": "NAME=SIZE,SIZE", "size": "NAME=SIZE", "onnx-size": "NAME=SIZE",
     "set": "NAME=VALUE",
     "dynamic": "INPUT:AXIS=NAME:MIN..MAX", "input-names": "NAME,NAME", "output-names": "NAME,NAME",
-    "input": "NAME=FILE", "recover": "NAME,NAME", "image": "HEIGHTxWIDTH", "dump-stages": "FOLDER", "import": "MODULE",
+    "input": "NAME=FILE", "recover": "NAME,NAME", "image": "HEIGHTxWIDTH", "preprocess": "image or NAME=VALUE",
+    "dump-stages": "FOLDER", "import": "MODULE",
     "catalog": "FILE.py or MODULE", "allow-missing": "NAME", "allow-unexpected": "NAME", "without": "RULE",
     "compress": "SCHEME", "kind": "KIND", "assume": "FACT", "keep-float32": "MODULE or NODE", "log-level": "LEVEL",
 })  # fmt: skip

@@ -23,7 +23,7 @@ from patcomp.commands.common import (
     load_catalogs,
     say,
 )
-from patcomp.commands.exporting import ExportOptions, check_unused, dynamic_sizes, exported_by
+from patcomp.commands.exporting import ExportOptions, Preparation, check_unused, dynamic_sizes, exported_by
 from patcomp.commands.onnx_files import open_sizes, source_of_onnx
 from patcomp.commands.packages import reader_of
 from patcomp.commands.progress import working
@@ -95,11 +95,19 @@ class ModelOptions:
         typer.Option(help="A number for a size that a file of ONNX leaves open, batch=1; may be given several times."),
     ] = None
     weights: Annotated[Path | None, typer.Option(help="The file of the weights of timm:NAME.")] = None
+    preprocess: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="image: the program takes the bytes of an image, and what happens to them before the model is part of "
+            "it, as the image processor of a folder or the transforms of FILE.py:FUNCTION say; or such a setting of a "
+            "function, mean=0.5,0.5,0.5, std, resize=256, crop=224x224, filter=bicubic; may be given several times."
+        ),
+    ] = None
     image: Annotated[
         str | None,
         typer.Option(
-            help="The model of a folder takes an image of bytes, 480x640 (height, width); its image processor becomes "
-            "part of the program."
+            help="The height and width of the image of --preprocess image, 480x640, which it stands for; by default "
+            "those that the model takes."
         ),
     ] = None
     allow_missing: AllowMissing = None
@@ -154,7 +162,8 @@ def converted_already(options: list[str], name: str, found: Subject) -> UsageErr
 
 
 _CHECKPOINTS = (Subject.FOLDER, Subject.NAME)
-_FOR_FOLDERS = ("task", "image", "allow_missing", "allow_unexpected")
+_FOR_FOLDERS = ("task", "allow_missing", "allow_unexpected")
+_FOR_IMAGES = ("preprocess", "image")
 
 
 def load_exported(model: str, *, trusted: bool = False) -> ExportedProgram:
@@ -194,7 +203,7 @@ def load_sources(model: str, command: str, options: ModelOptions, *, notes: bool
             return reader_of(found).sources(model, found, options)
         if found is Subject.FUNCTION:
             file, _, function = model.rpartition(".py:")
-            source = exported_by(Path(f"{file}.py"), function, options.export)
+            source = exported_by(Path(f"{file}.py"), function, options.export, _preparation(options))
         elif found is Subject.ONNX:
             source = source_of_onnx(Path(model), options.onnx_sizes)
         else:
@@ -220,6 +229,10 @@ def _check(model: str, found: Subject, options: ModelOptions) -> None:
         reader_of(found).check(model, found, options)
     elif unused := options.given(*_FOR_FOLDERS):
         raise UsageError(f"{', '.join(unused)} goes with the folder of a checkpoint, and {model} is {found}")
+    elif found is not Subject.FUNCTION and (unused := options.given(*_FOR_IMAGES)):
+        raise UsageError(
+            f"{', '.join(unused)} goes with the folder of a checkpoint or FILE.py:FUNCTION, and {model} is {found}"
+        )
     elif options.onnx_size and found is not Subject.ONNX:
         raise UsageError(f"--onnx-size goes with a file of ONNX, and {model} is {found}")
     elif found is Subject.ONNX:
@@ -230,6 +243,16 @@ def _check(model: str, found: Subject, options: ModelOptions) -> None:
         check_saved_program(Path(model), options.trusted)
     else:
         dynamic_sizes(options.export.dynamic)
+        _preparation(options)
+
+
+def _preparation(options: ModelOptions) -> Preparation | None:
+    """What goes before the module of a Python file, if the user wants anything there.
+
+    Raises:
+        UsageError: an option has another form.
+    """
+    return reader_of(Subject.FOLDER).preprocessing(options) if options.given(*_FOR_IMAGES) else None
 
 
 def convert_model(

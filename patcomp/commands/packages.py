@@ -20,6 +20,7 @@ from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
+    from patcomp.commands.exporting import Preparation
     from patcomp.commands.models import ModelOptions
     from patcomp.conversion.source import ModelSource
 
@@ -46,6 +47,10 @@ class Reader(Commands, ABC):
     @abstractmethod
     def sources(self, model: str, found: Subject, options: ModelOptions) -> list[ModelSource]:
         """The exported functions of a model that the user names by its folder or its name."""
+
+    @abstractmethod
+    def preprocessing(self, options: ModelOptions) -> Preparation:
+        """What `--preprocess` puts before the module of a Python file; a UsageError if an option has another form."""
 
     @abstractmethod
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:

@@ -33,7 +33,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType({
 """Arguments that callers of other converters give, and what to write."""
 
 NAMES: Mapping[str, str] = MappingProxyType({
-    "TensorType": _SHAPES, "ImageType": f"{_SHAPES}; --image of patcomp convert takes pictures of bytes",
+    "TensorType": _SHAPES, "ImageType": f"{_SHAPES}; --preprocess image of patcomp convert takes pictures of bytes",
     "StateType": "buffers that forward writes to are states", "RangeDim": _SHAPES, "Shape": _SHAPES,
     "EnumeratedShapes": "to_coreai of TorchConverter takes sizes={'length': (128, 256)}", "ClassifierConfig": "a class "
     "and its label are up to the app; an asset gives numbers", "ComputeUnit": _DEVICE, "target": _DEVICE,

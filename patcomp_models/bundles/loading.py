@@ -55,7 +55,7 @@ def model_of(
         dtype: of the weights.
         part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
         takes_adapter: whether the caller reads an adapter beside the weights, which is left out here.
-        options: further ones of `from_pretrained`.
+        options: further ones of `from_pretrained`, or of `checkpoints.loading.loaded`.
 
     Raises:
         BundleError: the library is not installed, has no such class, or cannot load the model; or the weights are not

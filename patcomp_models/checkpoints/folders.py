@@ -19,6 +19,9 @@ CAUSAL = "AutoModelForCausalLM"
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """The ends of the names of their classes."""
 
+WITHOUT_THEIR_CODE = ("LLaDAModelLM", "DreamModel")
+"""Classes whose code lies in their checkpoints, and for which a class of transformers stands in a bundle."""
+
 _BY_FUNCTION = "export it by FILE.py:FUNCTION, a function that returns the module and its inputs"
 
 
@@ -39,10 +42,12 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
             f"{f', because {reason}' if reason else ''}; give the checkpoint of plain floats that it was made from"
         )
     if "auto_map" in config and not trust_remote_code:
-        raise LanguageModelError(
-            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
-            "(--trust-remote-code of convert-lm, --trusted of convert)"
+        way = (
+            "it becomes a bundle without this code: patcomp convert FOLDER -o NAME"
+            if class_name(config) in WITHOUT_THEIR_CODE
+            else "read it, then pass trust_remote_code=True (--trust-remote-code of convert-lm, --trusted of convert)"
         )
+        raise LanguageModelError(f"the model in {str(folder)!r} runs Python code of its folder; {way}")
     return config
 
 

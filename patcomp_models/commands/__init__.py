@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from patcomp.commands.common import require_transformers
+from patcomp.commands.exporting import Preparation
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.packages import Reader
 from patcomp.commands.recipes import with_recipe
@@ -44,6 +45,11 @@ class ModelCommands(Reader):
         from patcomp_models.commands.models import sources_of
 
         return sources_of(model, options)
+
+    def preprocessing(self, options: ModelOptions) -> Preparation:
+        from patcomp_models.commands.preprocessing import preparation_of
+
+        return preparation_of(options)
 
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
         from patcomp_models.commands.bundles import convert_to_bundle

@@ -8,6 +8,7 @@ from patcomp.commands.common import UsageError, require_transformers
 from patcomp.commands.models import ModelOptions
 from patcomp.commands.subjects import Subject
 from patcomp.conversion.source import ModelSource
+from patcomp_models.commands.preprocessing import image_size_in, preprocessing_in
 
 _FOR_MODULES = ("dynamic", "strict", "train")
 
@@ -22,7 +23,11 @@ def check_model(model: str, found: Subject, options: ModelOptions) -> None:
     if unused := options.given(*_FOR_MODULES):
         raise UsageError(f"{model} is {found}, whose task decides {', '.join(unused)}; leave it out")
     require_transformers("the model of a folder")
-    _size_in(options.image)
+    image_size_in(options)
+    if settings := preprocessing_in(options):
+        raise UsageError(
+            f"--preprocess {', '.join(settings)}: the image processor of {found} says this; give --preprocess image"
+        )
     if found is Subject.FOLDER:
         from patcomp_models.checkpoints.contents import check_contents
 
@@ -40,7 +45,7 @@ def sources_of(model: str, options: ModelOptions) -> list[ModelSource]:
 
     entries = entries_of(
         model, options.export.half or "float32", chosen=options.task, weights=options.weights,
-        image=_size_in(options.image), trust_remote_code=options.trusted,
+        image=image_size_in(options), trust_remote_code=options.trusted,
         allowed=Allowed.of(options.allow_missing or [], options.allow_unexpected or []),
     )  # fmt: skip
     return [
@@ -55,13 +60,3 @@ def sources_of(model: str, options: ModelOptions) -> list[ModelSource]:
         )
         for entry in entries
     ]
-
-
-def _size_in(image: str | None) -> tuple[int, int] | None:
-    """The height and width in the value of --image."""
-    if image is None:
-        return None
-    sizes = image.split("x")
-    if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
-        raise UsageError(f"--image takes the height and width of an image, such as 480x640, got {image!r}")
-    return int(sizes[0]), int(sizes[1])

@@ -28,7 +28,7 @@ from patcomp_models.checkpoints.hub import checkpoint_of
 from patcomp_models.checkpoints.loading import classes_of, loaded
 from patcomp_models.tasks import robots, timm_models
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.images import with_image
+from patcomp_models.tasks.images import OptionalImage, with_image
 from patcomp_models.tasks.table import CHOSEN, TASKS, refusal, task_of
 
 
@@ -37,7 +37,7 @@ def convert_folder(
     *,
     task: Literal["embedding", "rerank", "boxes"] | None = None,
     weights: str | Path | None = None,
-    image: tuple[int, int] | None = None,
+    image: OptionalImage = False,
     dtype: Literal["float16", "bfloat16", "float32"] = "float32",
     target: Literal["cpu", "gpu", "neural_engine"] | Target | None = None,
     allow_missing: str | Sequence[str] = (),
@@ -56,8 +56,9 @@ def convert_folder(
             `"rerank"` for one score of a text; `"boxes"` for the scores, labels and boxes of a detector. By default the
             class of the model says the task.
         weights: the file of the weights of a model by name, `.safetensors`, or `.pth` of tensors alone.
-        image: height and width of an image of bytes, which is then the input `image` instead of `pixel_values`: the
-            image processor of the folder becomes part of the program.
+        image: whether an image of bytes is the input `image` instead of `pixel_values`: the image processor of the
+            folder becomes part of the program. True for an image of the size that the model takes, or its height and
+            width.
         dtype: the type of the weights.
         target: a device, as in `TorchConverter.to_coreai`.
         allow_missing: names of weights, or patterns such as `"classifier.*"`, that the checkpoint may lack, or have in
@@ -90,7 +91,7 @@ def entries_of(
     *,
     chosen: str | None = None,
     weights: str | Path | None = None,
-    image: tuple[int, int] | None = None,
+    image: OptionalImage = False,
     trust_remote_code: bool = False,
     allowed: Allowed = STRICT,
 ) -> list[Entry]:
@@ -114,8 +115,8 @@ def entries_of(
         check_weight_files(place, config)
         return timm_models.timm_functions(place, config, dtype, allowed, image)
     if "architectures" not in config and config.get("type") in robots.POLICY_KINDS:
-        if image is not None:
-            raise PatcompError("the observations of a policy are floats; leave the size of an image out")
+        if image:
+            raise PatcompError("the observations of a policy are floats; leave image= (--preprocess, --image) out")
         check_weight_files(place, config)
         return robots.policy_functions(place, config, dtype, allowed)
     name = class_name(config)
@@ -146,7 +147,7 @@ def entries_of(
             f"{name} in {str(place)!r} does not run on the inputs of models {purpose}: {reason_of(error)}; export it "
             "by FILE.py:FUNCTION, a function that returns the module and its inputs"
         ) from error
-    return found if image is None else with_image(found, place, image)
+    return found if image is False else with_image(found, place, image)
 
 
 def exported_entry(entry: Entry, assume_branch: bool = False) -> ExportedProgram:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from patcomp.errors import PatcompError
-from patcomp_models.tasks.images import FromImage, check_image_size
+from patcomp_models.tasks.entries import Entry
+from patcomp_models.tasks.images import FromImage, ImageSize, check_image_size, from_image
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,13 @@ class Preprocessing:
     def of(cls, transforms: Any) -> Preprocessing:
         """The settings of transforms: `weights.transforms()` of torchvision, a `Compose` of them, or timm's.
 
+        Settings stay as they are.
+
         Raises:
             PatcompError: a step or a setting has no place here.
         """
+        if isinstance(transforms, cls):
+            return transforms
         if type(transforms).__module__ == "torchvision.transforms._presets":
             return cls._of_preset(transforms)
         steps = getattr(transforms, "transforms", None)
@@ -122,7 +128,44 @@ class Preprocessing:
             PatcompError: the image is empty.
         """
         check_image_size(image_size)
-        return FromImage(model, self).train(model.training)
+        return FromImage(model, self)
+
+
+def with_preprocessing(
+    model: nn.Module, inputs: Any, transforms: Any, given: Mapping[str, Any], size: ImageSize = True
+) -> tuple[nn.Module, tuple[Tensor]]:
+    """A module that takes the bytes of an image in the place of its pixels, and an example image.
+
+    Args:
+        model: takes one image, (1, 3, height, width).
+        inputs: its only input, in a tuple or by name.
+        transforms: as for `Preprocessing.of`; None if there are none.
+        given: settings that take the place of those of the transforms.
+        size: height and width of the image; True for those of the input.
+
+    Raises:
+        PatcompError: the model takes anything else, nothing says how the bytes are normalised, or the settings do not
+            fit the model.
+    """
+    by_name = isinstance(inputs, Mapping)
+    values = [*inputs.values()] if by_name else [*inputs]
+    taken = [*signature(model.forward).parameters]
+    names = [*inputs] if by_name else taken[: len(values)]
+    if names != taken[:1] or not isinstance(values[0], Tensor):
+        raise PatcompError(
+            f"{type(model).__name__} takes {', '.join(map(str, names)) or 'nothing'}, and preprocessing goes before a "
+            "module whose first and only input is an image"
+        )
+    if transforms is None and not given.keys() >= {"mean", "std"}:
+        raise PatcompError(
+            "nothing says how the bytes of an image are normalised: let the function return transforms behind the "
+            "inputs, or give --preprocess mean=R,G,B and --preprocess std=R,G,B, which a 255th of the bytes gets"
+        )
+    settings = replace(Preprocessing() if transforms is None else Preprocessing.of(transforms), **given)
+    if size is not True:
+        check_image_size(size)
+    entry = from_image(Entry("main", model, {"pixel_values": values[0]}, ()), settings, size)
+    return entry.module, (entry.inputs["image"],)
 
 
 _FILTERS = ("bilinear", "bicubic", "nearest")

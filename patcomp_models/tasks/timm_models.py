@@ -15,12 +15,12 @@ from patcomp.hub import TIMM
 from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_weight_names, wrapper_of
 from patcomp_models.checkpoints.loading import DTYPES
 from patcomp_models.tasks.entries import Entry
-from patcomp_models.tasks.images import check_image_size, from_image
+from patcomp_models.tasks.images import OptionalImage, check_image_size, from_image
 from patcomp_models.tasks.timm_images import timm_transform
 
 
 def timm_functions(
-    folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT, image: tuple[int, int] | None = None
+    folder: Path, config: Mapping[str, Any], dtype: str, allowed: Allowed = STRICT, image: OptionalImage = False
 ) -> list[Entry]:
     """The function of a model that timm saved, with its configuration.
 
@@ -29,7 +29,7 @@ def timm_functions(
         config: its `config.json`.
         dtype: the type of the weights.
         allowed: what `timm` cannot do; it must be the strict one.
-        image: height and width of an image of bytes, if the function takes one.
+        image: whether the function takes an image of bytes, and its height and width, if they are not the model's.
 
     Raises:
         PatcompError: timm is not installed, or the weights are not those of the model.
@@ -58,7 +58,7 @@ def of_name(
     weights: str | Path | None,
     dtype: str,
     allowed: Allowed = STRICT,
-    image: tuple[int, int] | None = None,
+    image: OptionalImage = False,
 ) -> list[Entry]:
     """The function of a model by timm's name of its architecture.
 
@@ -67,7 +67,7 @@ def of_name(
         weights: a file of its weights, `.safetensors`, or `.pth` of tensors alone.
         dtype: the type of the weights.
         allowed: how the weights may differ from the model's.
-        image: height and width of an image of bytes, if the function takes one.
+        image: whether the function takes an image of bytes, and its height and width, if they are not the model's.
 
     Raises:
         PatcompError: timm is not installed or has no such model, there is no file, or its weights are of another model.
@@ -126,12 +126,13 @@ def _state_of(path: Path) -> dict[str, Tensor]:
 
 
 def _entries(
-    timm: ModuleType, model: nn.Module, size: tuple[int, int, int], dtype: str, image: tuple[int, int] | None
+    timm: ModuleType, model: nn.Module, size: tuple[int, int, int], dtype: str, image: OptionalImage
 ) -> list[Entry]:
     channels, height, width = size
     pixels = torch.linspace(-1, 1, channels * height * width, dtype=DTYPES[dtype]).reshape(1, channels, height, width)
     entry = Entry("main", model.to(DTYPES[dtype]).eval(), {"pixel_values": pixels}, ("logits",))
-    if image is None:
+    if image is False:
         return [entry]
-    check_image_size(image)
-    return [from_image(entry, timm_transform(timm, timm.data.resolve_model_data_config(model), image), image)]
+    taken = (height, width) if image is True else image
+    check_image_size(taken)
+    return [from_image(entry, timm_transform(timm, timm.data.resolve_model_data_config(model), taken), taken)]

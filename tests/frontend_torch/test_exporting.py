@@ -783,3 +783,51 @@ def test_a_cast_of_a_layer_that_has_the_type_already() -> None:
     program, said = exported(model, x)
     assert said == []
     agrees(converted(program), model, x)
+
+
+class AssignsData(nn.Module):
+    """Computes the weight of a layer from another one and assigns it, as SPAN and other re-parameterized nets do."""
+
+    def __init__(self, way: str = "fused", shape: tuple[int, int] = (4, 4)) -> None:
+        super().__init__()
+        self.way, self.is_new = way, True
+        self.given, self.used = nn.Linear(4, 4), nn.Linear(shape[1], shape[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.given.weight.data.clone() * 2
+        if self.way == "read before":
+            weight = weight + self.used.weight
+        elif self.way == "of its data":
+            weight = weight + self.used.weight.data
+        elif self.way == "of an input" and self.is_new:
+            weight = weight + x[0].abs().mean()
+            self.is_new = False
+        elif self.way == "of an input, through a view":
+            weight.view(-1)[:2] = x[0, 0]
+        self.used.weight.data = weight.T.contiguous()
+        rows, columns = self.used.weight.shape
+        return self.used(x) * rows + torch.ones(columns)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 2)])
+def test_weights_that_are_assigned_to_data(shape: tuple[int, int]) -> None:
+    """Those that the model computes of other weights are computed in the program, also where the assignment changes a
+    shape; the model stays as it was."""
+    model = AssignsData(shape=shape)
+    before = model.used.weight.detach().clone()
+    program, _ = exported(model, torch.randn(3, 4))
+    assert torch.equal(model.used.weight, before)
+    agrees(converted(program), model, torch.randn(3, 4))  # which runs the model, and changes it
+    assert not torch.equal(model.used.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [("read before", "reads a tensor and then assigns to its `.data`, at test_exporting.py"),
+     ("of its data", "reads a tensor and then assigns to its `.data`"),
+     ("of an input", "assigns what may depend on an input to `.data`, at test_exporting.py"),
+     ("of an input, through a view", "assigns what may depend on an input to `.data`")],
+)  # fmt: skip
+def test_weights_that_another_run_may_change(way: str, message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        exported(AssignsData(way), torch.randn(3, 4))

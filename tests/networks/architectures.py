@@ -38,6 +38,8 @@ class Model(nn.Module):
 def randomized(model: nn.Module) -> nn.Module:
     """Eval mode, with weights away from their trivial initial values and outputs of order one."""
     for name, parameter in model.named_parameters():
+        if not parameter.numel():
+            continue
         if re.search(r"norm\w*\.weight$|layernorm\w*\.weight$|\.ln_\w+\.weight$", name, re.IGNORECASE):
             parameter.data.uniform_(0.5, 1.5)
         elif parameter.dim() < 2:

@@ -13,7 +13,7 @@ from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import argument_of
 from patcomp.frontend_torch.custom.metal_kernel import NAMESPACE as METAL_KERNELS
 from patcomp.frontend_torch.fx.dtypes import type_of
-from patcomp.frontend_torch.fx.nodes import draws_random_numbers, operator_name, recorded_results
+from patcomp.frontend_torch.fx.nodes import ASSIGNS_DATA, draws_random_numbers, operator_name, recorded_results
 from patcomp.pytorch import OpOverload, overload_name, schema_of_overload
 
 _OF_PYTORCH = ("aten", "prims")
@@ -25,10 +25,6 @@ def is_of_custom_op(problem: Problem) -> bool:
     """Whether a problem is about a custom op, for which the user may still register a lowering."""
     namespace, _, op = problem.op.partition(".")
     return bool(op) and namespace not in _OF_PYTORCH
-
-
-ASSIGNS_DATA = "aten._has_compatible_shallow_copy_type"
-"""What `torch.export` keeps of `weight.data = other`: PyTorch's question whether the tensors go together."""
 
 
 def advice_for(node: Node) -> str:

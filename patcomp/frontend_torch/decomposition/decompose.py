@@ -24,13 +24,14 @@ from torch.fx.node import map_arg
 
 from patcomp.errors import Problem
 from patcomp.frontend_torch.custom.lowerings import Lowerings
-from patcomp.frontend_torch.custom.skeleton import ASSIGNS_DATA, advice_for, is_of_custom_op
+from patcomp.frontend_torch.custom.skeleton import advice_for, is_of_custom_op
 from patcomp.frontend_torch.decomposition.recording import NotRecordedError, recorded
 from patcomp.frontend_torch.decomposition.renamed import renamed
 from patcomp.frontend_torch.decomposition.size_questions import SizeQuestions
 from patcomp.frontend_torch.decomposition.table import Formulas, Table, any_complex, current_table, formulas, is_known
 from patcomp.frontend_torch.externalization.markers import is_marker
 from patcomp.frontend_torch.fx.nodes import (
+    ASSIGNS_DATA,
     arguments_text,
     draws_random_numbers,
     given_arguments,

@@ -18,10 +18,11 @@ _CONTAINERS = (dict, OrderedDict, list, set)
 
 @contextmanager
 def kept(model: nn.Module) -> Iterator[None]:
-    """Put the attributes of all modules of a model back, and the content of their dicts, lists and sets.
+    """Put the attributes of all modules of a model back, the content of their dicts, lists and sets, and `.data`.
 
     A trace leaves its own tensors in every attribute that a model keeps between calls.
     """
+    data = data_of(model)
     before = [(vars(module), _content(vars(module))) for module in model.modules()]
     containers = {
         id(value): (value, _content(value))
@@ -34,6 +35,22 @@ def kept(model: nn.Module) -> Iterator[None]:
     finally:
         for container, content in (*before, *containers.values()):
             _restore(container, content)
+        for tensor, numbers in moved(data):
+            tensor.data = numbers
+
+
+def data_of(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """The parameters and buffers of a model, and where their numbers are."""
+    return [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
+
+
+def moved(data: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Those whose `.data` was assigned since."""
+    return [(tensor, before) for tensor, before in data if _place(tensor) != _place(before)]
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape
 
 
 def _content(container: Any) -> list[tuple[Any, ...]]:

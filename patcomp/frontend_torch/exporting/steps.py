@@ -17,6 +17,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from patcomp.errors import ConversionWarning, ExportError, PatcompError, Problem
+from patcomp.frontend_torch.exporting.assigned import AssignedData, check_assignments
 from patcomp.frontend_torch.exporting.constants import ConstantNumbers
 from patcomp.frontend_torch.exporting.draft import assumptions, branches
 from patcomp.frontend_torch.exporting.examples import check_example, check_packing, failure_of
@@ -28,7 +29,7 @@ from patcomp.frontend_torch.exporting.failures import (
     what_is_wrong_with,
     wrong_shapes,
 )
-from patcomp.frontend_torch.exporting.kept import copied, kept, registered
+from patcomp.frontend_torch.exporting.kept import copied, data_of, kept, moved, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example, narrowed
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
@@ -65,7 +66,7 @@ def export(
        has 0 or 1 there, and the `Dim` allows 2, it is given an example with 2. The program has yours. Recurrent
        networks over an open number of steps are loops, also in steps 2 and 4.
     2. Numbers that the model reads from small integer buffers, or from tensors made of constants, are constants of the
-       program; packed sequences whose lengths are all full, or whose number of steps is open, run unpacked.
+       program; packed sequences of full lengths, or of an open number of steps, run unpacked; `.data` may be assigned.
     3. `torch.export.export`, strict.
     4. `torch.export.draft_export`, with the constants of step 2. A decision in Python by data is refused, or with
        `assume_branch` is the one for the example.
@@ -91,8 +92,7 @@ def export(
         ExportError: the model decides by data, without `assume_branch`; it keeps tensors from one run to the next that
             are no buffers; no step exports the model with the open sizes
             that `dynamic_shapes` asks for (`Dim.AUTO` leaves the choice to PyTorch); or `dynamic_shapes` names other
-            arguments than the example has, or an axis that a tensor lacks. The message says where and why, and what to
-            change.
+            arguments than the example has, or an axis that a tensor lacks. The message says where, why and what to do.
         TypeError: `model` is not a module, or `args` or `kwargs` is not of the type above.
     """
     if (wrong := what_is_wrong_with(model, args, kwargs)) is not None:
@@ -112,6 +112,7 @@ def export(
             try:
                 with kept(model), _silently():
                     program, problems = step(model, call)
+                check_assignments(program)
                 if names := remembered(program, model, call):
                     raise stateful(names, model)
             except Exception as error:  # an error of the model's own code, or of PyTorch while it traces the code
@@ -168,13 +169,17 @@ def _with_larger_sizes(larger: _Call, model: nn.Module, call: _Call) -> tuple[Ex
 
 
 def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
-    return _exported(model, call, strict=True), [
+    before = data_of(model)
+    program = _exported(model, call, strict=True)
+    if moved(before):
+        raise RefusedError("the model assigns to `.data`, which strict export leaves out")
+    return program, [
         Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")
     ]
 
 
 def _with_constants(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
-    return _with_known_numbers(model, call, lambda: _exported(model, call))
+    return _with_known_numbers(model, call, lambda: _exported(model, call), AssignedData())
 
 
 def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
@@ -197,9 +202,10 @@ def _as_a_draft(assume_branch: bool, model: nn.Module, call: _Call) -> tuple[Exp
 
 
 def _with_known_numbers(
-    model: nn.Module, call: _Call, traced: Callable[[], ExportedProgram]
+    model: nn.Module, call: _Call, traced: Callable[[], ExportedProgram], assigned: AssignedData | None = None
 ) -> tuple[ExportedProgram, list[Problem]]:
-    """A program in which numbers from known tensors are constants, and packed sequences are unpacked.
+    """A program in which numbers from known tensors are constants, packed sequences are unpacked, and with `assigned`,
+    what the model assigns to `.data` are values.
 
     Raises:
         RefusedError: the program could compute something else than the model.
@@ -210,7 +216,8 @@ def _with_known_numbers(
 
     @functools.wraps(forward)
     def with_modes(*args: Any, **kwargs: Any) -> Any:
-        with constants, packed, open_batches():
+        following = nullcontext() if assigned is None else assigned.following((args, kwargs))
+        with constants, packed, open_batches(), following:
             return forward(*args, **kwargs)
 
     model.forward = with_modes  # `kept` restores it

@@ -18,6 +18,9 @@ from patcomp.ir import aten
 from patcomp.ir.aten_facts import facts_of
 from patcomp.pytorch import OpOverload, schema_of_overload
 
+ASSIGNS_DATA = "aten._has_compatible_shallow_copy_type"
+"""What `torch.export` keeps of `weight.data = other`: PyTorch's question whether the tensors go together."""
+
 
 def is_assertion(node: Node) -> bool:
     """Whether a node only checks something, or asks for a type.

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers.masking_utils import create_sliding_window_causal_mask
 
-from patcomp_models.bundles.hearing.encoders import Encoder
-from patcomp_models.bundles.hearing.rows import HearingRow
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND
+from patcomp_models.language.sound_encoders import Encoder, HearingRow
 from patcomp_models.language.vision.tower import features_dtype
 from patcomp_models.tasks.entries import Entry
 
@@ -100,23 +99,36 @@ def sound_entry(encoder: Encoder) -> Entry:
     inputs |= dict(zip(encoder.further, encoder.further_examples(row.example), strict=True))
     if row.frames:
         return Entry(SOUND, encoder, inputs, (HEARD,))
-    count = Dim("frames", min=row.fewest, max=2**22 // step)
+    count = Dim("frames", min=row.fewest_of(config) // step, max=2**22 // step)
     sizes = {row.read: {row.axis: step * count if step > 1 else count}}
     sizes |= dict(zip(encoder.further, encoder.further_shapes({1: count}), strict=True))
     return Entry(SOUND, encoder, inputs, (HEARD,), sizes, has_sums_of_sizes=True)
 
 
-def decoder_entry(decoder: HearingDecoder, context: int) -> Entry:
-    """The function of a decoder, for at most `context` tokens."""
-    new, total = (Dim(name, min=1, max=context) for name in ("new", "total"))
-    inputs = {EMBEDDED: decoder.example(NEW_TOKENS), POSITIONS: torch.arange(TOTAL)[None]}
-    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * TOTAL), strict=True))
+def decoder_entry(
+    decoder: Decoder, context: int, *, name: str = MAIN, outputs: tuple[str, ...] | None = None, new: int | None = None
+) -> Entry:
+    """The function of a decoder, for at most `context` tokens.
+
+    Args:
+        decoder: the module.
+        context: the most tokens.
+        name: of the function.
+        outputs: their names; by default the logits, and the hidden states if the decoder gives them.
+        new: how many new tokens a call has; by default any number.
+    """
+    count = new or NEW_TOKENS
+    total = Dim("total", min=new or 1, max=context)
+    inputs = {decoder.takes: decoder.example(count), POSITIONS: torch.arange(count + TOTAL - NEW_TOKENS)[None]}
+    inputs |= dict(zip(decoder.further, decoder.further_examples(count), strict=True))
+    inputs |= dict(zip(decoder.states.names, decoder.states.zeros(2 * (count + TOTAL)), strict=True))
     capacities = {
-        state.name: {3: Dim(f"capacity_of_{state.name}", min=1, max=2 * context)}
+        state.name: {3: Dim(f"capacity_of_{state.name}", min=(new or 0) + 1, max=2 * context)}
         for state in decoder.states.states
         if state.grows
     }
+    is_open = {} if new else {decoder.takes: {1: Dim("new", min=1, max=context)}}
     return Entry(
-        MAIN, decoder, inputs, (LOGITS, HIDDEN) if decoder.hidden else (LOGITS,),
-        {EMBEDDED: {1: new}, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
+        name, decoder, inputs, outputs or ((LOGITS, HIDDEN) if decoder.hidden else (LOGITS,)),
+        {**is_open, POSITIONS: {1: total}, **capacities}, tuple(decoder.states.names), keeps_sizes=True,
     )  # fmt: skip

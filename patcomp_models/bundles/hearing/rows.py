@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
-from patcomp_models.bundles.hearing.encoders import ChunkEncoder, Encoder, MergedEncoder, NoisyEncoder, PlacedEncoder
+from patcomp_models.bundles.hearing.further_inputs import NoisyEncoder, PlacedEncoder
 from patcomp_models.bundles.hearing.realtime import CodecEncoder, RealtimeEncoder, with_plain_table, without_sound
-from patcomp_models.language.hearing import READ, SAMPLES
-
-
-@dataclass(frozen=True)
-class HearingRow:
-    """What is particular to a type.
-
-    Attributes:
-        mask: the argument for the mask of frames; empty for a model without.
-        frames: how many frames a window has, from the configuration; None if a recording is one window of any length.
-        axis: of the frames in what the encoder reads.
-        bins: of the features of a frame, from the configuration.
-        is_cut: whether a longer recording is several windows.
-        projector: the module whose output are the features.
-        encoder: its class.
-        read: what the encoder reads, by the name that it has in the processor's result.
-        step: the number of frames is a multiple of it, of which each is a token; 1 for any number.
-        fewest, example: how many steps a recording of any length has at least, and in an example.
-        is_added: whether the features are added to the embeddings of all tokens, instead of taking the place of some.
-        language: the model without its encoder.
-        is_window_of_cache: whether the cache of transformers alone keeps the sliding window, and its mask does not.
-    """
-
-    mask: str = "input_features_mask"
-    frames: Callable[[Any], int] | None = lambda config: 2 * config.audio_config.max_source_positions
-    axis: int = 2
-    bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
-    is_cut: bool = True
-    projector: str = "multi_modal_projector"
-    encoder: type[Encoder] = Encoder
-    read: str = READ
-    step: Callable[[Any], int] = lambda config: 1
-    fewest: int = 2
-    example: int = 452
-    is_added: bool = False
-    language: Callable[[Any], Any] = lambda model: model
-    is_window_of_cache: bool = False
-
+from patcomp_models.language.hearing import SAMPLES
+from patcomp_models.language.sound_encoders import ChunkEncoder, HearingRow, MergedEncoder
 
 _GRANITE = HearingRow(
     "", frames=None, axis=1, bins=lambda config: config.encoder_config.input_dim, encoder=GraniteEncoder
@@ -73,7 +35,7 @@ HEARING_MODELS: Mapping[str, HearingRow] = {
     "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
     "MusicFlamingoForConditionalGeneration": HearingRow(encoder=PlacedEncoder),
     "OmniASRForConditionalGeneration": HearingRow(
-        "", frames=None, bins=lambda config: 1, read=SAMPLES, fewest=_TWO_FRAMES, example=6452
+        "", frames=None, bins=lambda config: 1, read=SAMPLES, fewest=lambda config: _TWO_FRAMES, example=6452
     ),
     "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
     "Qwen3ASRForConditionalGeneration": HearingRow(

@@ -13,12 +13,11 @@ from patcomp_models.bundle_folders.contract import (
     FLOATS,
     PROCESSOR,
     Interface,
-    Values,
     function_of,
     problem,
 )
 from patcomp_models.bundles.components import KindOfComponents
-from patcomp_models.bundles.hearing.rows import HEARING_MODELS, HearingRow
+from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of, tokenizer_of
 from patcomp_models.bundles.speech.whisper import GENERATION
@@ -27,16 +26,14 @@ from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
+from patcomp_models.language.hearing import EMBED, SOUND
+from patcomp_models.language.sound_contract import SOUND_NUMBERS, sound_interface, sound_key_problems
+from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
-FURTHER: Values = {
-    WINDOW: ((1,), ("int32",)), NOISE_SCALE: ((1,), ("float32",)), NOISE: ((1, None, "*"), ("float32",)),
-}  # fmt: skip
-"""The further inputs of `audio`."""
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say."""
 _MOST_HEARD = 2**17
@@ -74,7 +71,7 @@ class Hearing(KindOfComponents):
         return [Component(MAIN, "main.aimodel", self._entries)]
 
     def metadata(self) -> Mapping[str, Any]:
-        row, config, further = self._row, self._config, self._row.encoder.further
+        config = self._config
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
         ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
@@ -83,15 +80,7 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            "audio": {
-                "audio_token_id": getattr(config, "audio_token_id", None), "read": row.read,
-                "frames": row.frames(config) if row.frames else None, "axis": row.axis,
-                "mask": row.mask, "is_cut": row.is_cut, "step": row.step(config),
-                "further": [*further], "is_added": row.is_added,
-                **({"noise_width": config.acoustic_tokenizer_encoder_config.hidden_size} if NOISE in further else {}),
-                **({"delay": config.default_num_delay_tokens} if hasattr(config, "default_num_delay_tokens") else {}),
-                "sample_rate": _rate(self._processor()),
-            },
+            SOUND: self._row.keys(config, _rate(self._processor())),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
@@ -113,15 +102,10 @@ class Hearing(KindOfComponents):
             found += wrong
         if found:
             return found
-        frames = audio["frames"]
-        name = read_by(audio)
-        read: Values = {name: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {}),
-                **{name: FURTHER[name] for name in audio.get("further", [])}}  # fmt: skip
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (
-            (SOUND, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
+            (SOUND, sound_interface(audio, width)),
             (EMBED, Interface({TOKENS: ((1, None), ("int32",))}, {EMBEDDINGS: ((1, None, width), FLOATS)})),
             (MAIN, Interface({EMBEDDED: ((1, None, width), FLOATS), POSITIONS: ((1, None), ("int32",))},
                              {LOGITS: ((1, None, vocabulary), FLOATS)})),
@@ -177,18 +161,10 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if not isinstance(language, Mapping) or not isinstance(audio, Mapping):
         return [problem("language or audio is missing")]
     found = [
-        problem(f"{where}.{name} is {told.get(name)!r}, and must be a positive integer")
-        for where, told, names in (
-            ("language", language, ("vocab_size", "max_context_length")),
-            ("audio", audio, ("axis", "sample_rate", *(() if audio.get("is_added") else ("audio_token_id",)))),
-        )
-        for name in names
-        if type(told.get(name)) is not int or told[name] < 1
+        problem(f"language.{name} is {language.get(name)!r}, and must be a positive integer")
+        for name in ("vocab_size", "max_context_length")
+        if type(language.get(name)) is not int or language[name] < 1
     ]
-    if (frames := audio.get("frames")) is not None and (type(frames) is not int or frames < 1):
-        found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
-    if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
-        found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
-    if unknown := [name for name in audio.get("further", []) if name not in FURTHER]:
-        found.append(problem(f"audio.further has {unknown[0]!r}, and may have {', '.join(FURTHER)}"))
-    return found + ([] if audio.get("is_added") else part_problems(bundle, metadata, (MAIN,)))
+    if audio.get("is_added"):
+        return found + sound_key_problems(audio, ("axis", "sample_rate"))
+    return found + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate")) + part_problems(bundle, metadata, (MAIN,))

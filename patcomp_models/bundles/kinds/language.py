@@ -19,6 +19,7 @@ from patcomp_models.errors import BundleError
 from patcomp_models.language import convert_language_model, convert_vision_language_model
 from patcomp_models.language.bundle_check import language_problems
 from patcomp_models.language.contract import LANGUAGE, VISION
+from patcomp_models.language.vision.thinkers import is_whole
 from patcomp_models.options import BundleOptions, LanguageOptions, VisionOptions
 
 _OF_ALL = ("folder_or_model", "target", "out", "dtype", "name", "compress", "check", "progress", "writer")
@@ -100,7 +101,8 @@ class VisionLanguageModel(_OfLanguage):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return "vision_config" in config and class_name(dict(config)).endswith("ForConditionalGeneration")
+        is_one = "vision_config" in config and class_name(dict(config)).endswith("ForConditionalGeneration")
+        return is_one or is_whole(config)
 
     def convert(self, chosen: Conversion) -> None:
         if chosen.target not in (None, "gpu"):

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from patcomp_models.errors import BundleError
 
-_DELAYED = "no bundle has its loop yet, in which the tokens of several codebooks are delayed against each other"
-
 RECOGNISERS = {
     "Nemotron3_5TranscribeForConditionalGeneration": "its encoder reads pieces that see those around them, beside a "
     "second encoder that tells speakers apart",
@@ -16,20 +14,12 @@ RECOGNISERS = {
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "DiaForConditionalGeneration": _DELAYED,
-    "FastSpeech2ConformerModel": "its length regulator makes sizes that depend on durations",
-    "FastSpeech2ConformerWithHifiGan": "its length regulator makes sizes that depend on durations",
-    "GradiumPhononTTSForConditionalGeneration": "no bundle has the form of its loop yet",
-    "HiggsAudioV2ForConditionalGeneration": _DELAYED,
-    "MusicgenForConditionalGeneration": _DELAYED,
-    "MusicgenMelodyForConditionalGeneration": _DELAYED,
-    "PocketTTSForConditionalGeneration": "no bundle has its loop yet, in which a flow makes each frame; its codec "
-    "becomes a bundle of its own",
     "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
     "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "SeamlessM4TForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
-    "SeamlessM4Tv2ForTextToSpeech": "a second decoder makes units of sound of the text's hidden states",
-    "VibeVoiceForConditionalGeneration": "no bundle has its loop yet, in which a diffusion makes each frame",
+    "SeamlessM4TForTextToSpeech": "a second model makes units of sound of the hidden "
+    "states of the text that the first one writes",
+    "SeamlessM4Tv2ForTextToSpeech": "a second model makes units of sound of the hidden "
+    "states of the text that the first one writes",
 }
 """Those that make sound."""
 

@@ -30,8 +30,10 @@ class LlamaTower(FixedTower):
 
 
 class DoclingTower(FixedTower):
-    """Granite Docling by its coarse path: tokens of several patches, with features for the first layers (DeepStack)."""
+    """Granite Docling: tokens of several patches, with features for the first layers (DeepStack)."""
 
+    fine = False
+    """Whether a tile has four times as many tokens."""
     has_tiles = True
     around = Around("<fake_token_around_image><row_1_col_1>", "\n")
 
@@ -41,11 +43,19 @@ class DoclingTower(FixedTower):
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         # the model's get_image_features picks tiles by a mask
-        found = self.model.model.vision_model(pixel_values=pixels, fine=False, return_dict=True)
+        found = self.model.model.vision_model(pixel_values=pixels, fine=self.fine, return_dict=True)
         return [found.pooler_output, *found.deepstack_features]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Any]:
-        return {"pixel_values": pixels[None], "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
+        real = torch.ones(1, 1, dtype=torch.bool)
+        path = {"tile_fine_mask": real[0]} if self.fine else {}
+        return {"pixel_values": pixels[None], "pixel_attention_mask": real, **path}
+
+
+class FineTower(DoclingTower):
+    """Granite Docling by its fine path."""
+
+    fine = True
 
 
 class TimmTower(Tower):

@@ -144,9 +144,8 @@ def test_the_noise_is_the_one_that_generate_draws() -> None:
     samples, audio = torch.randn(1, 1, 6400), {"read": SAMPLES, "axis": 2, "frames": None, "mask": "", "step": 3200}
     encoder = HEARING_MODELS[type(model).__name__].encoder(model, HEARING_MODELS[type(model).__name__])
     torch.manual_seed(5)
-    _, (window,) = heard_prompt(
-        Path(), {**audio, "further": [*encoder.further], "noise_width": 8}, [40, 40], {SAMPLES: samples}
-    )
+    audio |= {"further": [*encoder.further], "noise_width": 8, "audio_token_id": 40}
+    _, ((window,),) = heard_prompt(Path(), audio, [40, 40], [{SAMPLES: samples}])
     made = [torch.from_numpy(window[name]) for name in (SAMPLES, NOISE_SCALE, NOISE)]
     with torch.no_grad():
         torch.manual_seed(5)
@@ -158,12 +157,12 @@ def test_the_noise_is_the_one_that_generate_draws() -> None:
 def test_windows_have_their_places_and_the_text_its_delay() -> None:
     read = np.zeros((2, 2, 4), np.float32)
     audio = {**_AUDIO, "mask": "", "further": [WINDOW], "audio_token_id": 9}
-    tokens, windows = heard_prompt(Path(), audio, [1, 9, 9, 2], {READ: read})
+    tokens, (windows,) = heard_prompt(Path(), audio, [1, 9, 9, 2], [{READ: read}])
     assert [each[WINDOW].tolist() for each in windows] == [[0], [1]]
-    with pytest.raises(PatcompError, match="the prompt has several recordings"):
-        heard_prompt(Path(), audio, [9, 1, 9], {READ: read})
+    _, recordings = heard_prompt(Path(), audio, [9, 1, 9], [{READ: read}])
+    assert [each[WINDOW].tolist() for (each,) in recordings] == [[0], [0]]
     with pytest.raises(PatcompError, match="the text comes 4 tokens behind the sound, and the bundle is for 6"):
-        heard_prompt(Path(), {**audio, "delay": 6}, tokens, {READ: read, "num_delay_tokens": 4})
+        heard_prompt(Path(), {**audio, "delay": 6}, tokens, [{READ: read, "num_delay_tokens": 4}])
 
 
 def test_the_token_of_sound_may_be_outside_of_the_table() -> None:
@@ -258,15 +257,19 @@ def test_a_recording_becomes_windows_with_silence_behind() -> None:
         sound_windows(np.concatenate([read, read]), None, {**_AUDIO, "frames": None})
 
 
-@pytest.mark.parametrize(("wanted", "fits"), [(4, False), (5, True), (8, True), (9, False)])
+@pytest.mark.parametrize(("wanted", "fits"), [(3, False), (4, True), (5, True), (8, True), (9, False)])
 def test_the_features_are_those_of_the_audio_tokens(wanted: int, fits: bool) -> None:
     windows = [{READ: np.full((1, 4, 3), number, np.float32)} for number in (1, 2)]
     if not fits:
         with pytest.raises(PatcompError, match=f"has {wanted} audio tokens, and the 2 windows of the recording have 4"):
-            features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+            features_of_sound(lambda given: {HEARD: given[READ]}, [windows], [wanted])
         return
-    made = features_of_sound(lambda given: {HEARD: given[READ]}, windows, wanted)
+    made = features_of_sound(lambda given: {HEARD: given[READ]}, [windows], [1, wanted - 1])  # at two places
     assert made[0, :, 0].tolist() == [1] * 4 + [2] * (wanted - 4)
+    both = features_of_sound(lambda given: {HEARD: given[READ]}, [windows, windows[1:]], [wanted, 2])
+    assert both[0, :, 0].tolist() == [*made[0, :, 0].tolist(), 2, 2]
+    with pytest.raises(PatcompError, match="at 1 places, and there are 2 recordings"):
+        features_of_sound(lambda given: {HEARD: given[READ]}, [windows, windows], [wanted])
 
 
 def test_what_a_bundle_lacks_is_said(tmp_path: Path) -> None:

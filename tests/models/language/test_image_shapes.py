@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from patcomp.errors import ConversionWarning
 from patcomp_models.language import TOWERS, LanguageModelError, check_bundle, convert_vision_language_model
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.images import pixels_of
-from patcomp_models.language.vision.pictures import images_made, loaded_processor, pixels_of_patches
-from patcomp_models.language.vision.shapes import SHAPE_KEYS, nearest_shape, shapes_in
+from patcomp_models.language.vision.pictures import images_made, loaded_processor, patch_rows, pixels_of_patches
+from patcomp_models.language.vision.shapes import SHAPE_KEYS, check_one_shape, nearest_shape, shapes_in
 from patcomp_models.language.vision.towers import tower_of
 from tests.models.language.checkpoints import edited
 from tests.models.language.vision_checkpoints import (
@@ -32,11 +33,15 @@ from tests.models.language.vision_checkpoints import (
 )
 
 NEW = 6
+GEMMA = ["<image>", "<|video|>", "<start>", "<end>"]
 MUSE = [f"<|{name}|>" for name in ("patch", "video", "image_start", "image_end")]
 SPECIAL = {
     "minimax_m3_vl": [f"]<]{name}[>[" for name in ("image", "video", "start of image", "end of image")],
     "cohere_compass": [f"<|{name}|>" for name in ("IMAGE_PAD", "VIDEO_PAD", "VISION_START", "VISION_END")],
     "dots3_note": ["<|imgpad|>", "<|video_pad|>", "<start>", "<end>"],
+    "gemma4": GEMMA,
+    "idefics2": ["<image>", "<video>", "<fake_token_around_image>", "<end_of_utterance>"],
+    "gemma4_unified": GEMMA,
     "muse_glimmer": MUSE,
     "muse_spark": MUSE,
 }
@@ -59,24 +64,56 @@ FURTHER = {
     "lighton_ocr": "image_break_token",
 }
 """A further token that a processor reads."""
+FILMS = ("<|begin_of_video|>", "<|end_of_video|>")
+"""The tokens around a video of GLM."""
+TOKEN_NAMES = {
+    "qwen3": {"vision_start_token": "<start>", "vision_end_token": "<end>"},
+    "idefics2": {"image_boundary_token": "<fake_token_around_image>"},
+    "gemma": {
+        "boi_token": "<start>", "eoi_token": "<end>", "boa_token": "word6", "eoa_token": "word7",
+        "audio_token": "word8",
+    },
+    "minicpm": {
+        "slice_start_token": "<s>", "slice_end_token": "</s>", "image_id_start_token": "word6",
+        "image_id_end_token": "word7",
+    },
+}  # fmt: skip
+"""Further names of tokens that processors read, by the beginning of the type."""
+PICTURES = {"gemma": [(64, 100), (100, 64)], "minicpm": [(48, 64), (50, 30)]}
+"""Height and width of pictures of which a processor makes other shapes."""
+SHAPES_OF = {
+    "gemma4": [(96, 160), (160, 96)],
+    "gemma4_unified": [(48, 80), (80, 48)],
+    "minicpmv4_6": [(48, 32)],
+    "minicpm_ocr": [(24, 32), (40, 24)],
+}
+"""These shapes, beside the square."""
 KINDS = [kind for kind, tower in TOWERS.items() if tower.takes_shapes]
-UNTRIED = ("ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+UNTRIED = ("emu3", "ernie4_5_vl_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
 """Types whose processors need more than the small ones that are made here."""
 PATCH_KINDS = [kind for kind in KINDS if TOWERS[kind].takes_patches]
+
+
+def of_type(known: Mapping[str, Any], kind: str, default: Any) -> Any:
+    """What is known of a type by its beginning."""
+    return next((value for start, value in known.items() if kind.startswith(start)), default)
 
 
 def processor(kind: str) -> Any:
     """A processor of images of the sizes here."""
     import transformers as tf
-    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as IMAGE_NAMES
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as NAMES
-    from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES as VIDEO_NAMES
+    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES as SOUNDS_OF
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES as IMAGES_OF
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES as PROCESSORS_OF
+    from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES as VIDEOS_OF
 
     special = SPECIAL.get(kind, ["<image>", "<video>", "<start>", "<end>"])
     names = dict(zip(("image_token", "video_token", "image_start_token", "image_end_token"), special, strict=True))
     if further := FURTHER.get(kind):
         names[further] = "<further>"
         special = [*special, "<further>"]
+    names |= of_type(TOKEN_NAMES, kind, {})
+    special = [*special, *(FILMS if kind.startswith("glm") else ())]
     sound = ["<sound>"] if kind in SOUNDS else []  # at the place of the small models' token of sounds
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(special[1], *sound, *special[2:], image=special[0])._tokenizer,
@@ -88,12 +125,32 @@ def processor(kind: str) -> Any:
             do_image_splitting=False,
         )  # fmt: skip
         return tf.Lfm2VlProcessor(images, tokenizer)
+    if kind == "idefics2":
+        size = {"shortest_edge": 16, "longest_edge": 48}
+        return tf.Idefics2Processor(tf.Idefics2ImageProcessorPil(size=size), tokenizer, image_seq_len=4)
     tower = tower_of(checkpoint(kind), SIZE)
+    own: dict[str, Any] = {"patch_size": tower.vision.patch_size}
+    if kind.startswith("gemma4"):
+        own |= {"pooling_kernel_size": tower.vision.pooling_kernel_size, "max_soft_tokens": 70}
+        return getattr(tf, PROCESSORS_OF[kind])(
+            getattr(tf, SOUNDS_OF[kind])(), getattr(tf, IMAGES_OF[kind]["torchvision"])(**own), tokenizer,
+            getattr(tf, VIDEOS_OF[kind]["torchvision"])(),
+        )  # fmt: skip
+    if kind.startswith("minicpm"):
+        own |= {"scale_resolution": SIZE, "downsample_mode": tower.model.config.downsample_mode}
+    if kind == "nemotron_h_omni":
+        own |= {"min_num_patches": 4, "max_num_patches": 64}
+    if kind.startswith(("minicpm", "nemotron")):
+        sounds = [tf.ParakeetFeatureExtractor()] if kind == "nemotron_h_omni" else []
+        return getattr(tf, PROCESSORS_OF[kind])(
+            getattr(tf, IMAGES_OF[kind]["torchvision"])(**own), getattr(tf, VIDEOS_OF[kind]["torchvision"])(),
+            tokenizer, *sounds,
+        )  # fmt: skip
     if kind in ("mistral3", "mistral_large4", "lighton_ocr"):
         side, merged = tower.patch_size, tower.unit // tower.patch_size
         images = tf.PixtralImageProcessor(patch_size={"height": side, "width": side}, size={"longest_edge": 64})
         own = {name: names[name] for name in ("image_token", "image_break_token", "image_end_token")}
-        return getattr(tf, NAMES[kind])(
+        return getattr(tf, PROCESSORS_OF[kind])(
             images, tokenizer, patch_size=side, spatial_merge_size=merged, **(own if kind != "lighton_ocr" else {})
         )
     layout = {
@@ -105,11 +162,14 @@ def processor(kind: str) -> Any:
         layout["size"] = {"max_height": 64, "max_width": 64}
     if kind in ("cosmos3_edge", "paddleocr_vl", "kimi_k25"):
         del layout["temporal_patch_size"]
-    images = getattr(tf, IMAGES.get(kind) or IMAGE_NAMES[kind]["torchvision"])(**layout)
-    make = getattr(tf, PROCESSORS.get(kind) or NAMES[kind])
-    if kind == "paddleocr_vl":
+    images = getattr(tf, IMAGES.get(kind) or IMAGES_OF[kind]["torchvision"])(**layout)
+    make = getattr(tf, PROCESSORS.get(kind) or PROCESSORS_OF[kind])
+    if kind in ("paddleocr_vl", "hunyuan_vl"):
         return make(images, tokenizer)
-    videos = getattr(tf, VIDEOS.get(kind) or VIDEO_NAMES[kind]["torchvision"])()
+    layout["size"] = {"shortest_edge": 16 * 16, "longest_edge": 16 * 64 * 64}  # of all frames
+    videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(
+        **layout, do_sample_frames=False, **({"max_image_size": layout["size"]} if kind.startswith("glm") else {})
+    )
     sounds = {"feature_extractor": getattr(tf, SOUNDS[kind])()} if kind in SOUNDS else {}
     return make(image_processor=images, tokenizer=tokenizer, video_processor=videos, **sounds)
 
@@ -136,7 +196,7 @@ def generated(model: Any, bundle: Bundle, images: list[Any]) -> tuple[str, list[
     """
     make = loaded_processor(bundle.path.parent / "folder")
     start, end = SPECIAL.get(model.config.model_type, ["", "", "<start>", "<end>"])[2:]
-    text = f"{start}{end.join([make.image_token] * len(images))}{end}{start}{end}"
+    text = f"{start}{make.image_token}{end}" * len(images) + f"{start}{end}"
     # Cosmos 3 Edge needs the kinds of tokens, and its processor gives them when it is asked to
     kinds = {"return_mm_token_type_ids": True} if model.config.model_type == "cosmos3_edge" else {}
     given = make(text=[text], images=[images], return_tensors="pt", **kinds)
@@ -147,7 +207,7 @@ def generated(model: Any, bundle: Bundle, images: list[Any]) -> tuple[str, list[
 
 def check_two_shapes(model: Any, bundle: Bundle) -> None:
     """Each picture alone, and both in one prompt."""
-    pictures = [picture(width, height) for height, width in SHAPES]
+    pictures = [picture(width, height) for height, width in of_type(PICTURES, model.config.model_type, SHAPES)]
     for images in ([pictures[0]], [pictures[1]], pictures):
         text, wanted = generated(model, bundle, images)
         assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted
@@ -163,7 +223,8 @@ def test_two_shapes(made: tuple[Any, Bundle]) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNTRIED])
 def test_two_shapes_of_each(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("coreai")
-    check_two_shapes(*converted(kind, tmp_path, image_size=SIZE, image_shapes=SHAPES, check=False))
+    shapes = SHAPES_OF.get(kind, SHAPES)
+    check_two_shapes(*converted(kind, tmp_path, image_size=SIZE, image_shapes=shapes, check=False))
 
 
 def test_a_picture_of_another_shape(made: tuple[Any, Bundle]) -> None:
@@ -216,7 +277,8 @@ def test_metadata(made: tuple[Any, Bundle], tmp_path: Path) -> None:
 def test_patches_become_pixels_again(kind: str) -> None:
     tower = tower_of(checkpoint(kind), SHAPES[0])
     pixels = torch.randn(1, 3, *tower.shape)
-    rows = tower.given(pixels, torch.tensor([[1]]))["pixel_values"].reshape(math.prod(tower.patch_grid), -1).numpy()
+    given = patch_rows(tower.given(pixels, torch.tensor([[1]]))["pixel_values"].numpy())
+    rows = given.reshape(math.prod(tower.patch_grid), -1)
     made = pixels_of_patches(rows, tower.patch_grid, tower.patch_size, **tower.layout)
     assert np.array_equal(made, pixels.numpy())
     with pytest.raises(LanguageModelError, match="the processor is another model's"):
@@ -232,6 +294,13 @@ def test_images_that_the_processor_pads() -> None:
         assert np.array_equal(found[0], wanted.numpy())
 
 
+def test_images_of_one_shape() -> None:
+    check_one_shape([(32, 48)] * 2, {"one_shape": True})
+    check_one_shape([(32, 48), (48, 16)], {})
+    with pytest.raises(LanguageModelError, match="the images are of 32x48, 48x16, and the model pads each"):
+        check_one_shape([(32, 48), (48, 16)], {"one_shape": True})
+
+
 def test_nearest() -> None:
     """By height to width first, then by size."""
     shapes = {
@@ -245,7 +314,7 @@ def test_nearest() -> None:
 
 @pytest.mark.parametrize("given", ["448", "448x", "0x5x", [(1, 2, 3)], [448], ["axb"], [(-1, 2)]])
 def test_no_shapes(given: Any) -> None:
-    with pytest.raises(LanguageModelError, match="image_shapes takes height x width of images, such as '448x672'"):
+    with pytest.raises(LanguageModelError, match="a shape is height x width, such as '448x672'"):
         shapes_in(given)
 
 

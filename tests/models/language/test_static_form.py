@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import causal_types
 from patcomp import AIProgram
 from patcomp.emit.asset import load
 from patcomp_models.checkpoints.loading import export_implementations, in_dtype
@@ -173,8 +174,9 @@ def test_bad_input(tmp_path: Path) -> None:
         with pytest.raises(LanguageModelError, match=message):
             convert_language_model(model, "neural_engine", out=tmp_path / "bundle", **options)  # type: ignore[arg-type]
     for kind, message in NOT_STATIC.items():
+        model = checkpoint(kind) if kind in ARCHITECTURES else causal_types.model_of(kind)
         with pytest.raises(LanguageModelError, match=f"'{kind}' has no form for the Neural Engine: {message}"):
-            convert_language_model(checkpoint(kind), "neural_engine", out=tmp_path / "bundle", max_context=64)
+            convert_language_model(model, "neural_engine", out=tmp_path / "bundle", max_context=64)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -331,10 +333,19 @@ def test_departures_of_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_table_that_cannot_be_laid_out() -> None:
-    model: Any = checkpoint("llama")
-    model.resize_token_embeddings(97)
-    with pytest.raises(
-        LanguageModelError, match=r"has 97 rows, .* lays out 8 at once; .*resize_token_embeddings\(104\)"
-    ):
-        checked_context(model, 576)
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.slow)])
+def test_a_vocabulary_that_is_no_multiple_of_8(kind: str, tmp_path: Path) -> None:
+    """The table has further rows of zeros; the logits are of tokens alone, with a tied head (GPT-2) and its own."""
+    model: Any = checkpoint(kind)
+    model.resize_token_embeddings(97, mean_resizing=False)
+    assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == (kind == "gpt2")
+    bundle = convert_language_model(model, "neural_engine", out=tmp_path / "bundle", max_context=64)
+    asset = load(bundle.asset)
+    assert asset.described("load_embeddings").output_descriptor("embedding_table").shape == [104, 1, 32]
+    assert asset.described("extend_64_8").output_descriptor("out_logits").shape == [1, 1, 8, 97]
+    assert bundle.metadata["language"]["vocab_size"] == 97
+    assert check_bundle(bundle.path, revision="34ab73d") == []
+    half = in_half(model)
+    made = bundle.generate(PROMPT, 8)
+    if made != generated(half, PROMPT, 8):
+        assert_best(half, PROMPT, made, copy.deepcopy(half).float())

@@ -71,6 +71,8 @@ def test_an_image_file(patcomp: Command, tmp_path: Path) -> None:
     model = folder(tmp_path / "vit", "ViTForImageClassification")
     processor = ViTImageProcessor(size={"height": 32, "width": 32})
     processor.save_pretrained(tmp_path / "vit")
+    program = convert_folder(tmp_path / "vit", image=True)
+    assert [spec.shape for spec in program.signature().inputs] == [(32, 32, 3)]  # those that the model takes
     program = convert_folder(tmp_path / "vit", image=(40, 48))
     program.save_asset(tmp_path / "vit.aimodel", writer="python")
     turned = Image.Exif()

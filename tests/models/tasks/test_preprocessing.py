@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import patcomp.torchvision  # the first, because the settings come from torchvis
 from patcomp.emit.native import Native
 from patcomp.errors import PatcompError
 from patcomp_models.tasks import Preprocessing
+from tests.helpers.command import Command
 from tests.models.tasks.comparing import runs
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -99,3 +101,99 @@ def test_what_has_no_place(name: str) -> None:
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(PatcompError, match=message):
         Preprocessing(**settings)
+
+
+NETS = """
+import torch
+from torch import nn
+from torchvision.transforms import _presets
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 28 * 28, 3))
+pixels = torch.rand(1, 3, 32, 32)
+
+
+def net():
+    return model, (pixels,)
+
+
+def named():
+    return model, {"input": pixels}
+
+
+def with_transforms():
+    return model, (pixels,), _presets.ImageClassification(crop_size=32, resize_size=40)
+
+
+def with_sizes():
+    return model, (pixels,), {"input": None}
+
+
+def exported():
+    return torch.export.export(model.eval(), (pixels,))
+
+
+def of_texts():
+    return nn.Embedding(4, 3), (torch.zeros(1, 2, dtype=torch.int64),)
+
+
+def two():
+    return nn.Bilinear(3, 3, 2), (torch.rand(1, 3), torch.rand(1, 3))
+"""
+SETTINGS = ["mean=0.485,0.456,0.406", "std=0.229,0.224,0.225"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "size"),
+    [("with_transforms", ["--preprocess", "image", "--image", "70x93"], (70, 93)),
+     ("named", [each for value in (*SETTINGS, "resize=40", "crop=32") for each in ("--preprocess", value)], (32, 32))],
+)  # fmt: skip
+def test_a_function_of_a_python_file(
+    function: str, options: list[str], size: tuple[int, int], patcomp: Command, tmp_path: Path, one_child: None
+) -> None:
+    """`--preprocess` puts what torchvision does for a picture before the model, as its transforms or as settings."""
+    from PIL import Image
+    from torchvision.transforms import _presets
+
+    (tmp_path / "nets.py").write_text(NETS)
+    done = patcomp("convert", f"nets.py:{function}", *options, "-o", "net.aimodel", "--verify")
+    assert done.code == 0, done.err
+    image = photo(*size)
+    Image.fromarray(image).save(tmp_path / "photo.png")
+    done = patcomp("run", "net.aimodel", "--input", "image=photo.png", "-o", "made.npz")
+    assert done.code == 0, done.err
+    (made,) = np.load(tmp_path / "made.npz").values()
+    held: dict[str, Any] = {}
+    exec(NETS, held)
+    pixels = _presets.ImageClassification(crop_size=32, resize_size=40)(Image.fromarray(image))[None]
+    with torch.no_grad():
+        wanted, other = (held["model"].eval()(each).numpy() for each in (pixels, pixels.flip(1)))
+    np.testing.assert_allclose(made, wanted, atol=0.02)  # a few bytes differ from Pillow's by 1 of 255
+    assert np.abs(made - other).max() > 0.1  # with red for blue it is something else
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [("net", "--preprocess image", "nothing says how the bytes of an image are normalised: let the function return"),
+     ("net", "--image 32x32", "nothing says how the bytes of an image are normalised"),
+     ("with_transforms", "", "returns transforms behind the inputs; give --preprocess image"),
+     ("with_sizes", "--preprocess image", "returns dynamic shapes, and --preprocess image takes images of one size"),
+     ("exported", "--preprocess image", "--preprocess must be known when a module is exported"),
+     ("with_transforms", "--preprocess image --image 40x40 --preprocess crop=30", "do not run on an image of 40x40"),
+     ("of_texts", "--preprocess mean=0 --preprocess std=1", "(pixels 1x2), and only one image or video of three"),
+     ("two", "--preprocess mean=0 --preprocess std=1", "Bilinear takes input1, input2, and preprocessing goes before")],
+)  # fmt: skip
+def test_functions_without_an_image(
+    function: str, options: str, message: str, patcomp: Command, tmp_path: Path
+) -> None:  # fmt: skip
+    (tmp_path / "nets.py").write_text(NETS)
+    done = patcomp("convert", f"nets.py:{function}", *options.split(), "--text", "-")
+    assert done.code != 0
+    assert message in done.err
+
+
+def test_the_mode_of_a_model_stays() -> None:
+    """The parts of a model may be in other modes than the whole."""
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2).eval())
+    whole = Preprocessing().before(model, (8, 8))
+    assert (whole.training, model.training, model[0].training, model[1].training) == (True, True, True, False)

@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "holds the policy 'pi0' of lerobot, and patcomp knows act, diffusion, smolvla; export",
     ),
     "weights that may be missing": ("act", {"allow_missing": "x"}, "the weights of a policy of lerobot must all be"),
-    "an image": ("act", {"image": (4, 4)}, "the observations of a policy are floats; leave the size of an image out"),
+    "an image": ("act", {"image": (4, 4)}, "the observations of a policy are floats; leave image= "),
     "no policy": ("unknown", {}, "a model without a name, and no task takes it"),
 }
 

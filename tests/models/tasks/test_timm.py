@@ -242,9 +242,9 @@ def test_bytes_of_an_image_with_a_stand_in(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("made", "size", "message"),
     [(lambda: transform("bicubic"), (0, 9), "an image of 0x9 has no pixels"),
-     (lambda: transform("lanczos"), (30, 21), r"has the step Resize \(lanczos\), which has no equal in PyTorch"),
-     (lambda: transform("bilinear", ResizeToSequence()), (30, 21), "has the step ResizeToSequence, which has no equal"),
-     (lambda: transform("bilinear", MaybeToTensor()), (30, 21), "computes other pixels than PyTorch")],
+     (lambda: transform("lanczos"), (30, 21), "images are resized by .* here, and not by lanczos"),
+     (lambda: transform("bilinear", ResizeToSequence()), (30, 21), "the step ResizeToSequence has no place here"),
+     (lambda: transform("bilinear"), (30, 21), "computes other pixels than PyTorch")],
 )  # fmt: skip
 def test_transforms_without_an_equal(
     made: Any, size: tuple[int, int], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,7 +255,7 @@ def test_transforms_without_an_equal(
     timm = sys.modules["timm"]
     timm.data.resolve_model_data_config = lambda model: {"input_size": (3, 8, 8), "std": (0.5,) * 3}
     timm.data.create_transform = lambda **config: made()
-    if "other pixels" in message:  # the second one would be an error of torchvision
+    if "other pixels" in message:
         monkeypatch.setattr(MaybeToTensor, "__call__", lambda self, image: _tensor(image) * 0.9)
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     with pytest.raises(PatcompError, match=message) as caught:
