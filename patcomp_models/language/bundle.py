@@ -365,7 +365,7 @@ class Bundle:
                 f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
             )
         with ExitStack() as opened:
-            asset = opened_asset(self.asset, opened)
+            asset, runs = opened_asset(self.asset, opened), sound_runs(tokens, audio)
             hear, embed = (partial(asset.run, entrypoint=name) for name in (SOUND, EMBED))
             call = calls_of_asset(asset)
             if audio.get("is_added"):
@@ -376,8 +376,7 @@ class Bundle:
                     )
                 new, call = min(new, features.shape[1] - len(tokens)), heard_call(embed, call, features)
             else:
-                runs, is_padded = sound_runs(tokens, audio), audio["frames"] is not None
-                features = features_of_sound(hear, heard, runs, is_padded=is_padded)
+                features = features_of_sound(hear, heard, runs, is_padded=audio["frames"] is not None)
                 call = embedded_call(embed, call, {audio["audio_token_id"]: features})
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)

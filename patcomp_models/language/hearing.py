@@ -65,13 +65,6 @@ def heard_prompt(
     return tokens, recordings_in(made, audio, len(sound_runs(tokens, audio)))
 
 
-def _noise(tokens: int, audio: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Noise, as `generate` of transformers draws it with PyTorch's generator."""
-    import torch
-
-    return {NOISE_SCALE: torch.randn(1).numpy(), NOISE: torch.randn(1, tokens, audio["noise_width"]).numpy()}
-
-
 def read_by(audio: Mapping[str, Any]) -> str:
     """The name of what the encoder reads.
 
@@ -122,22 +115,31 @@ def recordings_in(made: Mapping[str, Any], audio: Mapping[str, Any], count: int)
     if WINDOW in audio.get("further", []) and count > 1:
         raise LanguageModelError("the prompt has several recordings, and the bundle takes one")
     if min(count, len(read)) <= 1:
-        return [_windows(read, mask, audio)]
+        return [_with_further(sound_windows(read, mask, audio), audio)]
     if len(read) != count:
         raise LanguageModelError(
             f"the processor makes {len(read)} parts of recordings at {count} places, and it is not known which part is "
             "of which recording; give one recording"
         )
-    return [_windows(read[row : row + 1], None if mask is None else mask[row : row + 1], audio) for row in range(count)]
+    windows = (
+        sound_windows(read[row : row + 1], None if mask is None else mask[row : row + 1], audio) for row in range(count)
+    )
+    return [_with_further(each, audio) for each in windows]
 
 
-def _windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
-    """The windows of a recording, with the further inputs of `audio`."""
-    windows, further = sound_windows(read, mask, audio), audio.get("further", [])
+def _with_further(windows: list[SoundWindow], audio: Mapping[str, Any]) -> list[SoundWindow]:
+    """The windows of a recording with the further inputs of `audio`; noise is what `generate` of transformers draws
+    with PyTorch's generator."""
+    further = audio.get("further", [])
     if WINDOW in further:
         windows = [{**each, WINDOW: np.array([place], np.int32)} for place, each in enumerate(windows)]
     if NOISE in further:
-        windows = [{**each, **_noise(each[read_by(audio)].shape[2] // audio["step"], audio)} for each in windows]
+        import torch
+
+        ((name, read),) = windows[0].items()
+        shape = 1, read.shape[2] // audio["step"], audio["noise_width"]
+        scale = torch.randn(1)
+        windows = [{name: read, NOISE_SCALE: scale.numpy(), NOISE: torch.randn(shape).numpy()}]
     return windows
 
 
@@ -157,7 +159,12 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     if audio["frames"] is None:
         if len(read) != 1:
             raise LanguageModelError(f"the processor made {len(read)} recordings, and the bundle takes one")
-        step = int(audio.get("step", 1))
+        step, fewest = int(audio.get("step", 1)), int(audio.get(FEWEST_FRAMES, 1))
+        if read.shape[axis] < fewest:
+            raise LanguageModelError(
+                f"the recording has {read.shape[axis]} frames, and the bundle takes {fewest} or more; put silence "
+                "behind it"
+            )
         if (rest := read.shape[axis] % step) and not audio.get("is_added"):
             raise LanguageModelError(
                 f"the processor made {read.shape[axis]} frames, and the bundle takes a multiple of {step}; add silence"

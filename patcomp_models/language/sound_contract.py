@@ -12,6 +12,10 @@ from patcomp_models.language.hearing import FEWEST_FRAMES, FRAME_MASK, HEARD, NO
 
 SOUND_NUMBERS = ("audio_token_id", "axis")
 """The keys of the block `audio` of `metadata.json` that must be positive integers."""
+_FURTHER: Values = {
+    WINDOW: ((1,), ("int32",)), NOISE_SCALE: ((1,), ("float32",)), NOISE: ((1, None, "*"), ("float32",)),
+}  # fmt: skip
+"""The further inputs."""
 
 
 _FURTHER: Values = {
@@ -26,8 +30,7 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         return [problem(f"audio is {audio!r}, and must be an object")]
     found = [
         problem(f"audio.{name} is {audio.get(name)!r}, and must be a positive integer")
-        for name in (*numbers, *({FEWEST_FRAMES} & audio.keys()))
-        if not (name == "audio_token_id" and audio.get("is_added"))
+        for name in (*numbers, *({FEWEST_FRAMES, "step", "noise_width"} & audio.keys()))
         if type(audio.get(name)) is not int or audio[name] < 1
     ]
     if unknown := [name for name in audio.get("further", []) if name not in _FURTHER]:
@@ -36,6 +39,8 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
         found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
+    if unknown := [name for name in audio.get("further", []) if name not in _FURTHER]:
+        found.append(problem(f"audio.further has {unknown[0]!r}, and may have {', '.join(_FURTHER)}"))
     return found
 
 

@@ -53,7 +53,7 @@ class Encoder(nn.Module):
         self.model, self.row = model, row
 
     further: ClassVar[tuple[str, ...]] = ()
-    """The names of further inputs."""
+    """The names of further inputs, which come last."""
 
     def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
         """Further inputs for a window with some tokens."""
@@ -68,8 +68,10 @@ class Encoder(nn.Module):
         return ({},) * len(self.further)
 
     def forward(self, read: Tensor, *others: Tensor) -> Tensor:
-        mask, further = (others[0].long(), others[1:]) if self.row.mask else (None, others)
-        found = self.features(read.to(self.model.dtype), mask, *further)
+        return self.carried(self.features(read.to(self.model.dtype), others[0].long() if self.row.mask else None))
+
+    def carried(self, found: Tensor) -> Tensor:
+        """Features in the form of the output."""
         return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
 
     def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
@@ -228,7 +230,7 @@ class HearingRow:
         encoder: its class.
         read: what the encoder reads, by the name that it has in the processor's result.
         step: the number of frames is a multiple of it, of which each is a token; 1 for any number.
-        fewest_steps, example: how many steps a recording of any length has at least, and in an example.
+        example: how many steps an example of any length has.
         is_added: whether the features are added to the embeddings of all tokens, instead of taking the place of some.
         language: the model without its encoder.
         is_window_of_cache: whether the cache of transformers alone keeps the sliding window, and its mask does not.
@@ -244,24 +246,29 @@ class HearingRow:
     encoder: type[Encoder] = Encoder
     read: str = READ
     step: Callable[[Any], int] = lambda config: 1
-    fewest_steps: int = 2
     example: int = 452
     is_added: bool = False
     language: Callable[[Any], Any] = lambda model: model
     is_window_of_cache: bool = False
 
+    def fewest_of(self, config: Any) -> int:
+        """How many frames a recording must have; of any length two steps, because an export takes one for a number."""
+        return self.fewest(config) if self.frames else max(self.fewest(config), 2 * self.step(config))
+
     def keys(self, config: Any, sample_rate: int | None) -> dict[str, Any]:
         """The block `audio` of `metadata.json`."""
-        further, added = self.encoder.further, {}
-        if sample_rate is not None:
-            added["sample_rate"] = sample_rate
+        rate = {} if sample_rate is None else {"sample_rate": sample_rate}
+        told: dict[str, Any] = {"step": self.step(config)} if self.frames is None else {}
+        if further := self.encoder.further:
+            told["further"] = [*further]
         if NOISE in further:
-            added["noise_width"] = config.acoustic_tokenizer_encoder_config.hidden_size
+            told["noise_width"] = config.acoustic_tokenizer_encoder_config.hidden_size
+        if self.is_added:
+            told["is_added"] = True
         if hasattr(config, "default_num_delay_tokens"):
-            added["delay"] = config.default_num_delay_tokens
+            told["delay"] = config.default_num_delay_tokens
         return {
             "audio_token_id": getattr(config, "audio_token_id", None), "read": self.read,
             "frames": self.frames(config) if self.frames else None, "axis": self.axis, "mask": self.mask,
-            "is_cut": self.is_cut, FEWEST_FRAMES: self.fewest(config), "step": self.step(config), "further": [*further],
-            "is_added": self.is_added, **added,
+            "is_cut": self.is_cut, FEWEST_FRAMES: self.fewest_of(config), **told, **rate,
         }  # fmt: skip

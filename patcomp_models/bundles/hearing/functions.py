@@ -99,7 +99,7 @@ def sound_entry(encoder: Encoder) -> Entry:
     inputs |= dict(zip(encoder.further, encoder.further_examples(row.example), strict=True))
     if row.frames:
         return Entry(SOUND, encoder, inputs, (HEARD,))
-    count = Dim("frames", min=row.fewest_steps, max=2**22 // step)
+    count = Dim("frames", min=row.fewest_of(config) // step, max=2**22 // step)
     sizes = {row.read: {row.axis: step * count if step > 1 else count}}
     sizes |= dict(zip(encoder.further, encoder.further_shapes({1: count}), strict=True))
     return Entry(SOUND, encoder, inputs, (HEARD,), sizes, has_sums_of_sizes=True)

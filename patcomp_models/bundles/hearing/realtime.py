@@ -11,7 +11,6 @@ from torch.nn import functional
 from patcomp_models.bundles.streaming.contexts import Contexts, causal_convolutions, convolutions_with
 from patcomp_models.errors import BundleError
 from patcomp_models.language.sound_encoders import Encoder
-from patcomp_models.language.vision.tower import features_dtype
 
 
 class RealtimeEncoder(Encoder):
@@ -21,7 +20,7 @@ class RealtimeEncoder(Encoder):
         super().__init__(model, row)
         self.whole = model.model
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         found: Tensor = self.whole.get_audio_features(read, use_cache=False, return_dict=True).pooler_output
         return found
 
@@ -50,9 +49,9 @@ class CodecEncoder(Encoder):
             encoder.encoder_transformer = _OfFrames(encoder.encoder_transformer, size)
 
     def forward(self, read: Tensor, *others: Tensor) -> Tensor:
-        return self.features(read, None).to(features_dtype(self.model))  # the codec is of float32
+        return self.carried(self.features(read, None))  # the codec is of float32
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         config, contexts = self.model.config, Contexts()
         if self.window:
             size = config.frame_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcomp_models.bundles.hearing.block_attention import GraniteEncoder
-from patcomp_models.bundles.hearing.encoders import NoisyEncoder, PlacedEncoder
+from patcomp_models.bundles.hearing.further_inputs import NoisyEncoder, PlacedEncoder
 from patcomp_models.bundles.hearing.realtime import CodecEncoder, RealtimeEncoder, with_plain_table, without_sound
 from patcomp_models.language.hearing import SAMPLES
 from patcomp_models.language.sound_encoders import ChunkEncoder, HearingRow, MergedEncoder
@@ -35,7 +35,7 @@ HEARING_MODELS: Mapping[str, HearingRow] = {
     "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
     "MusicFlamingoForConditionalGeneration": HearingRow(encoder=PlacedEncoder),
     "OmniASRForConditionalGeneration": HearingRow(
-        "", frames=None, bins=lambda config: 1, read=SAMPLES, fewest_steps=_TWO_FRAMES, example=6452
+        "", frames=None, bins=lambda config: 1, read=SAMPLES, fewest=lambda config: _TWO_FRAMES, example=6452
     ),
     "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
     "Qwen3ASRForConditionalGeneration": HearingRow(

@@ -164,5 +164,7 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         problem(f"language.{name} is {language.get(name)!r}, and must be a positive integer")
         for name in ("vocab_size", "max_context_length")
         if type(language.get(name)) is not int or language[name] < 1
-    ] + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate"))
-    return found + ([] if audio.get("is_added") else part_problems(bundle, metadata, (MAIN,)))
+    ]
+    if audio.get("is_added"):
+        return found + sound_key_problems(audio, ("axis", "sample_rate"))
+    return found + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate")) + part_problems(bundle, metadata, (MAIN,))

@@ -145,9 +145,8 @@ def test_the_noise_is_the_one_that_generate_draws() -> None:
     audio = {"read": SAMPLES, "axis": 2, "frames": None, "mask": "", "step": 3200, "audio_token_id": 40}
     encoder = HEARING_MODELS[type(model).__name__].encoder(model, HEARING_MODELS[type(model).__name__])
     torch.manual_seed(5)
-    _, [(window,)] = heard_prompt(
-        Path(), {**audio, "further": [*encoder.further], "noise_width": 8}, [40, 40], [{SAMPLES: samples}]
-    )
+    audio |= {"further": [*encoder.further], "noise_width": 8, "audio_token_id": 40}
+    _, ((window,),) = heard_prompt(Path(), audio, [40, 40], [{SAMPLES: samples}])
     made = [torch.from_numpy(window[name]) for name in (SAMPLES, NOISE_SCALE, NOISE)]
     with torch.no_grad():
         torch.manual_seed(5)
@@ -159,10 +158,10 @@ def test_the_noise_is_the_one_that_generate_draws() -> None:
 def test_windows_have_their_places_and_the_text_its_delay() -> None:
     read = np.zeros((2, 2, 4), np.float32)
     audio = {**_AUDIO, "mask": "", "further": [WINDOW], "audio_token_id": 9}
-    tokens, [windows] = heard_prompt(Path(), audio, [1, 9, 9, 2], [{READ: read}])
+    tokens, (windows,) = heard_prompt(Path(), audio, [1, 9, 9, 2], [{READ: read}])
     assert [each[WINDOW].tolist() for each in windows] == [[0], [1]]
-    with pytest.raises(PatcompError, match="the prompt has several recordings"):
-        heard_prompt(Path(), audio, [9, 1, 9], [{READ: read}])
+    _, recordings = heard_prompt(Path(), audio, [9, 1, 9], [{READ: read}])
+    assert [each[WINDOW].tolist() for (each,) in recordings] == [[0], [0]]
     with pytest.raises(PatcompError, match="the text comes 4 tokens behind the sound, and the bundle is for 6"):
         heard_prompt(Path(), {**audio, "delay": 6}, tokens, [{READ: read, "num_delay_tokens": 4}])
 

@@ -1,4 +1,4 @@
-"""Encoders of sound that take more than a window of a recording: its place, or noise."""
+"""Encoders of sound that read more than the recording: the place of a window in it, or noise."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ class PlacedEncoder(Encoder):
     def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
         return (torch.ones(1, dtype=torch.int32),)
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
-        inner = self.model.model
-        hidden = inner.audio_tower(read, input_features_mask=mask, return_dict=True).last_hidden_state
+    def forward(self, read: Tensor, *others: Tensor) -> Tensor:
+        inner, (mask, window) = self.model.model, others
+        hidden = inner.audio_tower(
+            read.to(self.model.dtype), input_features_mask=mask.long(), return_dict=True
+        ).last_hidden_state
         count, step = hidden.shape[1], self.model.config.audio_frame_step * 4
-        times = further[0][:, None] * count * step + torch.arange(count, dtype=torch.float32) * step
+        times = window[:, None] * count * step + torch.arange(count, dtype=torch.float32) * step
         cos, sin = inner.pos_emb(times, seq_len=count)
         turned, rest = hidden.float().split([cos.shape[-1], hidden.shape[-1] - cos.shape[-1]], -1)
         first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
         turned = turned * cos + torch.stack((-second, first), -1).flatten(-2) * sin
-        found: Tensor = inner.multi_modal_projector(torch.cat((turned, rest), -1).to(hidden.dtype))
-        return found
+        return self.carried(inner.multi_modal_projector(torch.cat((turned, rest), -1).to(hidden.dtype)))
 
 
 class NoisyEncoder(Encoder):
@@ -45,10 +46,9 @@ class NoisyEncoder(Encoder):
     def further_shapes(self, tokens: dict[int, Any]) -> tuple[dict[int, Any], ...]:
         return {}, tokens
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
-        inner, (scale, noise) = self.model.model, further
+    def forward(self, read: Tensor, *others: Tensor) -> Tensor:
+        inner, (scale, noise), read = self.model.model, others, read.to(self.model.dtype)
         acoustic = inner.acoustic_tokenizer_encoder(read).latents
         semantic = inner.semantic_tokenizer_encoder(read).latents
         scale = self.model.config.acoustic_tokenizer_encoder_config.vae_std * scale.to(read.dtype)
-        found: Tensor = inner.multi_modal_projector(acoustic + scale * noise.to(read.dtype), semantic)
-        return found
+        return self.carried(inner.multi_modal_projector(acoustic + scale * noise.to(read.dtype), semantic))
