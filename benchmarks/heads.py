@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import re
 import sys
 import time
 import warnings
@@ -24,54 +23,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from patcomp.torchvision import declare_operators
-
-_WIDTH = re.compile(
-    r"hidden|embed|dim|channel|width|intermediate|ffn|d_model|d_kv|d_ff|d_inner|filter|projection|rank|size"
-)
-_NO_WIDTH = re.compile(
-    r"vocab|image|patch|kernel|stride|window|crop|type|batch|chunk|block_size|pool|num_hidden|hidden_layers|"
-    r"num_channels|in_channels|dimension|input_size|grid|frame|tubelet|spec_size|max_|num_|layers$|group|state_size"
-)
-_LAYERS = re.compile(r"(^|_)(num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layers|num_blocks)$")
-_DIVISOR = 16
-_MOST = {"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_queries": 20}
-
-
-def shrunk(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a configuration with fewer layers, smaller widths and few tokens."""
-    layers = next((settings[name] for name in settings if _LAYERS.search(name) and type(settings[name]) is int), 0)
-    made = {}
-    for name, value in settings.items():
-        if isinstance(value, list) and len(value) == layers > 2 and name != "depths":
-            kinds = [each for place, each in enumerate(value) if each not in value[:place]][:2]
-            made[name] = (kinds * 2)[:2]  # one layer of each of two kinds
-        elif name not in ("out_features", "out_indices", "stage_names"):
-            made[name] = _small(name, value)
-    return made
-
-
-def _small(name: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        return value if name in ("id2label", "label2id", "rope_parameters", "rope_scaling") else shrunk(value)
-    if isinstance(value, list) and value and all(type(each) is int for each in value):
-        if name == "depths":
-            return [min(each, 2) for each in value]
-        return value if _LAYERS.search(name) else [_small(name, each) for each in value]
-    if type(value) is not int:
-        return value
-    if "vocab_size" in name:
-        return min(value, 256)
-    if name.endswith("token_id"):
-        return value if value < 256 else value % 200 + 3
-    if _LAYERS.search(name):
-        return min(value, 2)
-    if name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        return value if value <= 128 else 128 + value % 64  # RoBERTa's 514 are 2 more than a power of two
-    if name in _MOST:
-        return min(value, _MOST[name])
-    if value >= 64 and _WIDTH.search(name) and not _NO_WIDTH.search(name):
-        return max(value // _DIVISOR, 8)
-    return value
 
 
 def classes() -> dict[str, dict[str, list[str]]]:
@@ -91,16 +42,12 @@ def model_of(kind: str, name: str) -> Any:
     import torch
     import transformers
 
+    from tests.helpers.small_settings import a_sixteenth
     from tests.models.tasks.folders import draw
 
     whole = transformers.AutoConfig.for_model(kind)
-    settings = shrunk(whole.to_dict())
-    for derived in (
-        "transformers_version", "model_type", "dtype", "architectures", "_name_or_path", "id2label", "label2id",
-    ):  # fmt: skip
-        settings.pop(derived, None)
     torch.manual_seed(0)
-    config = type(whole)(**settings)
+    config = type(whole)(**a_sixteenth(whole.to_dict()))
     if getattr(config, "pad_token_id", 0) is None and not hasattr(config, "vision_config"):
         config.pad_token_id = 0
     return draw(getattr(transformers, name)(config).eval())

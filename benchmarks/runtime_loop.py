@@ -1,10 +1,12 @@
 """The tokens of a bundle by a loop on Apple's runtime that shares no line with `Bundle.generate`.
 
-    python -m benchmarks.runtime_loop BUNDLE --prompt 5 6 7 [--tokens 8] [--pixels TILES.npy] [--read INPUTS.npz]
+    python -m benchmarks.runtime_loop BUNDLE --prompt 5 6 7 [--tokens 8] [--pixels TILES.npy] [--sound WINDOWS.npz]
+        [--video MOMENTS.npz] [--read INPUTS.npz]
 
 It knows what `docs/language-models.md` says of a bundle and nothing else: assets by role, functions, their inputs and
-states. `--pixels` has the tiles of pictures, (tiles, 3, height, width), whose tokens are in the prompt; `--read` has
-what the function `encode` of models with an encoder and a decoder reads. Caches have room for all tokens at once.
+states. `--pixels` has the tiles of pictures, (tiles, 3, height, width), whose tokens are in the prompt; `--sound` has
+the windows of recordings and `--video` the moments of videos, an array for each input, of all calls; `--read` has what
+the function `encode` of models with an encoder and a decoder reads. Caches have room for all tokens at once.
 """
 
 from __future__ import annotations
@@ -79,16 +81,18 @@ def _of_shape(image: np.ndarray, vision: Mapping[str, Any]) -> str:
 
 async def language(
     bundle: Path, prompt: Sequence[int], count: int, tiles: Sequence[np.ndarray] = (),
-    sounds: Sequence[Mapping[str, np.ndarray]] = (),
+    sounds: Sequence[Mapping[str, np.ndarray]] = (), moments: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> list[int]:  # fmt: skip
-    """The most probable next tokens of a language model, or of one that sees or hears, by its function `main`.
+    """The most probable next tokens of a language model, or of one that sees and hears, by its function `main`.
 
     Args:
         bundle: a folder of the dynamic form.
-        prompt: tokens, with as many of an image or of a sound as its features are.
+        prompt: tokens, with as many of images and of videos as their features are. There may be fewer of a sound, which
+            are the first features.
         count: how many to generate.
         tiles: of the pictures in the prompt, one behind the other, each (1, 3, height, width).
         sounds: windows of the sound in the prompt, each what the function `audio` takes.
+        moments: of the videos in the prompt, each what the function of its shape takes.
     """
     told = json.loads((bundle / "metadata.json").read_text())
     async with AsyncExitStack() as stack:
@@ -96,30 +100,35 @@ async def language(
             role: await Functions.opened(bundle / name, stack)
             for role, name in told["assets"].items() if str(name).endswith(".aimodel")
         }  # fmt: skip
-        features = [
-            (await assets["vision"].run(_of_shape(each, told["vision"]), {"pixel_values": each}))["image_features"][0]
-            for each in tiles
-        ]
-        features += [(await assets["main"].run("audio", each))["audio_features"][0] for each in sounds]
+        features: dict[int, list[np.ndarray]] = {}
+        for each in tiles:
+            made = await assets["vision"].run(_of_shape(each, told["vision"]), {"pixel_values": each})
+            features.setdefault(told["vision"]["image_token_id"], []).append(made["image_features"][0])
+        for moment in moments:
+            height, width = moment["pixel_values"].shape[2:]
+            made = await assets["vision"].run(f"video_{height}x{width}", moment)
+            features.setdefault(told["vision"]["video"]["video_token_id"], []).append(made["image_features"][0])
+        for window in sounds:
+            made = await assets["audio" if "audio" in assets else "main"].run("audio", window)
+            features.setdefault(told["audio"]["audio_token_id"], []).append(made["audio_features"][0])
         table = ("embedding", "main") if "embedding" in assets else ("main", "embed")
-        placeholder = told["vision"]["image_token_id"] if tiles else told["audio"]["audio_token_id"] if sounds else -1
         states = assets["main"].empty("main", len(prompt) + count)
-        made: list[int] = []
+        written: list[int] = []
         waiting = list(prompt)
-        while len(made) < count:
-            done = len(prompt) + len(made)
+        while len(written) < count:
+            done = len(prompt) + len(written)
             inputs = {"input_ids": _int32([waiting]), "position_ids": _int32([range(done)])}
             if "inputs_embeds" in assets["main"].named("main").desc.input_names:
                 asset, name = table
                 rows = (await assets[asset].run(name, {"input_ids": inputs.pop("input_ids")}))["embeddings"]
-                places = [place for place, token in enumerate(waiting) if token == placeholder]
-                if places and not made:
-                    rows[0, places] = np.concatenate(features)[: len(places)]
+                for placeholder, own in features.items() if not written else ():
+                    places = [place for place, token in enumerate(waiting) if token == placeholder]
+                    rows[0, places] = np.concatenate(own)[: len(places)]
                 inputs["inputs_embeds"] = rows
             logits = (await assets["main"].run("main", inputs, states))["logits"]
             waiting = [int(logits[0, -1].astype(np.float32).argmax())]
-            made += waiting
-        return made
+            written += waiting
+        return written
 
 
 async def writing(asset: Path, read: Mapping[str, np.ndarray], start: Sequence[int], count: int) -> list[int]:
@@ -149,6 +158,13 @@ def tokens_of(loop: Coroutine[Any, Any, list[int]]) -> list[int]:
         return thread.submit(asyncio.run, loop).result()
 
 
+def _parts(file: Path | None) -> list[Arrays]:
+    """The inputs of each call, from arrays that have them one behind the other."""
+    arrays = {} if file is None else dict(np.load(file))
+    count = min(map(len, arrays.values()), default=0)
+    return [{name: each[number] for name, each in arrays.items()} for number in range(count)]
+
+
 def main() -> None:
     """Print the tokens."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,13 +172,16 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, nargs="+", required=True, help="tokens")
     parser.add_argument("--tokens", type=int, default=8, help="how many to generate")
     parser.add_argument("--pixels", type=Path, help="a file of numpy")
+    parser.add_argument("--sound", type=Path, help="a file .npz, an array of windows for each input of audio")
+    parser.add_argument("--video", type=Path, help="a file .npz, an array of moments for each input of their function")
     parser.add_argument("--read", type=Path, help="a file .npz, an array for each input of encode")
     options = parser.parse_args()
     if options.read:
         loop = writing(options.bundle, dict(np.load(options.read)), options.prompt, options.tokens)
     else:
         tiles = [] if options.pixels is None else [each[None] for each in np.load(options.pixels)]
-        loop = language(options.bundle, options.prompt, options.tokens, tiles)
+        sounds, moments = (_parts(file) for file in (options.sound, options.video))
+        loop = language(options.bundle, options.prompt, options.tokens, tiles, sounds, moments)
     print(*tokens_of(loop))
 
 

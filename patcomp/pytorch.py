@@ -299,21 +299,31 @@ def small_tensors_as_numbers() -> Iterator[None]:
 
 @contextmanager
 def open_layouts() -> Iterator[None]:
-    """Let a trace leave open whether a tensor of dynamic sizes is contiguous in memory.
+    """Let a trace leave open how a tensor of dynamic sizes lies in memory.
 
-    PyTorch asks for each size whether it is 1, and a tensor of q - 1 tokens would forbid a q of 2.
+    PyTorch asks for each size whether it is 1, and a tensor of q - 1 tokens would forbid a q of 2. An operator that
+    keeps the order of axes in memory asks which of two sizes is larger.
     """
-    own = _prims_common.check_contiguous_sizes_strides
+    own = {name: getattr(_prims_common, name) for name in (*_CONTIGUOUS, _ORDER)}
 
-    def check(sizes: Any, strides: Any, false_if_dde: bool = False) -> bool:
-        with symbolic_shapes_settings.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-            return own(sizes, strides, false_if_dde=True)
+    def asked(name: str, *arguments: Any, **options: Any) -> Any:
+        if name in _CONTIGUOUS:
+            arguments, options = arguments[: _CONTIGUOUS[name]], {"false_if_dde": True}
+        with open_views():
+            return own[name](*arguments, **options)
 
-    _prims_common.check_contiguous_sizes_strides = check
     try:
+        for name in own:
+            setattr(_prims_common, name, partial(asked, name))
         yield
     finally:
-        _prims_common.check_contiguous_sizes_strides = own
+        for name, function in own.items():
+            setattr(_prims_common, name, function)
+
+
+_CONTIGUOUS = {"is_contiguous": 1, "check_contiguous_sizes_strides": 2}
+"""How many arguments PyTorch's functions have before `false_if_dde`, which lets them say no where they do not know."""
+_ORDER = "compute_elementwise_output_logical_to_physical_perm"
 
 
 def open_views() -> AbstractContextManager[None]:

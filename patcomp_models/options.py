@@ -261,6 +261,24 @@ class VisionOptions(BundleOptions):
             flag=list[str],
         ),
     ] = ()
+    calibrate: Annotated[
+        str | Path | Sequence[int] | None,
+        Option(
+            "A folder of pictures with their texts, or a text, by which weights are rounded; it goes with `compress`.",
+            "Each picture has a text of the same name, with a place for it (`cat.png`, `cat.txt`). In Python also "
+            "token ids. Weights are rounded so that outputs of products stay (GPTQ).",
+            flag=Path,
+        ),
+    ] = None
+    video_shapes: Annotated[
+        str | Sequence[str | tuple[int, int]],
+        Option(
+            "Height x width of frames of videos, as 448x672; may be given several times.",
+            "The vision tower has a function for a moment of a video of each, `video_448x672`, which `Bundle.generate` "
+            "calls for each moment; Apple's engine takes no videos.",
+            flag=list[str],
+        ),
+    ] = ()
     image_processor: Annotated[
         Any,
         Option(

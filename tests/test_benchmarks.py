@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import suite
+from benchmarks import causal_types, suite
 from benchmarks.measurement import Job
 from benchmarks.report import PEER, Report
 from tests.helpers import warm
@@ -131,3 +131,15 @@ def test_a_failed_measurement_says_why(tmp_path: Path) -> None:
     found = suite.Suite(str(python), str(tmp_path)).run(job)
     assert found["error"] == "exit status 3: Assertion failed"
     assert found.items() >= {"model": "mlp-1", "compiler": PEER}.items()
+
+
+def test_a_page_of_types_is_read_again() -> None:
+    """So that a run of some types keeps the others."""
+    rows = [
+        {"type": name, "outcome": outcome, "reason": reason}
+        for name, outcome, reason in (
+            ("gpt-sw3", "exact", ""), ("moshi", "exact", "by forward"), ("llama", "exact", ""),
+            ("blt", "refused", "a | b"), ("git", "not done", "more than 6 minutes"),
+        )
+    ]  # fmt: skip
+    assert [*causal_types.rows_of(causal_types.page(rows, "5.24.0")).values()] == rows

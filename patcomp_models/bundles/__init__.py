@@ -12,14 +12,17 @@ from patcomp_models.bundles.folder_to_bundle import convert_bundle
 from patcomp_models.bundles.segmenter.given import convert_segmenter
 from patcomp_models.bundles.speech.recogniser import Transcription
 from patcomp_models.bundles.speech.transcribing import transcribe
+from patcomp_models.bundles.text_diffusion.generation import DiffusedText, generate_text
 from patcomp_models.errors import BundleError
 
 __all__ = [
     "BundleError",
+    "DiffusedText",
     "Transcription",
     "check_bundle",
     "convert_bundle",
     "convert_segmenter",
     "generate_image",
+    "generate_text",
     "transcribe",
 ]

@@ -12,13 +12,17 @@ from typing import Any
 import torch
 
 from patcomp.errors import reason_of
+from patcomp_models.checkpoints.adapters import read_adapter
 from patcomp_models.checkpoints.agreement import STRICT, Allowed, check_weight_names, left_over
+from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.checkpoints.folders import check_weight_files
-from patcomp_models.checkpoints.loading import loaded
+from patcomp_models.checkpoints.loading import DTYPES, check_weights, loaded
+from patcomp_models.checkpoints.precision import set_types
 from patcomp_models.checkpoints.room import check_room
 from patcomp_models.checkpoints.untrusted import named_class, object_in
 from patcomp_models.checkpoints.weight_sets import check_sets
 from patcomp_models.errors import BundleError
+from patcomp_models.language.adapted import merge_adapters
 
 _ALLOWED: ContextVar[Allowed] = ContextVar("allowed", default=STRICT)
 """How the weights of the components may differ from those of their models, as the user of a conversion says."""
@@ -39,7 +43,9 @@ def allowed_now() -> Allowed:
     return _ALLOWED.get()
 
 
-def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "", **options: Any) -> Any:
+def model_of(
+    folder: Path, library: str, name: str, dtype: str, *, part: str = "", takes_adapter: bool = False, **options: Any
+) -> Any:
     """A model in evaluation mode.
 
     Args:
@@ -48,7 +54,8 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         name: of the class.
         dtype: of the weights.
         part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
-        options: further ones of `from_pretrained`.
+        takes_adapter: whether the caller reads an adapter beside the weights, which is left out here.
+        options: further ones of `from_pretrained`, or of `checkpoints.loading.loaded`.
 
     Raises:
         BundleError: the library is not installed, has no such class, or cannot load the model; or the weights are not
@@ -56,7 +63,9 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
     """
     kind = named_class(library, name, "model")
     if library == "transformers":
-        check_weight_files(folder, object_in(folder / "config.json"))
+        check_weight_files(folder, object_in(folder / "config.json"), takes_adapter=takes_adapter)
+        if takes_adapter:  # with peft, transformers would load the adapter that it finds
+            options["adapter_kwargs"] = {"subfolder": "none"}
         with _quiet():
             return loaded(
                 name, f"as {name}", folder, dtype, trust_remote_code=False, allowed=allowed_now(), part=part, **options
@@ -78,6 +87,26 @@ def model_of(folder: Path, library: str, name: str, dtype: str, *, part: str = "
         if not set(path.split(".")) & set(kept):
             parameter.data = parameter.data.to(getattr(torch, dtype))
     return made.eval()
+
+
+def merged_model(folder: Path, name: str, dtype: str) -> Any:
+    """A model of transformers, with the adapter that is in its folder, if there is one, as a part of its weights.
+
+    Args:
+        folder: of the model.
+        name: of the class.
+        dtype: of the weights.
+
+    Raises: as `model_of`; and:
+        LanguageModelError: the adapter cannot be read, or is another model's.
+    """
+    if not (folder / ADAPTER).is_file():
+        return model_of(folder, "transformers", name, dtype)
+    model = model_of(folder, "transformers", name, "float32", takes_adapter=True)
+    merge_adapters(model, [(read_adapter(folder), 1.0)])
+    set_types(model, DTYPES[dtype])
+    check_weights(model, rounded=True)
+    return model
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.contents import ADAPTER
+from patcomp_models.checkpoints.contents import ADAPTER, ADAPTER_WEIGHTS
 from patcomp_models.checkpoints.untrusted import check_folder, object_in, tensors_in
 from patcomp_models.errors import LanguageModelError
 
-WEIGHTS = "adapter_model.safetensors"
 _READ = {
     "peft_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
     "use_dora", "lora_bias", "init_lora_weights",
@@ -100,9 +99,9 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def _stored(folder: Path) -> dict[str, Tensor]:
-    file = folder / WEIGHTS
+    file = folder / ADAPTER_WEIGHTS
     if not file.is_file():
-        raise LanguageModelError(f"{str(folder)!r} lacks {WEIGHTS}, the file of the adapter's weights")
+        raise LanguageModelError(f"{str(folder)!r} lacks {ADAPTER_WEIGHTS}, the file of the adapter's weights")
     try:
         with tensors_in(file) as opened:
             return {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118

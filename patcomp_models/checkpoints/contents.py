@@ -9,6 +9,7 @@ from patcomp_models.errors import LanguageModelError
 
 ADAPTER = "adapter_config.json"
 """The file by which the folder of an adapter of peft is known."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _AS_SAVED = "give the folder of a checkpoint as transformers saves it, with config.json and *.safetensors"
 
 

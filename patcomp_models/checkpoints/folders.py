@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from patcomp.errors import reason_of
-from patcomp_models.checkpoints.contents import ADAPTER, adapter_of, check_contents
+from patcomp_models.checkpoints.contents import ADAPTER, ADAPTER_WEIGHTS, adapter_of, check_contents
 from patcomp_models.checkpoints.quantized.formats import format_of
 from patcomp_models.checkpoints.quantized.formats.refused import REASONS
 from patcomp_models.checkpoints.untrusted import bytes_of, inside, object_in, tensors_in
@@ -18,6 +18,9 @@ CAUSAL = "AutoModelForCausalLM"
 """The class of transformers that loads language models."""
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """The ends of the names of their classes."""
+
+WITHOUT_THEIR_CODE = ("LLaDAModelLM", "DreamModel", "LLaDAMoEModel", "LLaDAMoEModelLM", "SDARForCausalLM")
+"""Classes whose code lies in their checkpoints, and for which a class of transformers stands in a bundle."""
 
 _BY_FUNCTION = "export it by FILE.py:FUNCTION, a function that returns the module and its inputs"
 
@@ -39,10 +42,12 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
             f"{f', because {reason}' if reason else ''}; give the checkpoint of plain floats that it was made from"
         )
     if "auto_map" in config and not trust_remote_code:
-        raise LanguageModelError(
-            f"the model in {str(folder)!r} runs Python code of its folder; read it, then pass trust_remote_code=True "
-            "(--trust-remote-code of convert-lm, --trusted of convert)"
+        way = (
+            "it becomes a bundle without this code: patcomp convert FOLDER -o NAME"
+            if class_name(config) in WITHOUT_THEIR_CODE
+            else "read it, then pass trust_remote_code=True (--trust-remote-code of convert-lm, --trusted of convert)"
         )
+        raise LanguageModelError(f"the model in {str(folder)!r} runs Python code of its folder; {way}")
     return config
 
 
@@ -112,15 +117,20 @@ def weight_files(folder: Path, config: dict[str, Any]) -> list[Path]:
     raise LanguageModelError(f"{str(folder)!r} lacks {single.name}, the file of its weights")
 
 
-def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
+def check_weight_files(folder: Path, config: dict[str, Any], *, takes_adapter: bool = False) -> None:
     """Check that the files of weights are there and whole, and one set; only their headers are read if there is one.
+
+    Args:
+        folder: of the checkpoint.
+        config: the content of its `config.json`.
+        takes_adapter: whether the caller reads an adapter beside the weights.
 
     Raises:
         LanguageModelError: one is missing, damaged or cut off, there are two sets that differ, or there is an adapter.
     """
     from safetensors import SafetensorError
 
-    if (folder / ADAPTER).is_file():
+    if (folder / ADAPTER).is_file() and not takes_adapter:
         raise LanguageModelError(f"{str(folder)!r} {adapter_of(folder)}")
     files = weight_files(folder, config)
     for file in files:
@@ -136,7 +146,7 @@ def check_weight_files(folder: Path, config: dict[str, Any]) -> None:
     if files[:1] and files[0].suffix == ".safetensors":
         if "transformers_weights" not in config:  # which says the set that is meant
             check_sets(folder)
-        say_what_is_not_read(folder, files)
+        say_what_is_not_read(folder, [*files, *([folder / ADAPTER_WEIGHTS] if takes_adapter else [])])
 
 
 _QUANTIZERS = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}

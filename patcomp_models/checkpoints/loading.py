@@ -102,6 +102,8 @@ def loaded(
     allowed: Allowed = STRICT,
     expand: bool = False,
     part: str = "",
+    config: Any = None,
+    names: Mapping[str, str] | None = None,
     **options: Any,
 ) -> nn.Module:
     """A model of transformers, in eval mode, with the weights of a checkpoint and no others.
@@ -115,26 +117,37 @@ def loaded(
         allowed: how its weights may differ from the model's.
         expand: whether weights become floats whose bits cannot be kept.
         part: finds what is in front of the names of the model's weights, if it is a part of the checkpoint's model.
+        config: of the model, where transformers does not know the type of the folder's `config.json`.
+        names: how the names of the checkpoint's weights become those of the model, by regular expressions.
         options: further ones of `from_pretrained`.
 
     Raises:
         LanguageModelError: transformers cannot load it; weights are missing, left over, of another shape, quantised,
             or too large for the type.
     """
-    config = object_in(folder / "config.json", LanguageModelError)
-    check_room(folder, lambda: _by_configuration(loader_of(auto), folder, trust_remote_code), LanguageModelError)
-    if (form := format_of(folder, config)) is not None:
+    stated = object_in(folder / "config.json", LanguageModelError)
+    check_room(
+        folder, lambda: _by_configuration(loader_of(auto), folder, trust_remote_code, config), LanguageModelError
+    )
+    if (form := format_of(folder, stated)) is not None:
+        if config is not None:
+            raise LanguageModelError(
+                f"the weights in {str(folder)!r} are in few bits ({form.name}), which is not read for models of this "
+                "type; give the checkpoint of plain floats that it was made from"
+            )
         if allowed != STRICT:
             raise LanguageModelError(
                 f"the weights in {str(folder)!r} are in few bits ({form.name}), and all must be there; leave "
                 "allow_missing= and allow_unexpected= out"
             )
         form = form.expanding() if expand else form
-        return _in_few_bits(auto, purpose, folder, weight_files(folder, config), form, dtype, trust_remote_code)
+        return _in_few_bits(auto, purpose, folder, weight_files(folder, stated), form, dtype, trust_remote_code)
     reports: list[str] = []
-    files = weight_files(folder, config)
-    names = names_in(files, None)
-    fronts = [re.escape(front) for front in [wrapper_of(names)] if front] + ([part] if part else [])
+    files = weight_files(folder, stated)
+    stored = names_in(files, None)
+    fronts = [re.escape(front) for front in [wrapper_of(stored)] if front] + ([part] if part else [])
+    mapping = {f"^{front}": "" for front in fronts} | dict(names or {})
+    given = {} if config is None else {"config": config}
     try:
         with _reporting_to(reports), torch.random.fork_rng():
             torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
@@ -146,8 +159,8 @@ def loaded(
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
-                **({"key_mapping": {f"^{front}": "" for front in fronts}} if fronts else {}),
-                **{**_own_attention(folder, trust_remote_code), **options},
+                **({"key_mapping": mapping} if mapping else {}),
+                **{**(given or _own_attention(loader_of(auto), folder, trust_remote_code)), **options},
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
@@ -156,7 +169,7 @@ def loaded(
     shapes = {name: (tuple(stored), tuple(own)) for name, stored, own in found["mismatched_keys"]}
     unexpected = left_over(found["unexpected_keys"])
     if part:
-        unexpected &= {re.sub(f"^{part}", "", name) for name in names if re.match(part, name)}
+        unexpected &= {re.sub(f"^{part}", "", name) for name in stored if re.match(part, name)}
     check_weight_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
     check_weights(model, rounded=_stored_types(files) != {_STORED[dtype]})
     say_untied(folder, model)
@@ -195,11 +208,9 @@ def _empty(auto: Any, folder: Path, dtype: torch.dtype, trust_remote_code: bool)
     return without_weights(lambda: _by_configuration(auto, folder, trust_remote_code, dtype=dtype).eval())
 
 
-def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, **options: Any) -> Any:
-    """A model of plain floats by the configuration of a folder."""
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, config: Any = None, **options: Any) -> Any:
+    """A model of plain floats by a configuration, by default that of a folder."""
+    config = copy.deepcopy(config) or _configuration(auto, folder, trust_remote_code)
     _without_kernels(config)
     for key in ("quantization_config", "quantization", "compression_config"):
         vars(config).pop(key, None)
@@ -208,14 +219,22 @@ def _by_configuration(auto: Any, folder: Path, trust_remote_code: bool, **option
     return auto.from_config(config, trust_remote_code=trust_remote_code, **options)
 
 
-def _own_attention(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
-    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
-    (flash_attention_2, for example). The results do not depend on the implementation."""
+def _configuration(auto: Any, folder: Path, trust_remote_code: bool) -> Any:
+    """The configuration of a folder's model, or of the part of it that a class loads."""
     from transformers import AutoConfig
 
+    options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    config = AutoConfig.from_pretrained(folder, **options)
+    own = None if hasattr(auto, "from_config") else auto.config_class
+    return config if own is None or isinstance(config, own) else own.from_pretrained(folder, **options)
+
+
+def _own_attention(auto: Any, folder: Path, trust_remote_code: bool) -> dict[str, Any]:
+    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
+    (flash_attention_2, for example). The results do not depend on the implementation."""
     if b"attn_implementation" not in bytes_of(folder / "config.json"):
         return {}
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    config = _configuration(auto, folder, trust_remote_code)
     _without_kernels(config)
     return {"config": config}
 

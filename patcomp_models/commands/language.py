@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from patcomp.commands.common import UsageError, load_catalogs, require_transform
 from patcomp.commands.options import takes_options
 from patcomp.commands.progress import working
 from patcomp.commands.subjects import Subject, subject_of
+from patcomp_models.commands.bundles import settings_in
 from patcomp_models.options import LanguageOptions, VisionOptions
 
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not compare the bundle with the model.")]
@@ -56,6 +58,8 @@ def convert_vlm(*, options: VisionOptions, no_check: NoCheck = False) -> None:
     )
     for name, each in vision.get("image_shapes", {}).items():
         say(f"{name}: images of {each['height']} x {each['width']} pixels, {each['image_token_count']} tokens each")
+    for name, each in vision.get("video", {}).get("shapes", {}).items():
+        say(f"{name}: moments of videos of {each['height']} x {each['width']} pixels")
     for problem in check_bundle(bundle.path):
         say(f"warning: {problem}")
 
@@ -91,6 +95,15 @@ def generate(
         list[Path] | None,
         typer.Option(help="An image for a bundle of convert-vlm, read by Pillow; may be given several times."),
     ] = None,
+    audio: Annotated[
+        list[Path] | None,
+        typer.Option(help="A recording (WAVE) for a bundle that takes sound; may be given several times."),
+    ] = None,
+    video: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with the frames of a video as images, in the order of their names."),
+    ] = None,
+    fps: Annotated[float | None, typer.Option(help="How many of the frames are a second.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to generate at most.")] = 16,
     draft: Annotated[
         Path | None, typer.Option(help="The bundle of a smaller model, which drafts tokens; the text is the same.")
@@ -100,24 +113,76 @@ def generate(
         bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
     ] = False,
     adapter: Annotated[str | None, typer.Option(help="An adapter of the bundle, by its name (--adapters).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Diffusion language models: of the random numbers.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Diffusion language models: a setting of the loop, steps=64; may be repeated."),
+    ] = None,
 ) -> None:
-    """Continue a text by the most probable tokens, on this machine's Core AI runtime; for checks, not for speed.
+    """Continue a text by the most probable tokens, or by diffusion, on this machine's Core AI runtime; for checks, not
+    for speed.
 
     $ patcomp generate bundles/qwen3 --prompt 'The capital of France is'
     """
     subject_of(str(bundle), "generate", (Subject.BUNDLE,))
     from patcomp_models.checkpoints.json_files import metadata_in
 
-    if (kind := metadata_in(bundle).get("kind")) not in ("llm", "vlm"):
+    metadata = metadata_in(bundle)
+    kind = metadata.get("kind")
+    if kind == "text_diffusion":
+        if image or audio or video or draft or own_draft or ignore_eos or adapter:
+            raise UsageError("a diffusion language model takes --prompt, --max-new-tokens, --seed and --set only")
+        from patcomp_models.bundles import generate_text
+
+        written = generate_text(bundle, prompt, max_new_tokens, seed=seed or 0, **settings_in(setting))
+        tell(written.text)
+        say(f"{len(written.tokens)} tokens in {written.calls} calls of the model")
+        return
+    if kind not in ("llm", "vlm", "hearing"):
         raise UsageError(f"{bundle} is a bundle of the kind {kind}, and not of a language model")
+    if seed is not None or setting:
+        raise UsageError("--seed and --set are for diffusion language models")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     from patcomp_models.language import Bundle
 
     found = Bundle(bundle)
     made = found.generation(
-        prompt, max_new_tokens, image, draft=True if own_draft else draft, ignore_eos=ignore_eos, adapter=adapter
-    )
+        prompt, max_new_tokens, image, audio=_recordings(audio, metadata), video=_films(video, fps),
+        draft=True if own_draft else draft, ignore_eos=ignore_eos, adapter=adapter,
+    )  # fmt: skip
     tell(found.decoded(made.tokens))
     if own_draft or draft is not None:
         say(f"{len(made.tokens)} tokens in {made.calls} calls of the model")
+
+
+def _recordings(files: list[Path] | None, metadata: Mapping[str, Any]) -> list[Any] | None:
+    """The samples of recordings.
+
+    Raises:
+        UsageError: the bundle takes none, or has no processor that says at which rate.
+    """
+    from patcomp_models.bundles.speech.recordings import samples_of
+
+    if not files:
+        return None
+    rate = metadata.get("audio", {}).get("sample_rate")
+    if rate is None:
+        raise UsageError("--audio: the bundle takes no recordings, or has no processor for them")
+    return [samples_of(file, rate) for file in files]
+
+
+def _films(folders: list[Path] | None, fps: float | None) -> list[Any] | None:
+    """The frames of videos, in the order of their names.
+
+    Raises:
+        UsageError: there is no folder, or it is empty; or there are frames of a second and no video.
+    """
+    if not folders:
+        if fps is not None:
+            raise UsageError("--fps is of the frames of --video; give a folder of frames")
+        return None
+    films = [sorted(each for each in folder.glob("*") if each.is_file()) for folder in folders]
+    if empty := [str(folder) for folder, film in zip(folders, films, strict=True) if not film]:
+        raise UsageError(f"--video: there are no frames in {empty[0]!r}; give a folder with an image for each frame")
+    return [{"frames": film, **({} if fps is None else {"fps": fps})} for film in films]

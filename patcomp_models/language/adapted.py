@@ -165,8 +165,11 @@ def _replace_weights(model: nn.Module, adapter: Adapter) -> None:
 
 
 def _module(model: nn.Module, adapter: Adapter, name: str) -> nn.Module:
-    """The module of a name in the model that an adapter was trained with, of which the model may be a part."""
-    for each in (name, name.replace("language_model.", "")):
+    """The module of a name in the model that an adapter was trained with, of which the model may be a part, or whose
+    language model transformers has elsewhere now."""
+    for each in (
+        name, name.replace("language_model.", ""), name.replace("language_model.model.", "model.language_model."),
+    ):  # fmt: skip
         try:
             return model.get_submodule(each)
         except AttributeError:

@@ -49,22 +49,30 @@ _BESIDE = "layers keep keys and values beside a recurrence, and a layer of this 
 _TOKEN_BY_TOKEN = "its recurrence goes from token to token, and this form needs the states in front of 8 tokens each"
 _NO_CACHE = "no layer keeps keys and values, and this form has a cache of them"
 NOT_STATIC = {
-    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv"), _NO_CACHE),
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv", "xlstm"), _NO_CACHE),
     **dict.fromkeys(("falcon_h1", "zaya", "zamba2"), _BESIDE),
-    "jamba": _TOKEN_BY_TOKEN,
+    **dict.fromkeys(("jamba", "zamba", "recurrent_gemma"), _TOKEN_BY_TOKEN),
+    "openai-gpt": "its attention takes no cache",
     "minimax": "its lightning attention keeps its state in a cache of its own",
-    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "an index chooses the tokens that a layer attends to"),
+    **dict.fromkeys(
+        ("deepseek_v32", "glm_moe_dsa", "deepseek_v4", "qwen4_exp_text"),
+        "an index chooses the tokens that a layer attends to",
+    ),
 }
 """The architectures without a form for the Neural Engine, by `model_type`, and why. Any other one is tried."""
 
 NOT_CONVERTED = {
-    "longcat_flash": "each of its layers has two attentions, whose keys and values are in a cache of its own order",
-    "deepseek_v4": "its layers keep compressed keys, and tokens that are not compressed yet, in a cache of their own",
     "git": "its code asks whether tokens came before, and a bundle has one program for the first and all later tokens",
-    "zamba": "each head of its recurrence is a call of its own, and the call does not say of which head",
     "prophetnet": "its decoder continues a text by one token a call only, and a bundle takes any number of tokens",
-    "diffusion_gemma": "it fills blocks from both sides in several steps, which is a loop of the host",
-    **dict.fromkeys(("mllama", "mllama_text_model"), "each of its layers asks the cache whether an image is in it"),
+    "diffusion_gemma": "it writes by diffusion, and `patcomp convert FOLDER -o NAME` makes a bundle of another kind",
+    "blt": "it reads bytes in patches whose number depends on the bytes",
+    **dict.fromkeys(
+        ("musicgen", "musicgen_melody", "musicgen_decoder", "musicgen_melody_decoder"),
+        "each step foresees a token for each of several codebooks, and a bundle foresees one token",
+    ),
+    "xlm": "it fills in a mask token behind the text, and each call reads the whole text again",
+    "xlnet": "it foresees a token by a second stream of queries, and each call reads the whole text again",
+    "reformer": "its attention sorts a text's tokens by random hashes, and each call reads the whole text again",
     "cpmant": "each call reads the whole text again, behind a prompt of its own",
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"),

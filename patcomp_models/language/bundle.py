@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -56,15 +56,26 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
-from patcomp_models.language.hearing import EMBED, SOUND, features_of_sound, heard_prompt
+from patcomp_models.language.hearing import (
+    EMBED,
+    HEARD,
+    SOUND,
+    features_of_sound,
+    heard_call,
+    heard_prompt,
+    several,
+    sound_runs,
+)
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
 from patcomp_models.language.vision.images import pixels_of
+from patcomp_models.language.vision.media import Media, prepared_media
+from patcomp_models.language.vision.moments import VIDEO, features_of_videos, several_videos
 from patcomp_models.language.vision.packed import PACKED, Pack, packed_pictures
 from patcomp_models.language.vision.pictures import prepared_pictures
 from patcomp_models.language.vision.prompts import has_lines, placed
-from patcomp_models.language.vision.shapes import image_functions
+from patcomp_models.language.vision.shapes import check_one_shape, image_functions
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,7 @@ class Bundle:
         image: Any = None,
         *,
         audio: Any = None,
+        video: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -116,7 +128,11 @@ class Bundle:
                 of a shape of the bundle, (1, 3, height, width); or a list of several. A bundle with a processor makes
                 what the processor does of files and images of Pillow beside a text.
             audio: for a bundle that hears: samples at the rate of the model, (samples,) of floats from -1 to 1, beside
-                a text with the placeholder of the processor; or what the processor made, beside its token ids.
+                a text with the placeholder of the processor; or a list of several recordings; or what the processor
+                made, beside its token ids.
+            video: for a bundle with functions for videos: frames, (frames, height, width, 3) of uint8, or a list of
+                pictures, or a dict of them as `frames` and of the frames of a second as `fps`; or a list of several.
+                Beside token ids, what the processor made of all of them.
             draft: what foresees tokens, which then take fewer calls of the model: a bundle of a smaller model of text
                 or its path, `True` for the draft in the bundle's own asset, or a function of all tokens so far and a
                 number. The tokens are the same, up to equal logits: several tokens in one call are rounded in another
@@ -132,8 +148,8 @@ class Bundle:
             MissingToolchainError: coreai-core is not installed.
         """
         return self.generation(
-            prompt, max_new_tokens, image, audio=audio, draft=draft, drafted=drafted, ignore_eos=ignore_eos,
-            adapter=adapter,
+            prompt, max_new_tokens, image, audio=audio, video=video, draft=draft, drafted=drafted,
+            ignore_eos=ignore_eos, adapter=adapter,
         ).tokens  # fmt: skip
 
     def generate_batch(
@@ -169,6 +185,7 @@ class Bundle:
         image: Any = None,
         *,
         audio: Any = None,
+        video: Any = None,
         draft: Bundle | str | Path | Draft | Literal[True] | None = None,
         drafted: int | None = None,
         ignore_eos: bool = False,
@@ -179,14 +196,18 @@ class Bundle:
         Raises:
             As `generate`.
         """
-        metadata = self.metadata
-        if (audio is None) != (SOUND not in metadata):
-            takes = "needs a recording, audio=" if audio is None else "takes no audio"
-            raise LanguageModelError(f"the bundle {str(self.path)!r} {takes}")
-        if SOUND in metadata:
+        metadata, recordings, videos = self.metadata, several(audio), several_videos(video)
+        sees = metadata["kind"] == VISION
+        if recordings and SOUND not in metadata:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no audio")
+        if videos and not sees:
+            raise LanguageModelError(f"the bundle {str(self.path)!r} takes no videos")
+        if SOUND in metadata and not sees:
+            if not recordings:
+                raise LanguageModelError(f"the bundle {str(self.path)!r} needs a recording, audio=")
             if image is not None or draft is not None or adapter is not None:
                 raise LanguageModelError("a bundle that hears takes no image=, draft= or adapter=")
-            return self._generation_with_audio(prompt, max_new_tokens, audio, () if ignore_eos else self._stops)
+            return self._generation_with_audio(prompt, max_new_tokens, recordings, () if ignore_eos else self._stops)
         adapters = metadata["language"].get(ADAPTERS, {})
         if adapter is not None and (adapter not in adapters or draft is not None):
             known = f"it has {', '.join(adapters) or 'none'}, which go without draft="
@@ -196,14 +217,15 @@ class Bundle:
                 f"the bundle {str(self.path)!r} takes {self._batch} texts in a call; `Bundle.generate_batch` gives them"
             )
         images = [] if image is None else [*image] if isinstance(image, list | tuple) else [image]
-        tokens, pixels, pack = self.prepared(prompt, images)
+        media = self._media(prompt, images, recordings, videos)
+        tokens = media.tokens
         limit, stops = self._limit, () if ignore_eos else self._stops
         if not tokens or len(tokens) + max_new_tokens > limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {max_new_tokens} new ones; the bundle takes 1 to {limit} in all"
             )
-        if metadata["kind"] == VISION:
-            return self._generation_with_vision(tokens, max_new_tokens, pixels, pack, draft, drafted, stops)
+        if sees:
+            return self._generation_with_vision(media, max_new_tokens, draft, drafted, stops)
         with ExitStack() as opened:
             asset = opened_asset(self.asset, opened)
             if sizes := function_sizes(asset.function_names):
@@ -249,7 +271,7 @@ class Bundle:
             if vision.get(PACKED):
                 tokens, tiles, pack = packed_pictures(self.path, vision, str(prompt), images)
             else:
-                tokens, tiles = prepared_pictures(self.path, vision, str(prompt), images)
+                tokens, tiles, _ = prepared_pictures(self.path, vision, str(prompt), images)
         else:
             tokens = self._words.split(placed(prompt, vision)) if isinstance(prompt, str) else list(prompt)
         if prompt and not tokens:
@@ -267,30 +289,34 @@ class Bundle:
                     "images to a bundle with a processor, or token ids"
                 )
             tokens = expanded_prompt(tokens, vision, counts=counts, shown=self._words.of_image(vision))
+        check_one_shape([each.shape[2:] for each in tiles], vision)
         return tokens, tiles, pack
+
+    def _media(
+        self, prompt: Sequence[int] | str, images: Sequence[Any], recordings: Sequence[Any], videos: Sequence[Any]
+    ) -> Media:
+        """The tokens of a prompt, and what the functions of the bundle read beside them."""
+        if not recordings and not videos:
+            return Media(*self.prepared(prompt, images))
+        return prepared_media(self.path, self.metadata, prompt, images, recordings, videos)
 
     def _generation_with_vision(
         self,
-        tokens: list[int],
+        media: Media,
         new: int,
-        pixels: Sequence[np.ndarray],
-        pack: Pack | None,
         draft: Bundle | str | Path | Draft | Literal[True] | None,
         drafted: int | None,
         stops: Sequence[int],
     ) -> Generation:
-        """Generate with three assets; the whole prompt is one call, as it is with Apple's engine.
+        """Generate with an asset for each role; the whole prompt is one call, as it is with Apple's engine.
 
-        A smaller model that drafts is of text, and reads the tokens without those of the image.
+        A smaller model that drafts is of text, and reads the tokens without those of images and sounds.
         """
-        metadata = self.metadata
-        image_token = metadata["vision"]["image_token_id"]
+        metadata, tokens = self.metadata, media.tokens
         with ExitStack() as opened:
             assets = {role: opened_asset(self.path / file, opened) for role, file in metadata["assets"].items()}
-            features = features_of(tower_run(assets[TOWER].run, metadata["vision"]), *pixels) if pixels else None
-            if pack is not None and features is not None:
-                features = pack(features)
-            call = embedded_call(assets[EMBEDDING].run, calls_of_asset(assets[MAIN]), features, image_token)
+            features = self._features(media, assets)
+            call = embedded_call(assets[EMBEDDING].run, calls_of_asset(assets[MAIN]), features)
             empty = empty_states(assets[MAIN].described())
             session = Session(call, {MAIN: None}, empty, self._limit, piece=len(tokens))
             if draft is None or new < 1:
@@ -303,23 +329,56 @@ class Bundle:
                 return speculative(session, Drafting(head, skipped=1), tokens, new, drafted, stops)
             foresees = self._draft(draft, assets[MAIN], opened, session)
             if isinstance(foresees, Drafting):
-                foresees = draft_without(image_token, foresees)
+                foresees = draft_without({metadata["vision"]["image_token_id"], *features}, foresees)
             return speculative(session, foresees, tokens, new, drafted, stops)
 
+    def _features(self, media: Media, assets: Mapping[str, Asset]) -> dict[int, np.ndarray]:
+        """The features of images and sounds, (1, tokens, width), by their token."""
+        metadata, made = self.metadata, {}
+        vision = metadata["vision"]
+        if media.pixels:
+            seen = features_of(tower_run(assets[TOWER].run, vision), *media.pixels)
+            made[int(vision["image_token_id"])] = seen if media.pack is None else media.pack(seen)
+        if media.moments:
+            token = int(vision[VIDEO]["video_token_id"])
+            made[token] = features_of_videos(assets[TOWER].run, media.moments, media.tokens.count(token))
+        if media.recordings:
+            run, audio = partial(assets[SOUND].run, entrypoint=SOUND), metadata[SOUND]
+            runs = sound_runs(media.tokens, audio)
+            made[int(audio["audio_token_id"])] = features_of_sound(run, media.recordings, runs)
+        for token in {int(vision["image_token_id"]), *made}:
+            found, wanted = media.tokens.count(token), made[token].shape[1] if token in made else 0
+            if found != wanted:
+                raise LanguageModelError(
+                    f"the prompt has the token {token} {found} times, for {wanted} rows of features"
+                )
+        return made
+
     def _generation_with_audio(
-        self, prompt: Sequence[int] | str, new: int, recording: Any, stops: Sequence[int]
+        self, prompt: Sequence[int] | str, new: int, recordings: Sequence[Any], stops: Sequence[int]
     ) -> Generation:
         """Generate with the functions `audio`, `embed` and `main`; the whole prompt is one call."""
         audio = self.metadata[SOUND]
-        tokens, windows = heard_prompt(self.path, audio, prompt, recording)
+        tokens, heard = heard_prompt(self.path, audio, prompt, recordings)
         if not tokens or len(tokens) + new > self._limit:
             raise LanguageModelError(
                 f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
             )
         with ExitStack() as opened:
-            asset, placeholder = opened_asset(self.asset, opened), audio["audio_token_id"]
-            features = features_of_sound(partial(asset.run, entrypoint=SOUND), windows, tokens.count(placeholder))
-            call = embedded_call(partial(asset.run, entrypoint=EMBED), calls_of_asset(asset), features, placeholder)
+            asset = opened_asset(self.asset, opened)
+            hear, embed = (partial(asset.run, entrypoint=name) for name in (SOUND, EMBED))
+            call = calls_of_asset(asset)
+            if audio.get("is_added"):
+                features = np.concatenate([np.asarray(hear(each)[HEARD]) for each in heard[0]], 1)
+                if len(tokens) > features.shape[1]:
+                    raise LanguageModelError(
+                        f"the prompt has {len(tokens)} tokens, and the recording is over after {features.shape[1]}"
+                    )
+                new, call = min(new, features.shape[1] - len(tokens)), heard_call(embed, call, features)
+            else:
+                runs, is_padded = sound_runs(tokens, audio), audio["frames"] is not None
+                features = features_of_sound(hear, heard, runs, is_padded=is_padded)
+                call = embedded_call(embed, call, {audio["audio_token_id"]: features})
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)
 

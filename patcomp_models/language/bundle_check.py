@@ -17,6 +17,7 @@ from patcomp_models.checkpoints.untrusted import object_in
 from patcomp_models.errors import BundleError, LanguageModelError
 from patcomp_models.language.contract import AUXILIARY, EMBEDDING, LANGUAGE, MAIN, PER_LAYER, TOWER, VISION
 from patcomp_models.language.dynamic_check import dynamic_problems
+from patcomp_models.language.hearing import SOUND
 from patcomp_models.language.lint import tokenizer_problems
 from patcomp_models.language.static_check import is_static_form, static_problems
 from patcomp_models.language.static_contract import LAYER_ROLE
@@ -63,7 +64,7 @@ def language_problems(folder: Path, metadata: Mapping[str, Any], revision: str) 
     assets = metadata.get("assets") if isinstance(metadata.get("assets"), dict) else {}
     assert isinstance(assets, dict)
     if metadata.get("kind") == VISION:
-        problems += vision_problems(folder, assets, language, metadata.get("vision"))
+        problems += vision_problems(folder, assets, language, metadata.get("vision"), metadata.get(SOUND))
     elif isinstance(assets.get(MAIN), str):
         problems += _asset(folder / assets[MAIN], metadata, language, revision)
         if PER_LAYER in metadata:

@@ -7,16 +7,18 @@ of layers.
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
-from patcomp_models.language.layers import FixedLayer
+from patcomp_models.language.layers import FixedLayer, KeepingLayer
 
 CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
 """How this version of transformers calls a cache, as an argument and as a part of an output: `cache` since 5.24."""
@@ -25,11 +27,19 @@ CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelO
 class AskedCache(Cache):
     """A cache that knows which recurrence a layer asked for last."""
 
-    asked: Tensor | None = None
+    _asked: Tensor | None = None
+    _heads = 0
 
     def get_recurrent_state(self, *arguments: Any, **options: Any) -> Tensor | None:
-        self.asked = super().get_recurrent_state(*arguments, **options)
-        return self.asked
+        self._asked, self._heads = super().get_recurrent_state(*arguments, **options), 0
+        return self._asked
+
+    def asked(self) -> Tensor | None:
+        """The recurrence of a layer, (1, size, state size). Zamba calls for each head, and gets one after the other."""
+        if self._asked is None or self._asked.ndim == 3:
+            return self._asked
+        self._heads += 1
+        return self._asked[:, self._heads - 1]
 
 
 class Convention:
@@ -41,6 +51,10 @@ class Convention:
 
     def __init__(self, argument: str):
         self.argument = argument
+
+    def begun(self, model: Any) -> list[Any]:
+        """The layers that a first call of a model fills; none if the call makes its own."""
+        return []
 
     def layers(self, result: Any, kind: str) -> list[Any]:
         """The layers after a call.
@@ -68,6 +82,10 @@ class Convention:
     def cache(self, layers: list[Any]) -> AskedCache:
         """The cache of a call."""
         return AskedCache(layers=layers)
+
+    def arguments(self, cache: AskedCache) -> dict[str, Any]:
+        """What a call of the model takes that continues others."""
+        return {self.argument: self.given(cache), "use_cache": True}
 
     def given(self, cache: AskedCache) -> Any:
         """What the model takes as its argument."""
@@ -129,9 +147,63 @@ class ListConvention(Convention):
                 layer.hold(*at, each[..., number])
 
 
+class MemoryConvention(Convention):
+    """xLSTM, whose cache has a matrix, a vector and a largest exponent for each layer."""
+
+    def layers(self, result: Any, kind: str) -> list[Any]:
+        states = getattr(result, self.argument).rnn_state
+        return [FixedLayer(dict(zip(_THREE, states[number], strict=True)), len(_THREE)) for number in sorted(states)]
+
+    def given(self, cache: AskedCache) -> Any:
+        states = {number: tuple(layer.held(*at) for at in _THREE) for number, layer in enumerate(cache.layers)}
+        return SimpleNamespace(rnn_state=states, seqlen_offset=0)
+
+    def take(self, result: Any, cache: AskedCache) -> None:
+        """The model writes into the tensors that it was given."""
+
+
+class ModuleConvention(Convention):
+    """RecurrentGemma, which keeps a window and a recurrence in each of its recurrent modules."""
+
+    def begun(self, model: Any) -> list[Any]:
+        blocks = [layer.temporal_block for layer in model.base_model.layers]
+        return [_empty(block) if hasattr(block, "conv_1d") else DynamicLayer() for block in blocks]
+
+
+def _empty(block: Any) -> FixedLayer:
+    window = torch.zeros(1, block.lru_width, block.conv1d_width - 1, dtype=block.conv_1d.weight.dtype)
+    return FixedLayer({(CONVOLUTION, 0): window, (RECURRENCE, 0): torch.zeros(1, block.lru_width)}, 1)
+
+
+class CompressedConvention(Convention):
+    """DeepSeek-V4, whose layers keep something of each token to make compressed keys of."""
+
+    def begun(self, model: Any) -> list[Any]:
+        return [KeepingLayer() for _ in range(model.config.num_hidden_layers)]
+
+
+class UnseenConvention(Convention):
+    """GPT, which takes no cache: the function of its attention is exchanged, and takes one layer after the other."""
+
+    def begun(self, model: Any) -> list[Any]:
+        return [DynamicLayer() for _ in range(model.config.num_hidden_layers)]
+
+    def arguments(self, cache: AskedCache) -> dict[str, Any]:
+        return {}
+
+
+_THREE = tuple((RECURRENCE, number) for number in range(3))
 _FIVE = ((CONVOLUTION, 0), (CONVOLUTION, 1), (RECURRENCE, 0), (RECURRENCE, 1), (RECURRENCE, 2))
 
-_OWN = {"minimax": LightningConvention(CACHE), "rwkv": ListConvention("state")}
+_OWN = {
+    "minimax": LightningConvention(CACHE),
+    "rwkv": ListConvention("state"),
+    "xlstm": MemoryConvention(CACHE),
+    "recurrent_gemma": ModuleConvention(CACHE),
+    "deepseek_v4": CompressedConvention(CACHE),
+    "openai-gpt": UnseenConvention(""),
+    "vibevoice": Convention(CACHE),  # it takes the argument among others, without a name
+}
 _ARGUMENTS = ("cache", "past_key_values", "cache_params")
 """How models call the argument that takes a cache of transformers, also those of code outside of it."""
 

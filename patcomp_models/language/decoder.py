@@ -82,7 +82,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.model: Any = model
         self.dtype: torch.dtype = dtype or model.dtype
-        self.states: States = states_of(model, self.dtype, context, scales)
+        self.states: States = states_of(model, self.dtype, context, scales, self.first_inputs())
         self.hidden = hidden
         if hidden and model.get_output_embeddings() is None:
             raise LanguageModelError(f"{type(model).__name__} has no head whose input could be the output `hidden`")
@@ -92,6 +92,10 @@ class Decoder(nn.Module):
         self.takes_positions = takes_positions and first_position(model) == 0
         self.is_written_out = attention_of(model) == "eager"
         """Whether products of queries and keys are exported as such."""
+
+    def first_inputs(self) -> dict[str, Tensor] | None:
+        """The arguments of a first call of the model, if it cannot be called with tokens."""
+        return None
 
     def example(self, new: int) -> Tensor:
         """A first input for some new tokens."""
@@ -166,7 +170,7 @@ class Decoder(nn.Module):
 
     def called(self, call: NewTokens, **arguments: Any) -> Tensor:
         """The logits of a call of the model that continues the calls before."""
-        arguments |= {self._convention.argument: self._convention.given(call.cache), "use_cache": True}
+        arguments |= self._convention.arguments(call.cache)
         if self.takes_positions:
             arguments["position_ids"] = call.places
         result = self.model(**arguments)
@@ -198,8 +202,9 @@ class Decoder(nn.Module):
             return FixedLayer(fixed, plan.count) if plan.count else DummyLayer()
         stacked = given[plan.keys.state], given[plan.values.state], plan.keys.row, offset, total
         widths = plan.keys.width, plan.values.width
-        if plan.index is not None:
-            return IndexedLayer(given[plan.index.state], plan.index.row, *stacked, widths)
+        if plan.index:
+            kept = {name: (given[place.state], place.row) for name, place in plan.index.items()}
+            return IndexedLayer(kept, plan.axes, *stacked, widths)
         if plan.window:
             return RingLayer(rings[plan.window], *stacked, widths)
         return FixedStackedLayer(fixed, plan.count, *stacked, widths, plan.scales) if plan.count else (

@@ -271,14 +271,14 @@ def feeding(fed: Callable[[np.ndarray], Mapping[str, Any]], call: AssetCall) -> 
     return given
 
 
-def draft_without(token: int, draft: Draft) -> Draft:
-    """A draft that does not read the tokens of images, of which a model of text knows nothing.
+def draft_without(left_out: Container[int], draft: Draft) -> Draft:
+    """A draft that does not read the tokens of images and sounds, of which a model of text knows nothing.
 
     Args:
-        token: that of images.
+        left_out: these tokens.
         draft: foresees tokens.
     """
-    return lambda tokens, count: draft([each for each in tokens if each != token], count)
+    return lambda tokens, count: draft([each for each in tokens if each not in left_out], count)
 
 
 class HiddenStates:

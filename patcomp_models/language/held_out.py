@@ -113,16 +113,15 @@ class PictureForm(ReadingForm):
         self.most = min(LENGTH, int(bundle.metadata["language"]["max_context_length"]))
 
     def logits(self, run: FunctionRun, part: HeldOutPart) -> np.ndarray:
-        features = None
+        features = {}
         if part.pixels:
             tower = tower_run(lambda inputs, states, name: run(TOWER, name, inputs, {}), self.vision)
-            features = features_of(tower, *part.pixels)
-            features = features if part.pack is None else part.pack(features)
+            seen = features_of(tower, *part.pixels)
+            features[self.image_token] = seen if part.pack is None else part.pack(seen)
         call = embedded_call(
             lambda inputs: run(EMBEDDING, MAIN, inputs, {}),
             lambda name, inputs, states: run(MAIN, name, inputs, states),
             features,
-            self.image_token,
         )
         count = len(part.tokens)
         inputs = {TOKENS: np.array([part.tokens], np.int32), POSITIONS: np.arange(count, dtype=np.int32)[None]}

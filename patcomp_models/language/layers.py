@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionCacheLayerMixin
 
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
@@ -89,22 +89,46 @@ class StackedCacheLayer(CacheLayerMixin):
 
 
 class IndexedLayer(StackedCacheLayer):
-    """One layer of sparse attention. An index cache keeps a further key for each token; the layer attends to the tokens
-    of the best index keys.
+    """One layer of sparse attention. Further caches keep something of each token, by which the layer chooses the tokens
+    that it attends to, or of which it makes compressed keys.
 
     Args:
-        index_cache: (layers, 1, 1, capacity, width).
-        row: of this layer in it.
+        kept: what they keep, each with its cache, (layers, 1, 1, capacity, width), and the row of this layer in it.
+        axes: how many positions the model keeps of each earlier token here: those of a text, which are its number.
         stacked: as for `StackedCacheLayer`.
     """
 
-    def __init__(self, index_cache: Tensor, row: int, *stacked: Any):
+    def __init__(self, kept: dict[str, tuple[Tensor, int]], axes: int, *stacked: Any):
         super().__init__(*stacked)
-        self.index = StackedCacheLayer(index_cache, index_cache, row, self.offset, self.total)
+        self._kept = {
+            name: StackedCacheLayer(cache, cache, row, self.offset, self.total) for name, (cache, row) in kept.items()
+        }
+        self.indexer_position_ids = torch.arange(self.offset).expand(axes, 1, -1) if axes else None
+
+    def kept(self, name: str, values: Tensor) -> Tensor:
+        """Append values of the new tokens, (1, q, width); return those of all tokens, (1, n, width)."""
+        return self._kept[name].written(values.unsqueeze(1)).squeeze(1)
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
-        """Append the index keys of the new tokens; return all index keys, (1, n, width)."""
-        return self.index.written(indexer_key_states.unsqueeze(1)).squeeze(1)
+        """As `kept`, for the keys of an index."""
+        return self.kept(INDEX_KEYS, indexer_key_states)
+
+
+INDEX_KEYS = "index"
+"""What transformers' own layers of an index keep."""
+
+
+class KeepingLayer(DynamicLayer):
+    """One layer in a first call of a model, whose further caches are made by it: see `IndexedLayer`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, Tensor] = {}
+
+    def kept(self, name: str, values: Tensor) -> Tensor:
+        """The values of all tokens, (1, n, width)."""
+        self.known[name] = values
+        return values
 
 
 _NEVER = 2**30

@@ -14,11 +14,21 @@ from typing import Any
 
 from torch import nn
 
+from patcomp_models.language import compressed, experts
 from patcomp_models.language.conventions import AskedCache
-from patcomp_models.language.masks import GPT_NEO, gpt_neo
-from patcomp_models.language.recurrences import delta_rule, lightning, mamba, mamba2, wkv
+from patcomp_models.language.masks import ATTENTION, gpt, gpt_neo
+from patcomp_models.language.recurrences import (
+    delta_rule,
+    griffin,
+    lightning,
+    linear_recurrence,
+    mamba,
+    mamba2,
+    matrix_memory,
+    wkv,
+)
 from patcomp_models.language.rotary import rotary_forms
-from patcomp_models.language.sparse import chosen_tokens, indexers_of
+from patcomp_models.language.sparse import chosen_blocks, chosen_tokens, indexers_of
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
 """The functions that take the place of transformers' in this thread, by name: `function` or `Class.method`."""
@@ -47,19 +57,31 @@ def open_lengths(
         further: functions by name, before all others; by default what `rotary_forms` makes of the model, which must not
             be called inside of a trace.
     """
+    turns = iter(() if cache is None else cache.layers)  # of layers that do not know their number
     forms: dict[str, Callable[..., Any]] = {
         "torch_chunk_gated_delta_rule": delta_rule,
         "chunk_kimi_delta_attention": delta_rule,
         "mamba2_chunk_scan": mamba2,
-        "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked),
+        "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked()),
         "rwkv_linear_attention": wkv,
         "MiniMaxLightningAttention.forward": lightning,
         **dict.fromkeys(indexers_of(model), chosen_tokens),
-        f"GPTNeoSelfAttention.{GPT_NEO}": gpt_neo,
+        "Qwen4ExpTextQSAIndexer.forward": chosen_blocks,
+        "DeepseekV4HCACompressor.forward": compressed.heavily,
+        "DeepseekV4CSACompressor.forward": compressed.sparsely,
+        "DeepseekV4Indexer.forward": compressed.chosen_entries,
+        f"GPTNeoSelfAttention.{ATTENTION}": gpt_neo,
+        f"Attention.{ATTENTION}": partial(gpt, turns),
+        "RecurrentGemmaRecurrentBlock.forward": partial(griffin, turns),
+        "RecurrentGemmaRglru._rnn_scan": linear_recurrence,
+        "xLSTMBackend.forward": matrix_memory,
+        "_has_cached_cross_attention_states": lambda cache, layer: False,  # no image is in a text
+        "DbrxExperts.forward": experts.dbrx,
+        "LongcatFlashExperts.forward": experts.longcat_flash,
         **(rotary_forms(model) if further is None else further),
     }
     modules = {sys.modules[each.__module__] for part in model.modules() for each in type(part).__mro__}
-    places = [(module, name) for module in modules for name in forms if hasattr(module, name.partition(".")[0])]
+    places = [(module, name) for module in modules for name in forms if _has(module, name)]
     with _LOCK:
         for module, name in places:
             if not _PLACES[module, name]:
@@ -77,6 +99,12 @@ def open_lengths(
                 if not _PLACES[module, name]:
                     owner, chosen = _owner(module, name)
                     setattr(owner, chosen.__name__, chosen.__wrapped__)
+
+
+def _has(module: Any, name: str) -> bool:
+    """Whether a module has a function, or a class of its own with the function."""
+    holder, _, method = name.rpartition(".")
+    return method in vars(getattr(module, holder, None) or object) if holder else hasattr(module, name)
 
 
 def _owner(module: Any, name: str) -> tuple[Any, Any]:

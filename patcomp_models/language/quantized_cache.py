@@ -19,7 +19,7 @@ from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.checking import TOLERANCE, Comparison, largest_of
 from patcomp_models.language.contract import HIDDEN, LOGITS, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder
-from patcomp_models.language.states import cached_layers
+from patcomp_models.language.states import cached_layers, kept_beside
 from patcomp_models.language.text_loss import LENGTH, loss_of_tokens, parts_of
 
 Scales = list[tuple[float, float] | None]
@@ -48,10 +48,10 @@ def cache_scales(model: Any, tokens: Sequence[int], context: int) -> tuple[Scale
     largest: dict[int, list[float]] = {}
     count = 0
     for part in parts[:-1]:
-        layers = cached_layers(model, torch.tensor([part]))
+        layers = cached_layers(model, input_ids=torch.tensor([part]))
         count = len(layers)
         for number, layer in enumerate(layers):
-            if getattr(layer, "indexer_keys", None) is not None:
+            if kept_beside(layer):
                 raise LanguageModelError(
                     f"{type(model).__name__} keeps keys of an index in its cache, which have no form of int8 here; "
                     "leave cache= (--cache) out"

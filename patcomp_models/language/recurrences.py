@@ -8,16 +8,20 @@ token to token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 import patcomp.evaluate.recurrences  # registers the operators
 from patcomp.frontend_torch.exporting.over_time import over_time
+from patcomp_models.language.contract import RECURRENCE
 from patcomp_models.language.conventions import CACHE
+from patcomp_models.language.rotary import With
 
 _ = patcomp.evaluate.recurrences
 
@@ -143,6 +147,87 @@ def wkv(
 
 _NO_TOKEN = -1e38
 """The largest exponent of RWKV before the first token."""
+
+
+def griffin(layers: Iterator[Any], self: Any, input_states: Tensor, position_ids: Tensor, **options: Any) -> Any:
+    """A recurrent block of RecurrentGemma, whose gated linear recurrence (De et al. 2024, arXiv:2402.19427) is behind a
+    short convolution.
+
+    Args:
+        layers: of the cache, this block's the next with a recurrence; none for a call without.
+        self: transformers' module.
+        input_states: (1, q, width).
+        position_ids: (1, q).
+        options: the others of transformers' function.
+    """
+    layer = next((each for each in layers if isinstance(each, LinearAttentionCacheLayerMixin)), None)
+    gate = self.act_fn(self.linear_y(input_states))
+    x = self.linear_x(input_states).transpose(1, 2)
+    padded = functional.pad(x, (self.conv1d_width - 1, 0)) if layer is None else layer.update_conv_state(x)
+    x = functional.conv1d(padded, self.conv_1d.weight, self.conv_1d.bias, groups=self.lru_width)
+    # the model keeps the state in the module
+    unit = With(self.rg_lru, "recurrent_states", None if layer is None else layer.held(RECURRENCE, 0))
+    mixed = inspect.unwrap(type(self.rg_lru).forward)(unit, x.transpose(1, 2), position_ids)
+    if layer is not None:
+        layer.hold(RECURRENCE, 0, unit.recurrent_states)
+    return self.linear_out(mixed * gate), None
+
+
+def linear_recurrence(
+    self: Any, hidden_states: Tensor, recurrent_gate: Tensor, reset: Tensor, recurrent_states: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What `griffin` goes through token by token: the state times the gate, plus the input.
+
+    Args:
+        hidden_states, recurrent_gate: (1, q, size).
+        reset: (1, q, 1), true for a first token.
+        recurrent_states: (1, size).
+
+    Returns:
+        (1, q, size), and the last state.
+    """
+    x, gate = hidden_states.float(), (recurrent_gate * ~reset).float()
+    first = x.new_zeros(1, x.shape[2]) if recurrent_states is None else recurrent_states.float()
+
+    def step(state: Tensor, gate: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        state = gate * state + x
+        return state, state
+
+    (last,), outputs = over_time(step, [first], [gate.transpose(0, 1), x.transpose(0, 1)])
+    return outputs.transpose(0, 1).to(hidden_states.dtype), last
+
+
+def matrix_memory(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, igate: Tensor, fgate: Tensor,
+    c_initial: Tensor | None = None, n_initial: Tensor | None = None, m_initial: Tensor | None = None, **options: Any,
+) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+    """The matrix memory of xLSTM (Beck et al. 2024, arXiv:2405.04517), token by token.
+
+    Args:
+        self: transformers' module.
+        query, key: (1, heads, q, key size).
+        value: (1, heads, q, value size).
+        igate, fgate: (1, heads, q).
+        c_initial: the matrix, (1, heads, key size, value size).
+        n_initial: the sum of keys, (1, heads, key size).
+        m_initial: the largest exponent, (1, heads, 1).
+    """
+    kind = getattr(torch, self.config.inference_state_dtype)
+    heads, width, size = key.shape[1], key.shape[3], value.shape[3]
+    shapes = (heads, width, size), (heads, width), (heads, 1)
+    given = (
+        key.new_zeros(1, *shape, dtype=kind) if state is None else state.to(kind)
+        for state, shape in zip((c_initial, n_initial, m_initial), shapes, strict=True)
+    )
+
+    def step(*values: Tensor) -> tuple[Tensor, ...]:
+        states, inputs = values[:3], values[3:]
+        made, after = self.step_kernel_fn(*inputs, *states, eps=self.config.eps, dtype_state=kind)
+        return *after, made
+
+    sequences = [x.movedim(2, 0) for x in (query, key, value, igate[..., None], fgate[..., None])]
+    last, outputs = over_time(step, [*given], sequences)
+    return outputs.movedim(0, 2), tuple(last)
 
 
 def lightning(

@@ -192,6 +192,7 @@ def _text_only(model: Any) -> tuple[Any, tuple[str, ...]]:
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "get_text_config") or config.get_text_config(decoder=True) is config:
         return model, ()
+    check_converted(config.model_type)
     part = text_part(model)
     if hasattr(model, "generation_config"):
         part.model.generation_config = (

@@ -6,13 +6,13 @@ recurrences, whose size is fixed, or both, or nothing. Those of equal form are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicIndexedLayer, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import DynamicCache, LinearAttentionCacheLayerMixin
 
 from patcomp.errors import reason_of
 from patcomp.ir.pages import releasing
@@ -27,7 +27,9 @@ from patcomp_models.language.contract import (
     WINDOW_VALUES,
 )
 from patcomp_models.language.conventions import CACHE, convention_of
+from patcomp_models.language.layers import INDEX_KEYS, KeepingLayer
 from patcomp_models.language.memory import weight_memory
+from patcomp_models.language.open_lengths import open_lengths
 
 _TOKENS = 4
 
@@ -74,8 +76,10 @@ class LayerStates:
     """How many tokens a query sees, if keys and values have places for no others; 0 if they have one for each token."""
     fixed: dict[tuple[str, int], _Place] = field(default_factory=dict)
     """By kind and by the number that transformers gives to the states of a layer."""
-    index: _Place | None = None
-    """The keys by which a layer of sparse attention chooses the tokens that it attends to."""
+    index: dict[str, _Place] = field(default_factory=dict)
+    """What a layer of sparse attention keeps of each token to choose those that it attends to, by name."""
+    axes: int = 0
+    """How many positions of each token the layer keeps, for all layers with an index; 0 for a layer without."""
     count: int = 0
     """How many numbers of fixed states the layer has; 0 if it has none."""
     scales: tuple[float, float] | None = None
@@ -113,6 +117,7 @@ def states_of(
     dtype: torch.dtype | None = None,
     context: int | None = None,
     scales: Sequence[tuple[float, float] | None] | None = None,
+    first: Mapping[str, Tensor] | None = None,
 ) -> States:
     """The states of a causal language model, from one call of a few tokens.
 
@@ -121,32 +126,46 @@ def states_of(
         dtype: of keys and values; by default the one in which the model has them.
         context: the most tokens, if layers with a smaller sliding window have places for its tokens only.
         scales: of keys and values of each layer, if the caches that grow are of int8.
+        first: the arguments of that call; by default tokens, (1, q).
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something that is no state of a program.
     """
     kind = model.config.model_type
-    tokens = torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size
-    return _stacked(cached_layers(model, tokens), kind, dtype, context, scales)
+    if first is None:
+        first = {"input_ids": torch.arange(_TOKENS)[None] % model.config.get_text_config().vocab_size}
+    return _stacked(cached_layers(model, **first), kind, dtype, context, scales)
 
 
-def cached_layers(model: Any, tokens: Tensor) -> list[Any]:
-    """The layers of the cache of a model after one call of some tokens, (1, q).
+def cached_layers(model: Any, **first: Tensor) -> list[Any]:
+    """The layers of the cache of a model after one call, whose arguments are given, such as tokens, (1, q).
 
     Raises:
         LanguageModelError: the call fails, or the model keeps something else than a cache.
     """
-    kind = model.config.model_type
+    kind, count = model.config.model_type, next(iter(first.values())).shape[1]
+    convention = convention_of(model)
+    cache = convention.cache(convention.begun(model))
     with torch.no_grad(), releasing(weight_memory(model)):
         try:
-            result = model(input_ids=tokens, use_cache=True)
+            if cache.layers:
+                with open_lengths(model, cache):
+                    model(**first, **convention.arguments(cache))
+                return list(cache.layers)
+            result = model(**first, use_cache=True)
             if getattr(result, CACHE, result) is None:  # Granite Vision 4 makes none of its own
-                result = model(input_ids=tokens, use_cache=True, **{CACHE: DynamicCache()})
+                result = model(**first, use_cache=True, **{CACHE: DynamicCache()})
         except Exception as error:  # the code of a model can raise anything
             raise LanguageModelError(
-                f"the architecture {kind!r} cannot be called with {tokens.shape[1]} tokens: {reason_of(error)}"
+                f"the architecture {kind!r} cannot be called with {count} tokens: {reason_of(error)}"
             ) from error
-    return convention_of(model).layers(result, kind)
+    return convention.layers(result, kind)
+
+
+def kept_beside(layer: Any) -> dict[str, Tensor]:
+    """What a layer keeps of each token beside keys and values, (1, n, width) each, by name."""
+    keys = getattr(layer, "indexer_keys", None)
+    return layer.known if isinstance(layer, KeepingLayer) else {} if keys is None else {INDEX_KEYS: keys}
 
 
 def _stacked(
@@ -179,6 +198,11 @@ def _stacked(
                 for index, value in values.items()
                 if value is not None
             }
+            if any(not each.is_floating_point() for each in held.values()):
+                raise LanguageModelError(
+                    f"layer {number} of the architecture {kind!r} keeps integers (the last tokens, for embeddings of "
+                    "several tokens), and a bundle holds floats: keys and values, convolutions and recurrences"
+                )
             fixed = {at: placed((at[0],), tuple(each.shape), each.dtype, grows=False)[0] for at, each in held.items()}
             plan = LayerStates(fixed=fixed, count=layer.number_of_states)
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -202,16 +226,12 @@ def _stacked(
             plan = replace(plan, scales=scale)
             element = (dtype or keys.dtype) if scale is None else torch.int8
             key, value = placed(names, shape, element, grows=not plan.window)
-            if isinstance(layer, DynamicIndexedLayer) and layer.indexer_keys is not None:
-                if layer.indexer_position_ids is not None:
-                    raise LanguageModelError(
-                        f"layer {number} of the architecture {kind!r} keeps positions for an index, and a bundle holds "
-                        "one key of an index for each token"
-                    )
-                index = (1, layer.indexer_keys.shape[-1])
-                plan = replace(
-                    plan, index=placed((INDEX_CACHE,), index, dtype or layer.indexer_keys.dtype, grows=True)[0]
-                )
+            index = {
+                name: placed((INDEX_CACHE,), (1, each.shape[-1]), dtype or each.dtype, grows=True)[0]
+                for name, each in kept_beside(layer).items()
+            }
+            positions = getattr(layer, "indexer_position_ids", None)
+            plan = replace(plan, index=index, axes=0 if positions is None else positions.shape[0])
             plan = replace(
                 plan, keys=replace(key, width=keys.shape[3]), values=replace(value, width=values.shape[3])
             )  # fmt: skip

@@ -19,7 +19,7 @@ from patcomp_models.language.contract import AT_RUN_TIME, AUXILIARY, OVERRIDES, 
 from patcomp_models.language.per_layer import described_table, write_table
 from patcomp_models.language.rotary import first_length
 from patcomp_models.language.static_comparing import check_generation
-from patcomp_models.language.static_contract import LAYER_ROLE, LAYER_ROWS, LAYER_TABLE, OWN_HOSTS, QUERIES
+from patcomp_models.language.static_contract import LAYER_ROLE, LAYER_ROWS, LAYER_TABLE, OWN_HOSTS, QUERIES, TABLE_ROWS
 from patcomp_models.language.static_embeddings import Embeddings
 from patcomp_models.language.static_form import (
     Extend,
@@ -46,6 +46,7 @@ def static_functions(begun: Begun) -> tuple[AIProgram, list[Comparison]]:
     context = checked_context(model, begun.context if options.max_context else default_context(most))
     begun.warn([AT_RUN_TIME])
     embeddings = Embeddings.of_module(model.get_input_embeddings(), quantized=options.quantize_embeddings)
+    embeddings = embeddings.in_rows_of(TABLE_ROWS)
     caches, rows = StaticCaches.of(model, context), rows_of(model)
     begun.warn([OWN_HOSTS.format(states=" and ".join(caches.fixed))] if caches.fixed else [])
     first = extend_arguments(model, embeddings, caches, rows, QUERIES[0], context_sizes(context)[0])

@@ -27,6 +27,7 @@ from patcomp_models.language.static_contract import (
     STATIC_POSITIONS,
     STATIC_TOKENS,
     TABLE,
+    TABLE_ROWS,
 )
 from patcomp_models.language.static_run import function_sizes
 
@@ -70,8 +71,12 @@ def static_problems(
         return
     table = loaded.output_descriptor(TABLE)
     shape, element = list(table.shape), table.dtype.lower()
-    if len(shape) != 3 or shape[:2] != [language.get("vocab_size"), 1] or element not in ("int8", "float16"):
-        yield f"{TABLE} is {_shown(shape, element)}; it must be vocab_size x 1 x hidden of int8 or float16"
+    rows = -(-int(language.get("vocab_size", 0)) // TABLE_ROWS) * TABLE_ROWS
+    if len(shape) != 3 or shape[:2] != [rows, 1] or element not in ("int8", "float16"):
+        yield (
+            f"{TABLE} is {_shown(shape, element)}; it must be vocab_size x 1 x hidden of int8 or float16, with "
+            f"vocab_size rounded up to {rows}"
+        )
         return
     hidden, given = shape[2], (shape, element)
     for queries in sorted({block for _, block in sizes}):

@@ -9,6 +9,8 @@ STATIC_TOKENS, TABLE, STATIC_EMBEDDINGS, STATIC_LOGITS = (
     "gathered_embeddings",
     "out_logits",
 )
+TABLE_ROWS = 8
+"""How many rows of the table are side by side in memory; it has a multiple of them, with rows of zeros at its end."""
 INPUT, STATIC_POSITIONS, IN_STEP, CAUSAL_MASK = "transformer_input", "position_ids", "in_step", "causal_mask"
 CACHES = ("key_cache", "value_cache")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ class Embeddings:
     """The table of embeddings outside of the functions."""
 
     table: Tensor
-    """V x 1 x hidden, of int8 or of the model's type."""
+    """V x 1 x hidden, of int8 or of the model's type; a function may take it with further rows."""
     scale: float
     """The factor of the table's entries."""
     factor: float = 1.0
@@ -50,6 +50,11 @@ class Embeddings:
                 "its table outside of the functions"
             )
         return cls.of(module.weight, quantized=quantized, factor=factor)
+
+    def in_rows_of(self, count: int) -> Embeddings:
+        """The table with rows of zeros behind its own, up to a multiple of `count`; no token reads them."""
+        further = self.table.new_zeros(-len(self.table) % count, *self.table.shape[1:])
+        return replace(self, table=torch.cat([self.table, further])) if len(further) else self
 
     def values(self, entries: Tensor, dtype: torch.dtype) -> Tensor:
         """The embeddings that entries of the table stand for."""

@@ -48,6 +48,7 @@ from patcomp_models.language.static_contract import (
     STATIC_POSITIONS,
     STATIC_TOKENS,
     TABLE,
+    TABLE_ROWS,
 )
 from patcomp_models.language.static_embeddings import Embeddings, Gathered, GatherEmbeddings, LoadEmbeddings
 from patcomp_models.language.static_layers import BlockOfTokens, forms_of_blocks
@@ -72,28 +73,18 @@ def context_sizes(context: int) -> list[int]:
     return [*sizes, context]
 
 
-_INTERLEAVED = 8
-"""How many rows of the table of embeddings are side by side in memory."""
-
-
 def checked_context(model: Any, context: int) -> int:
     """The most tokens of the functions.
 
     Raises:
         LanguageModelError: blocks of the largest size do not fill it, no layer of the model sees so many tokens at
-            once, it has another rotary embedding for so many, or its table of embeddings cannot be laid out.
+            once, or it has another rotary embedding for so many.
     """
     if context % QUERIES[-1]:
         raise LanguageModelError(
             f"max_context is {context}; for the Neural Engine it must be a multiple of {QUERIES[-1]}, the largest block"
         )
     check_one_set(model, context, "table of the Neural Engine's form")
-    if (words := len(model.get_input_embeddings().weight)) % _INTERLEAVED:
-        more = -words % _INTERLEAVED + words
-        raise LanguageModelError(
-            f"the table of embeddings has {words} rows, and the Neural Engine's form lays out {_INTERLEAVED} at once; "
-            f"call model.resize_token_embeddings({more}), or leave target='neural_engine' out"
-        )
     StaticCaches.of(model, context)
     return context
 
@@ -207,13 +198,15 @@ def headed(model: Any, embeddings: Embeddings, table: Tensor) -> Iterator[None]:
     if head.weight is not own.weight:
         yield
         return
-    entries, bias = table.squeeze(1), getattr(head, "bias", None)
+    entries, bias, words = table.squeeze(1), getattr(head, "bias", None), len(own.weight)
 
     class Shared(nn.Module):
         weight, bias = None, None
 
         def forward(self, hidden: Tensor) -> Tensor:
-            return nn.functional.linear(hidden, embeddings.values(entries, hidden.dtype), bias)
+            # the table may have further rows, which are no tokens
+            made = nn.functional.linear(hidden, embeddings.values(entries, hidden.dtype)).narrow(-1, 0, words)
+            return made if bias is None else made + bias
 
     with exchanged_modules(model, {head: Shared()}):
         yield
@@ -307,7 +300,7 @@ def _length(state: Any) -> int:
 def constrained(program: AIProgram, context: int) -> AIProgram:
     """The program with the memory layouts of the caller's tensors on a device. `load_embeddings` returns the table, and
     all other functions take it; functions with a smaller cache see a part of the caches."""
-    table, module = _surface([_INTERLEAVED, 1, 1], [1, 1, 1, 1]), program.module.clone()
+    table, module = _surface([TABLE_ROWS, 1, 1], [1, 1, 1, 1]), program.module.clone()
     for name in program.calls:
         kept = {each.name: _length(each) for each in program.signature(name).states if each.name not in FIXED_STATES}
         sizes = {state: context if state in CACHES else size for state, size in kept.items()}

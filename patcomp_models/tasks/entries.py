@@ -35,6 +35,8 @@ class Entry:
     """The names of the last inputs, which the module writes to."""
     keeps_sizes: bool = False
     """Whether the callers of a bundle keep the sizes that the export assumes: no more tokens than a cache holds."""
+    has_sums_of_sizes: bool = False
+    """As for `exported_module`."""
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -119,6 +119,12 @@ _SEQUENCES = (
 """The ends of the names of models from text to text: of T5 also MT5 and UMT5, of Bart also MBart and PLBart. NLLB is
 M2M100."""
 
+_READERS = (
+    "VisionEncoderDecoderModel",
+    *(f"{name}ForConditionalGeneration" for name in ("PPFormulaNet", "Pix2Struct", "Blip")),
+)
+"""Models that write what they see in an image: TrOCR and Donut, PP-FormulaNet, Pix2Struct, BLIP."""
+
 TASKS = (
     Task("image classification", "AutoModelForImageClassification", _IMAGE_CLASSIFIERS, whole_entries),
     Task("semantic segmentation", "AutoModelForSemanticSegmentation", ("ForSemanticSegmentation",), whole_entries),
@@ -175,11 +181,11 @@ TASKS = (
     Task("masked words", "AutoModelForMaskedLM", ("ForMaskedLM",), whole_entries),
     Task("two towers", "AutoModel", _TOWERS, two_towers),
     Task("speech recognition", "AutoModelForSpeechSeq2Seq", ("WhisperForConditionalGeneration",), _speech),
-    Task("image to text", _OWN, ("VisionEncoderDecoderModel",), _image_to_text),
+    Task("image to text", _OWN, _READERS, _image_to_text),
     Task(
         "image and text to text",
         "AutoModelForImageTextToText",
-        ("Florence2ForConditionalGeneration",),
+        ("Florence2ForConditionalGeneration", "T5Gemma2ForConditionalGeneration"),
         _image_and_text_to_text,
     ),
     Task("text to text", "AutoModelForSeq2SeqLM", _SEQUENCES, _text_to_text),
@@ -216,10 +222,10 @@ _LOOP = "its experts are called by a loop over those that a run needs"
 WITHOUT_TASK = {
     **dict.fromkeys((f"{name}ForConditionalGeneration" for name in ("SwitchTransformers", "NllbMoe")), _LOOP),
     "LEDForConditionalGeneration": "its encoder decides by a mask of global attention, which a run gives",
+    "UdopForConditionalGeneration": "its encoder leaves out parts of an image, whose number a run knows",
     "LongT5ForConditionalGeneration": "its encoder cuts a text into blocks, whose number a run knows",
     **dict.fromkeys((f"{name}ForConditionalGeneration" for name in ("ProphetNet", "FSMT")), _ONE),
     "PegasusXForConditionalGeneration": "its encoder cuts a text into blocks, whose number a run knows",
-    "T5Gemma2ForConditionalGeneration": "its encoder takes an image beside the text, and no function has been tried",
     "ForKeypointMatching": "it keeps as many keypoints as an image has, so no size of its results is known",
     "ForMaskedImageModeling": "it is for training: it fills hidden parts of an image",
     "ForCausalImageModeling": "it draws one point of an image after the other, and a loop of its own has to call it",

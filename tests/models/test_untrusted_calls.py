@@ -45,8 +45,8 @@ OTHERS = {
 LOADERS = {
     "bundles/diffusion/generation.py", "bundles/kinds/speaker_diarization.py",
     "bundles/kinds/streaming_codec.py", "bundles/loading.py", "bundles/speech/folders.py",
-    "bundles/synthesis/bark.py", "tasks/boxes.py", "tasks/images.py", "language/vision/pictures.py",
-    "language/vision/packed.py",
+    "bundles/synthesis/bark.py", "checkpoints/own_extractors.py", "tasks/boxes.py", "tasks/images.py",
+    "language/vision/pictures.py", "language/vision/packed.py",
 }  # fmt: skip
 """The files that pass a checked folder to a library."""
 PACKAGES = ("transformers", "diffusers", "package")

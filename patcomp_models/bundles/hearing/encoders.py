@@ -1,158 +1,54 @@
-"""The encoders of sound of language models: features of a window of a recording, in the place of tokens.
-
-The encoder is the model's own code up to its projector. What the model does behind it, picking the rows of the
-recording from those of padding, a host does: they are the first ones.
-"""
+"""Encoders of sound that take more than a window of a recording: its place, or noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import READ
-from patcomp_models.language.vision.tower import features_dtype
-
-
-class _ReachedError(Exception):
-    """The model has come to its projector."""
+from patcomp_models.language.hearing import NOISE, NOISE_SCALE, WINDOW
+from patcomp_models.language.sound_encoders import Encoder
 
 
-class _Projector(nn.Module):
-    """In the place of a projector: it keeps what the projector is called with, and ends the call of the model."""
+class PlacedEncoder(Encoder):
+    """Music Flamingo: the features turn with the place of their window in the recording, `window`, (1,)."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: tuple[Any, ...] = ()
-        self.options: dict[str, Any] = {}
+    further = (WINDOW,)
 
-    def forward(self, *given: Any, **options: Any) -> Tensor:
-        self.given, self.options = given, options
-        raise _ReachedError
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        return (torch.ones(1, dtype=torch.int32),)
 
-
-class Encoder(nn.Module):
-    """The features of a window, (1, tokens, width), by the model's own code up to its projector.
-
-    Args:
-        model: of transformers.
-        row: of its type.
-
-    Called with `input_features`, (1, bins, frames) or (1, frames, bins) of float32, and with the mask of frames,
-    (1, frames) of bool, if the model takes one. The features are of float16 if the model computes in half precision.
-    """
-
-    def __init__(self, model: Any, row: HearingRow):
-        super().__init__()
-        self.model, self.row = model, row
-
-    def forward(self, read: Tensor, mask: Tensor | None = None) -> Tensor:
-        found = self.features(read.to(self.model.dtype), None if mask is None else mask.long())
-        return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
-
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
-        """The features of a window."""
-        inner, place, seen = self.model.model, self.row.projector, _Projector()
-        projector = getattr(inner, place)
-        tokens = torch.full((1, 2), self.model.config.audio_token_id)
-        setattr(inner, place, seen)
-        try:
-            inner.forward(input_ids=tokens, **{READ: read}, **({} if mask is None else {self.row.mask: mask}))
-        except _ReachedError:
-            found: Tensor = projector(*seen.given, **seen.options)
-            return found
-        finally:
-            setattr(inner, place, projector)
-        raise LanguageModelError(f"{type(self.model).__name__} of this version of transformers has another projector")
-
-
-class MergedEncoder(Encoder):
-    """MOSS: the projector takes several frames of the encoder as one."""
-
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
-        made = self.model.model.audio_tower(read, return_dict=True).last_hidden_state
-        merged = made.reshape(-1, self.model.config.audio_merge_size * made.shape[-1])
-        found: Tensor = self.model.model.multi_modal_projector(merged)
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+        inner = self.model.model
+        hidden = inner.audio_tower(read, input_features_mask=mask, return_dict=True).last_hidden_state
+        count, step = hidden.shape[1], self.model.config.audio_frame_step * 4
+        times = further[0][:, None] * count * step + torch.arange(count, dtype=torch.float32) * step
+        cos, sin = inner.pos_emb(times, seq_len=count)
+        turned, rest = hidden.float().split([cos.shape[-1], hidden.shape[-1] - cos.shape[-1]], -1)
+        first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = turned * cos + torch.stack((-second, first), -1).flatten(-2) * sin
+        found: Tensor = inner.multi_modal_projector(torch.cat((turned, rest), -1).to(hidden.dtype))
         return found
 
 
-class ChunkEncoder(Encoder):
-    """Qwen3-ASR: convolutions of each second, and attention inside of windows, of which this is one."""
+class NoisyEncoder(Encoder):
+    """VibeVoice: what the acoustic encoder hears has noise, whose scale is drawn, too: `noise_scale`, (1,), and
+    `noise`, (1, tokens, width), of the normal distribution."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
-        tower = self.model.model.audio_tower
-        length = 2 * tower.n_window
-        assert mask is not None
-        made = read.reshape(1, read.shape[1], -1, length).permute(2, 0, 1, 3)
-        for convolution in (tower.conv2d1, tower.conv2d2, tower.conv2d3):
-            made = nn.functional.gelu(convolution(made))
-        made = tower.conv_out(made.permute(0, 3, 1, 2).flatten(2))
-        made = made + tower.positional_embedding.positional_embedding[: made.shape[1]].to(made.dtype)
-        counts = mask.reshape(-1, length).sum(1)
-        for _ in range(3):
-            counts = torch.where(counts > 0, (counts - 1) // 2 + 1, 0)
-        heard = (torch.arange(made.shape[1]) < counts[:, None]).reshape(1, 1, 1, -1)
-        hidden = made.flatten(0, 1)
-        for layer in tower.layers:
-            hidden = hidden + _attended(layer.self_attn, layer.self_attn_layer_norm(hidden), heard)
-            hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))
-        found: Tensor = self.model.model.multi_modal_projector(tower.ln_post(hidden))
+    further = (NOISE_SCALE, NOISE)
+
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        draw, width = torch.Generator().manual_seed(1), self.model.config.acoustic_tokenizer_encoder_config.hidden_size
+        return torch.randn(1, generator=draw), torch.randn(1, tokens, width, generator=draw)
+
+    def further_shapes(self, tokens: dict[int, Any]) -> tuple[dict[int, Any], ...]:
+        return {}, tokens
+
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+        inner, (scale, noise) = self.model.model, further
+        acoustic = inner.acoustic_tokenizer_encoder(read).latents
+        semantic = inner.semantic_tokenizer_encoder(read).latents
+        scale = self.model.config.acoustic_tokenizer_encoder_config.vae_std * scale.to(read.dtype)
+        found: Tensor = inner.multi_modal_projector(acoustic + scale * noise.to(read.dtype), semantic)
         return found
-
-
-def _attended(attention: Any, hidden: Tensor, heard: Tensor) -> Tensor:
-    """The output of a layer's attention to the tokens of the recording, (tokens, width)."""
-    query, key, value = (
-        part(hidden).reshape(1, len(hidden), attention.num_heads, -1).transpose(1, 2)
-        for part in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    made = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=heard, scale=attention.scaling)
-    found: Tensor = attention.out_proj(made.transpose(1, 2).reshape(len(hidden), -1))
-    return found
-
-
-@dataclass(frozen=True)
-class HearingRow:
-    """What is particular to a type.
-
-    Attributes:
-        mask: the argument for the mask of frames; empty for a model without.
-        frames: how many frames a window has, from the configuration.
-        axis: of the frames in `input_features`.
-        bins: of the features of a frame, from the configuration.
-        is_cut: whether a longer recording is several windows.
-        projector: the module whose output are the features.
-        encoder: its class.
-    """
-
-    mask: str = "input_features_mask"
-    frames: Callable[[Any], int] = lambda config: 2 * config.audio_config.max_source_positions
-    axis: int = 2
-    bins: Callable[[Any], int] = lambda config: config.audio_config.num_mel_bins
-    is_cut: bool = True
-    projector: str = "multi_modal_projector"
-    encoder: type[Encoder] = Encoder
-
-
-_STACKED_FRAMES = 500
-"""The most frames of Fun-ASR-Nano, of 60 ms each: 30 seconds."""
-
-HEARING_MODELS: Mapping[str, HearingRow] = {
-    "AudioFlamingo3ForConditionalGeneration": HearingRow(),
-    "FunAsrNanoForConditionalGeneration": HearingRow(
-        frames=lambda config: _STACKED_FRAMES, axis=1, is_cut=False,
-        bins=lambda config: config.audio_config.num_mel_bins * config.audio_config.num_stacked_frames,
-    ),
-    "GlmAsrForConditionalGeneration": HearingRow(frames=lambda config: 2 * config.audio_config.max_position_embeddings),
-    "MossTranscribeDiarizeForConditionalGeneration": HearingRow("", encoder=MergedEncoder),
-    "Qwen2AudioForConditionalGeneration": HearingRow("feature_attention_mask"),
-    "Qwen3ASRForConditionalGeneration": HearingRow(
-        frames=lambda config: config.audio_config.n_window_infer, encoder=ChunkEncoder
-    ),
-    "VoxtralForConditionalGeneration": HearingRow(""),
-}  # fmt: skip
-"""By the class of transformers."""

@@ -13,19 +13,22 @@ from patcomp_models.bundle_folders.contract import (
     FLOATS,
     PROCESSOR,
     Interface,
-    Values,
     function_of,
     problem,
 )
 from patcomp_models.bundles.components import KindOfComponents
-from patcomp_models.bundles.hearing.encoders import HEARING_MODELS, HearingRow
+from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of, tokenizer_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
+from patcomp_models.checkpoints.contents import ADAPTER
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, READ, SOUND
+from patcomp_models.language.hearing import EMBED, SOUND
+from patcomp_models.language.sound_contract import SOUND_NUMBERS, sound_interface, sound_key_problems
+from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.pictures import loaded_processor
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say."""
+_MOST_HEARD = 2**17
+"""The most tokens of a model that hears beside each token."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,18 @@ class Hearing(KindOfComponents):
     def components(self) -> Sequence[Component]:
         if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
-        loaded_processor(self.folder)
+        self._processor()
+        if getattr(self._config, "has_lora_adapter", False) and not (self.folder / ADAPTER).is_file():
+            raise BundleError(
+                f"config.json of {str(self.folder)!r} says has_lora_adapter, and there is no {ADAPTER}; copy the two "
+                'files of the adapter into the folder, or write "has_lora_adapter": false if it is merged'
+            )
         if not 1 <= self.max_context <= self._own_context:
             raise BundleError(f"max_context is {self.max_context}; the model takes 1 to {self._own_context} tokens")
         return [Component(MAIN, "main.aimodel", self._entries)]
 
     def metadata(self) -> Mapping[str, Any]:
-        row, config = self._row, self._config
+        config = self._config
         text, generation = config.get_text_config(), content_of(self.folder / GENERATION)
         ends: Any = next((found for each in (generation, config.to_dict(), text.to_dict())
                      if (found := each.get("eos_token_id")) is not None), [])  # fmt: skip
@@ -70,15 +80,13 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            "audio": {
-                "audio_token_id": config.audio_token_id, "frames": row.frames(config), "axis": row.axis,
-                "mask": row.mask, "is_cut": row.is_cut,
-                "sample_rate": loaded_processor(self.folder).feature_extractor.sampling_rate,
-            },
+            SOUND: self._row.keys(config, _rate(self._processor())),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        loaded_processor(self.folder).save_pretrained(bundle / PROCESSOR)
+        self._processor().save_pretrained(bundle / PROCESSOR)
+        if self._row.is_added and (self.folder / "tokenizer.json").is_file():
+            save(tokenizer_of(self.folder), bundle / PROCESSOR)
         if generation := content_of(self.folder / GENERATION):
             (bundle / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
 
@@ -94,19 +102,20 @@ class Hearing(KindOfComponents):
             found += wrong
         if found:
             return found
-        frames = audio["frames"]
-        read: Values = {READ: ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-        read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
         width = functions[EMBED].outputs[EMBEDDINGS].shape[-1] if EMBEDDINGS in functions[EMBED].outputs else "*"
         vocabulary = metadata["language"]["vocab_size"]
         for name, interface in (
-            (SOUND, Interface(read, {HEARD: ((1, "*", width), FLOATS)})),
+            (SOUND, sound_interface(audio, width)),
             (EMBED, Interface({TOKENS: ((1, None), ("int32",))}, {EMBEDDINGS: ((1, None, width), FLOATS)})),
             (MAIN, Interface({EMBEDDED: ((1, None, width), FLOATS), POSITIONS: ((1, None), ("int32",))},
                              {LOGITS: ((1, None, vocabulary), FLOATS)})),
         ):  # fmt: skip
             found += interface.problems(name, functions[name])
         return found
+
+    def _processor(self) -> Any:
+        """The processor; of a model that hears beside each token the extractor alone, because its prompt is no text."""
+        return extractor_of(self.folder) if self._row.is_added else loaded_processor(self.folder)
 
     @property
     def _row(self) -> HearingRow:
@@ -123,15 +132,27 @@ class Hearing(KindOfComponents):
 
     @property
     def _own_context(self) -> int:
-        return int(self._config.get_text_config().max_position_embeddings)
+        own = int(self._config.get_text_config().max_position_embeddings)
+        return max(own, _MOST_HEARD) if self._row.is_added else own  # layers that see a window go on
 
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions
-        from patcomp_models.bundles.loading import model_of
+        from patcomp_models.bundles.loading import merged_model, model_of
+        from patcomp_models.checkpoints.loading import attention_of
 
-        model = model_of(self.folder, "transformers", self._class, self.dtype)
-        model.set_attn_implementation("sdpa")
+        takes_adapter = hasattr(self._config, "has_lora_adapter")
+        model = (
+            merged_model(self.folder, self._class, self.dtype) if takes_adapter
+            else model_of(self.folder, "transformers", self._class, self.dtype)
+        )  # fmt: skip
+        model.set_attn_implementation(attention_of(model))
         return hearing_functions(model, self._row, self.max_context)
+
+
+def _rate(processor: Any) -> int:
+    """The samples of a second that a processor takes, or an extractor alone."""
+    part = getattr(processor, "audio_processor", getattr(processor, "feature_extractor", processor))
+    return int(part.sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -140,14 +161,8 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
     if not isinstance(language, Mapping) or not isinstance(audio, Mapping):
         return [problem("language or audio is missing")]
     found = [
-        problem(f"{where}.{name} is {told.get(name)!r}, and must be a positive integer")
-        for where, told, names in (
-            ("language", language, ("vocab_size", "max_context_length")),
-            ("audio", audio, ("audio_token_id", "frames", "axis", "sample_rate")),
-        )
-        for name in names
-        if type(told.get(name)) is not int or told[name] < 1
-    ]
-    if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
-        found.append(problem("audio.mask must be a text, and audio.is_cut true or false"))
-    return found + part_problems(bundle, metadata, (MAIN,))
+        problem(f"language.{name} is {language.get(name)!r}, and must be a positive integer")
+        for name in ("vocab_size", "max_context_length")
+        if type(language.get(name)) is not int or language[name] < 1
+    ] + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate"))
+    return found + ([] if audio.get("is_added") else part_problems(bundle, metadata, (MAIN,)))

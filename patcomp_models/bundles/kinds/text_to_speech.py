@@ -13,23 +13,28 @@ from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
-from patcomp_models.bundles.synthesis import bark, csm, kokoro, speech_t5, vits
-from patcomp_models.bundles.synthesis.form import SynthesisForm
+from patcomp_models.bundles.synthesis import bark, csm, delayed, fast_speech, kokoro, latents, seamless, speech_t5, vits
+from patcomp_models.bundles.synthesis.form import FormOfFunctions, SynthesisForm
 from patcomp_models.errors import BundleError
 
+_OF_FUNCTIONS: tuple[type[FormOfFunctions], ...] = (
+    csm.Csm, delayed.Dia, delayed.Musicgen, delayed.MusicgenMelody, delayed.Higgs, latents.PocketTts,
+    latents.Phonon, latents.VibeVoice, fast_speech.FastSpeech2, fast_speech.FastSpeech2WithVocoder,
+    seamless.Seamless,
+)  # fmt: skip
 _FORMS: Mapping[str, type[SynthesisForm]] = {
     vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,
-    csm.CSM: csm.Csm,
+    **{form.holds: form for form in _OF_FUNCTIONS},
 }  # fmt: skip
 _ARCHITECTURES: Mapping[str, type[SynthesisForm]] = {
     "vits": vits.Vits, "speecht5": speech_t5.SpeechT5, "bark": bark.Bark, "kokoro": kokoro.Kokoro,
-    "csm": csm.Csm,
+    **{form.architecture: form for form in _OF_FUNCTIONS},
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TextToSpeech(KindOfComponents):
-    """VITS, also MMS; SpeechT5; Bark; Kokoro; CSM.
+    """Models that speak, or make music.
 
     Attributes:
         vocoder: of SpeechT5, the folder of its vocoder.

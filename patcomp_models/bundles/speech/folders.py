@@ -10,7 +10,7 @@ import numpy as np
 
 from patcomp.errors import reason_of
 from patcomp_models.checkpoints.tokenizers import check_ids, save, tokenizing
-from patcomp_models.checkpoints.untrusted import object_in
+from patcomp_models.checkpoints.untrusted import named_class, object_in
 from patcomp_models.errors import BundleError
 
 
@@ -45,6 +45,8 @@ def extractor_of(folder: Path) -> Any:
     """
     from transformers import AutoFeatureExtractor
 
+    from patcomp_models.checkpoints.own_extractors import own_extractor
+
     names = ("preprocessor_config.json", "processor_config.json")
     if not any((folder / name).is_file() for name in names):
         raise BundleError(
@@ -52,7 +54,9 @@ def extractor_of(folder: Path) -> Any:
             "processor of the model into the folder"
         )
     try:
-        return AutoFeatureExtractor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return own_extractor(folder) or AutoFeatureExtractor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # the files can make transformers raise anything
         raise BundleError(f"transformers cannot load the extractor of {str(folder)!r}: {reason_of(error)}") from error
 
@@ -84,21 +88,29 @@ def unpadded(extractor: Any, samples: Any, multiple: int = 1) -> tuple[str, Any]
 
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model")
+_OF_BYTES = ("ByT5Tokenizer", "DiaTokenizer")
+"""Tokenizers without a vocabulary."""
 
 
-def tokenizer_of(folder: Path) -> Any:
+def tokenizer_of(folder: Path, kind: str = "AutoTokenizer") -> Any:
     """The tokenizer of a checkpoint, or of a bundle.
+
+    Args:
+        folder: which has it.
+        kind: the class of transformers that loads it, where its own class lies in the checkpoint.
 
     Raises:
         BundleError: the folder has none, or transformers cannot load it.
     """
     from transformers import AutoTokenizer
 
-    if not any((folder / name).is_file() for name in _VOCABULARIES):
+    loader = AutoTokenizer if kind == "AutoTokenizer" else named_class("transformers", kind, "tokenizer")
+    is_of_bytes = content_of(folder / "tokenizer_config.json").get("tokenizer_class") in _OF_BYTES
+    if not is_of_bytes and not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BundleError(f"{str(folder)!r} has no tokenizer.json; save the processor of the model into the folder")
     check_ids(folder)
     with tokenizing(f"transformers cannot load the tokenizer of {str(folder)!r}"):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def write_processor(folder: Path, place: Path, *, is_read_by_swift: bool = True) -> None:

@@ -74,8 +74,8 @@ class Bark(SynthesisForm):
         save(tokenizer_of(self.folder), bundle / PROCESSOR)
         copy_files(self.folder / _GENERATION, bundle / _GENERATION)
 
-    @staticmethod
-    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config, assets = metadata["config"], metadata["assets"]
         found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, _ROLES)
         if not (bundle / _GENERATION).is_file():

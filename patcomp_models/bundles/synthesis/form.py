@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from patcomp.errors import AssetError, Problem
 from patcomp_models.bundle_folders.contract import PROCESSOR, Interface, problem
 from patcomp_models.bundle_folders.interfaces import Function, Interfaces
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import content_of
+from patcomp_models.bundles.speech.folders import configuration_of, content_of, tokenizer_of
+from patcomp_models.bundles.speech.whisper import GENERATION
+from patcomp_models.checkpoints.tokenizers import save
+from patcomp_models.checkpoints.untrusted import copy_files
+from patcomp_models.errors import BundleError
+
+if TYPE_CHECKING:
+    from patcomp_models.tasks.entries import Entry
+
+STATES = ("keyCache", "valueCache")
+_TOKENIZER = f"{PROCESSOR}/tokenizer_config.json"
 
 
 @dataclass(frozen=True)
@@ -43,9 +55,9 @@ class SynthesisForm(ABC):
     def write_files(self, bundle: Path) -> None:
         """Write the files beside the assets."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         """What a host cannot take of a bundle."""
 
     @property
@@ -54,17 +66,104 @@ class SynthesisForm(ABC):
         return content_of(self.folder / "config.json")
 
 
+@dataclass(frozen=True)
+class Continued(Interface):
+    """A function that continues its earlier calls: it has the states of keys and values."""
+
+    def problems(self, where: str, found: Function) -> list[Problem]:
+        wrong = super().problems(where, found)
+        if set(found.states) != set(STATES):
+            listed = ", ".join(found.states) or "none"
+            wrong.append(problem(f"the states of {where} are {listed}; they must be {', '.join(STATES)}"))
+        return wrong
+
+
+class FormOfFunctions(SynthesisForm):
+    """A checkpoint of transformers with a tokenizer and a generation configuration, whose loop is outside."""
+
+    holds: ClassVar[str]
+    architecture: ClassVar[str]
+    """The class of transformers, and its `model_type`."""
+    numbers_of_hosts: ClassVar[tuple[str, ...]]
+    """What of `config` in `metadata.json` must be integers."""
+    vocabulary: ClassVar[str | None] = None
+    """The file of phonemes, if the tokenizer needs another package."""
+
+    @classmethod
+    @abstractmethod
+    def numbers(cls, config: Any, generation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What hosts need to know.
+
+        Args:
+            config: of transformers, completed.
+            generation: what the folder says of the loop.
+
+        Raises:
+            BundleError: the model is of a form that is not supported.
+        """
+
+    @classmethod
+    @abstractmethod
+    def interfaces(cls, config: Mapping[str, Any]) -> Mapping[str, Mapping[str, Interface]]:
+        """The functions of each asset, from `config` of `metadata.json`."""
+
+    @classmethod
+    @abstractmethod
+    def entries(cls, model: Any, role: str) -> list[Entry]:
+        """The functions of an asset, to export."""
+
+    def components(self) -> Sequence[Component]:
+        if self.vocabulary is None:
+            tokenizer_of(self.folder)
+        elif not (self.folder / self.vocabulary).is_file():
+            raise BundleError(f"{str(self.folder)!r} has no {self.vocabulary}, which has the ids of phonemes")
+        roles = self.interfaces(self.metadata())
+        return [Component(role, f"{role}.aimodel", partial(self._entries, role)) for role in roles]
+
+    def metadata(self) -> Mapping[str, Any]:
+        told = self.numbers(configuration_of(self.folder), content_of(self.folder / GENERATION))
+        return {"architecture": self.architecture, **told}
+
+    def write_files(self, bundle: Path) -> None:
+        if self.vocabulary is not None:
+            copy_files(self.folder / self.vocabulary, bundle / self.vocabulary)
+            return
+        save(tokenizer_of(self.folder), bundle / PROCESSOR)
+        told = content_of(self.folder / GENERATION)
+        (bundle / GENERATION).write_text(json.dumps(told, indent=2) + "\n")
+
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+        config = metadata["config"]
+        if found := number_problems(config, cls.numbers_of_hosts):
+            return found
+        assets = cls.interfaces(config)
+        if found := part_problems(bundle, metadata, assets, cls.vocabulary or _TOKENIZER):
+            return found
+        for role, interfaces in assets.items():
+            functions, lacking = functions_of(bundle / metadata["assets"][role], interfaces)
+            found += lacking + mismatches(functions, interfaces)
+        return found
+
+    def _entries(self, role: str) -> list[Entry]:
+        from patcomp_models.bundles.loading import model_of
+
+        return self.entries(model_of(self.folder, "transformers", self.holds, self.dtype), role)
+
+
 def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:
     """Problems of the configuration: a number needed by hosts is missing or no integer."""
     return [problem(f"config.{name} is {config.get(name)!r}, and must be an integer") for name in names
             if type(config.get(name)) is not int]  # fmt: skip
 
 
-def part_problems(bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str]) -> list[Problem]:
-    """The parts that are missing, and the tokenizer."""
+def part_problems(
+    bundle: Path, metadata: Mapping[str, Any], roles: Iterable[str], words: str = _TOKENIZER
+) -> list[Problem]:  # fmt: skip
+    """The parts that are missing, and the tokenizer, or the file with the ids of words or phonemes."""
     found = [problem(f"assets.{role} is missing") for role in roles if role not in metadata["assets"]]
-    if not (bundle / PROCESSOR / "tokenizer_config.json").is_file():
-        found.append(problem(f"there is no {PROCESSOR}/tokenizer_config.json"))
+    if not (bundle / words).is_file():
+        found.append(problem(f"there is no {words}"))
     return found
 
 

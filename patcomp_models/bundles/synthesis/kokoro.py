@@ -72,8 +72,8 @@ class Kokoro(SynthesisForm):
             except Exception as error:  # a file can make PyTorch raise anything
                 raise BundleError(f"{str(path)!r} is not a voice of Kokoro: {reason_of(error)}") from error
 
-    @staticmethod
-    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config, assets = metadata["config"], metadata["assets"]
         found = number_problems(config, _NUMBERS)
         found += [] if "main" in assets else [problem("assets.main is missing")]

@@ -67,8 +67,8 @@ class SpeechT5(SynthesisForm):
     def write_files(self, bundle: Path) -> None:
         save(tokenizer_of(self.folder), bundle / PROCESSOR)
 
-    @staticmethod
-    def problems(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
+    @classmethod
+    def problems(cls, bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         config = metadata["config"]
         found = number_problems(config, _NUMBERS) + part_problems(bundle, metadata, ("main", "vocoder"))
         if found:

@@ -29,14 +29,18 @@ from patcomp_models.language.checking import (
     runtime,
     warn_of_ties,
 )
-from patcomp_models.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, MAIN, TOKENS, TOWER
+from patcomp_models.language.contract import DRAFT, EMBEDDING, EMBEDDINGS, FEATURES, MAIN, PIXELS, TOKENS, TOWER
 from patcomp_models.language.dynamic_form import decoder_arguments
 from patcomp_models.language.generation import AssetCall, Session
+from patcomp_models.language.hearing import HEARD, SOUND
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
-from patcomp_models.language.vision.generating import AssetRun, embedded_call, features_of
+from patcomp_models.language.vision.generating import AssetRun, embedded_call
+from patcomp_models.language.vision.moments import video_function
 from patcomp_models.language.vision.shapes import function_name
+from patcomp_models.language.vision.sounds import SoundEncoder
 from patcomp_models.language.vision.tower import Tower
+from patcomp_models.language.vision.videos import VideoRow, moment_given, moment_inputs
 
 _BEFORE, _BEHIND = 3, 4
 """The tokens of the comparison in front of the image, and behind it."""
@@ -49,14 +53,24 @@ class VisionComparison:
         decoder: of the model.
         tower: for images of one shape.
         dtype: of the weights.
+        sound: the encoder of sound, if a window of sound is behind the image.
+        video: of the model, if the image is a moment of a video.
     """
 
-    def __init__(self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype):
-        self.decoder, self.tower, self.dtype = decoder, tower, dtype
+    def __init__(
+        self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype, sound: SoundEncoder | None = None,
+        video: VideoRow | None = None,
+    ):  # fmt: skip
+        self.decoder, self.tower, self.dtype, self.sound, self.video = decoder, tower, dtype, sound, video
         self.model: Any = tower.model
-        self.function = function_name(tower.shape, decoder.tower.size)
-        self.pixels = torch.randn(1, 3, *tower.shape, generator=torch.Generator().manual_seed(0))
-        self.tokens = _prompt(self.tower)
+        pixels = torch.randn(1, 3, *tower.shape, generator=torch.Generator().manual_seed(0))
+        self.function, self.read = function_name(tower.shape, decoder.tower.size), {PIXELS: pixels}
+        if video is not None:
+            self.function, self.read = video_function(tower.shape), moment_inputs(tower)
+        self.token = int(getattr(self.model.config, "image_token_id" if video is None else video.token))
+        self.tokens = _prompt(self.tower, self.token)
+        if sound is not None:
+            self.tokens[-1:-1] = sound.tokens
 
     @cached_property
     def _wanted(self) -> tuple[Tensor, Tensor]:
@@ -65,12 +79,24 @@ class VisionComparison:
         with torch.no_grad():
             given = {
                 name: each.to(self.model.dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
-                for name, each in self.tower.given(self.pixels, tokens, len(self.tokens) - 1).items()
+                for name, each in self._given(tokens).items()
             }
-            logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
-            features = self.tower(self.pixels)[0].float()
+            given |= {} if self.sound is None else self.sound.given()
+            with self.tower.mended():
+                logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
+            features = self.tower(*self.read.values())[0].float()
         release(weight_memory(self.model))
         return logits, features
+
+    def _given(self, tokens: Tensor) -> dict[str, Any]:
+        """The arguments with which the model itself takes the image beside tokens."""
+        if self.video is not None:
+            return moment_given(self.tower, self.video, tokens)
+        return self.tower.given(self.read[PIXELS], tokens, len(self.tokens) - 1)
+
+    def _seen(self, run: AssetRun) -> np.ndarray:
+        """The features of the image."""
+        return np.asarray(run({name: each.numpy() for name, each in self.read.items()})[FEATURES])
 
     def check_programs(self, programs: Mapping[str, AIProgram], head: EmbeddedHead | None = None) -> None:
         """Compare programs, by role, on the evaluator; a head that foresees tokens with the module of it.
@@ -99,8 +125,9 @@ class VisionComparison:
 
     def _evaluated(self, programs: Mapping[str, AIProgram]) -> tuple[Tensor, np.ndarray]:
         """The logits of programs on the evaluator, and the features of the image."""
-        seen = features_of(partial(programs[TOWER].run, entrypoint=self.function), self.pixels.numpy())
-        made = self._made(programs[EMBEDDING].run, calls_of_program(programs[MAIN]), seen)
+        seen = self._seen(partial(programs[TOWER].run, entrypoint=self.function))
+        heard = None if self.sound is None else partial(programs[SOUND].run, entrypoint=SOUND)
+        made = self._made(programs[EMBEDDING].run, calls_of_program(programs[MAIN]), seen, heard)
         for program in programs.values():
             release(blob.data for blob in program.module.blobs)
         return made, seen
@@ -127,23 +154,26 @@ class VisionComparison:
                 return lambda inputs: native.call(folder / files[role], inputs, {}, name)[0]
 
             main = calls_on(native, folder / files[MAIN])
-            seen = features_of(run(TOWER, self.function), self.pixels.numpy())
-            made = self._made(run(EMBEDDING, MAIN), main, seen)
+            seen = self._seen(run(TOWER, self.function))
+            heard = None if self.sound is None else run(SOUND, SOUND)
+            made = self._made(run(EMBEDDING, MAIN), main, seen, heard)
         check_tokens(made, wanted, largest_of(wanted, self.dtype) * TOLERANCE[self.dtype])
 
-    def _made(self, embed: AssetRun, main: AssetCall, features: np.ndarray) -> Tensor:
+    def _made(self, embed: AssetRun, main: AssetCall, seen: np.ndarray, hear: AssetRun | None) -> Tensor:
         """The logits of the tokens, (tokens, vocabulary)."""
+        features = {self.token: seen}
+        if self.sound is not None and hear is not None:
+            features[self.sound.token] = np.asarray(hear(self.sound.example)[HEARD])
         empty = {state.name: as_array(state.zeros(0)) for state in self.decoder.states.states}
-        call = embedded_call(embed, main, features, self.model.config.image_token_id)
+        call = embedded_call(embed, main, features)
         session = Session(call, {}, empty, 2 * len(self.tokens))
         logits = [session.run(MAIN, part) for part in (self.tokens[:-1], self.tokens[-1:])]
         return torch.from_numpy(np.concatenate(logits))
 
 
-def _prompt(tower: Tower) -> list[int]:
+def _prompt(tower: Tower, image: int) -> list[int]:
     """Tokens, with those of an image between them."""
-    config = tower.model.config
-    vocabulary, image = config.get_text_config().vocab_size, config.image_token_id
+    vocabulary = tower.model.config.get_text_config().vocab_size
     words = [token % vocabulary for token in range(1, 7 * (_BEFORE + _BEHIND) + 2, 7) if token % vocabulary != image]
     before = [*words[: _BEFORE - 1], words[_BEFORE - 1] if tower.begin is None else tower.begin]
     return [*before, *[image] * tower.token_count, *words[_BEFORE : _BEFORE + _BEHIND]]

@@ -24,8 +24,20 @@ from patcomp_models.language.contract import (
     VISION,
 )
 from patcomp_models.language.dynamic_check import dynamic_state_problems, interface_problems, logits_problems
+from patcomp_models.language.hearing import SOUND
+from patcomp_models.language.sound_contract import sound_problems
+from patcomp_models.language.vision.moments import FRAMES, MOMENT, VIDEO, VIDEO_SHAPES
 from patcomp_models.language.vision.settings import CROP, PAD, STRETCH
-from patcomp_models.language.vision.shapes import IMAGE_SHAPES, SHAPE_KEYS, ImageFunction, image_functions
+from patcomp_models.language.vision.shapes import (
+    HEIGHT,
+    IMAGE_PARTS,
+    IMAGE_SHAPES,
+    SHAPE_KEYS,
+    TOKEN_COUNT,
+    WIDTH,
+    ImageFunction,
+    image_functions,
+)  # fmt: skip
 
 _COUNTS = ("image_size", "patch_size", "image_token_count")
 _INTERFACES = {
@@ -36,7 +48,9 @@ _INTERFACES = {
 """Inputs and outputs of the function `main` of each asset."""
 
 
-def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str, Any], vision: Any) -> list[Problem]:
+def vision_problems(
+    folder: Path, assets: Mapping[str, Any], language: dict[str, Any], vision: Any, audio: Any = None
+) -> list[Problem]:  # fmt: skip
     """The problems of what a vision-language bundle has beside a language model's metadata.
 
     Args:
@@ -44,6 +58,7 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
         assets: by role.
         language: the block `language` of `metadata.json`.
         vision: its block `vision`.
+        audio: its block `audio`, if the model also takes sound.
     """
     if not isinstance(vision, Mapping):
         return [problem("vision is missing")]
@@ -59,7 +74,14 @@ def vision_problems(folder: Path, assets: Mapping[str, Any], language: dict[str,
                 described[role] = found
     if problems or len(described) < len(_INTERFACES):
         return problems
-    return [*_sizes(described, language, vision), *_further(folder / assets[TOWER], described[MAIN], vision)]
+    if isinstance(assets.get(SOUND), str):
+        problems += sound_problems(folder / assets[SOUND], audio, described[MAIN].inputs[EMBEDDED].shape[-1])
+    return [
+        *problems,
+        *_sizes(described, language, vision),
+        *_further(folder / assets[TOWER], described[MAIN], vision),
+        *_videos(folder / assets[TOWER], described[MAIN], vision),
+    ]
 
 
 def _further(asset: Path, main: Any, vision: Mapping[str, Any]) -> list[Problem]:
@@ -71,6 +93,34 @@ def _further(asset: Path, main: Any, vision: Mapping[str, Any]) -> list[Problem]
             wrong = wrong or interface_problems(f"{function.name} of the asset {TOWER}", found, *_INTERFACES[TOWER])
             problems += wrong or _image_problems(found, function, main)
     return problems
+
+
+def _videos(asset: Path, main: Any, vision: Mapping[str, Any]) -> list[Problem]:
+    """The problems of the functions of a vision tower for moments of videos."""
+    video = vision.get(VIDEO, {})
+    if not isinstance(video, Mapping) or not isinstance(video.get(VIDEO_SHAPES, {}), Mapping):
+        return [problem(f"vision.{VIDEO} is {video!r}, and must be an object with the functions in {VIDEO_SHAPES}")]
+    shapes, inputs = video.get(VIDEO_SHAPES, {}), [PIXELS, *([MOMENT] if "positions" in video else [])]
+    if problems := _shape_keys(VIDEO_SHAPES, video, f"vision.{VIDEO}") or (_video_keys(video) if shapes else []):
+        return problems
+    for name, each in shapes.items():
+        found, wrong = function_of(asset, name)
+        wrong = wrong or interface_problems(f"{name} of the asset {TOWER}", found, inputs, [FEATURES])
+        problems += wrong or [
+            *_size_problems(found.inputs[PIXELS], f"{name}: {PIXELS}",
+                            (video[FRAMES], 3, each[HEIGHT], each[WIDTH]), "float32"),
+            *_size_problems(found.outputs[FEATURES], f"{name}: {FEATURES}",
+                            (1, each[TOKEN_COUNT], main.inputs[EMBEDDED].shape[-1]), "float16"),
+        ]  # fmt: skip
+    return problems
+
+
+def _video_keys(video: Mapping[str, Any]) -> list[Problem]:
+    return [
+        problem(f"vision.{VIDEO}.{key} is {video.get(key)!r}, and must be an integer of {least} or more")
+        for key, least in (("video_token_id", 0), (FRAMES, 1))
+        if type(video.get(key)) is not int or video[key] < least
+    ]
 
 
 def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Problem]:
@@ -92,7 +142,7 @@ def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Proble
         problems.append(
             problem(f"vision.image_strategy is {vision['image_strategy']!r}, and must be {STRETCH}, {CROP} or {PAD}")
         )
-    problems += _shape_keys(vision.get(IMAGE_SHAPES, {}))
+    problems += _shape_keys(IMAGE_SHAPES, vision) + _shape_keys(IMAGE_PARTS, vision)
     most = language.get("max_context_length")
     if problems or not isinstance(most, int):
         return problems
@@ -104,12 +154,13 @@ def _keys(vision: Mapping[str, Any], language: Mapping[str, Any]) -> list[Proble
     ]
 
 
-def _shape_keys(shapes: Any) -> list[Problem]:
+def _shape_keys(key: str, vision: Mapping[str, Any], where: str = "vision") -> list[Problem]:
     """The problems of what `metadata.json` says of the functions beside `main`."""
+    shapes = vision.get(key, {})
     if not isinstance(shapes, Mapping):
-        return [problem(f"vision.{IMAGE_SHAPES} is {shapes!r}, and must be an object of functions")]
+        return [problem(f"{where}.{key} is {shapes!r}, and must be an object of functions")]
     return [
-        problem(f"vision.{IMAGE_SHAPES}.{name} is {each!r}, and must have positive integers {', '.join(SHAPE_KEYS)}")
+        problem(f"{where}.{key}.{name} is {each!r}, and must have positive integers {', '.join(SHAPE_KEYS)}")
         for name, each in shapes.items()
         if not isinstance(each, Mapping) or any(type(each.get(key)) is not int or each[key] < 1 for key in SHAPE_KEYS)
     ]

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import EMBEDDED, KEY_CACHE, VALUE_CACHE
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.multi_token import HeadDecoder
 from patcomp_models.language.states import States
-from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, as_digits, from_digits, skipped_before
+from patcomp_models.language.vision.marks import Marks, as_digits, from_digits, skipped_before
 from patcomp_models.language.vision.tower import LanguageCall, Tower
 
 
@@ -45,7 +46,7 @@ class EmbeddingDecoder(Decoder):
     takes = EMBEDDED
 
     def __init__(self, tower: Tower, *, hidden: bool = False):
-        super().__init__(tower.model, hidden=hidden)
+        super().__init__(tower.language, hidden=hidden)
         self.tower, self.states = tower, _counting(self.states, tower)
 
     def example(self, new: int) -> Tensor:
@@ -90,6 +91,11 @@ def _counting(states: States, tower: Tower) -> States:
     """States with a further row in the caches, if it counts positions."""
     if not tower.has_saved_positions:
         return states
+    if any(layer.axes for layer in states.layers):
+        raise LanguageModelError(
+            f"{type(tower.model).__name__} keeps positions for an index, and a bundle knows those of a text alone, "
+            "where an image takes fewer positions than tokens"
+        )
     made = (
         replace(state, rows=state.rows + 1) if state.name in (KEY_CACHE, VALUE_CACHE) else state
         for state in states.states
@@ -103,13 +109,13 @@ def _example(tower: Tower, new: int) -> Tensor:
 
 def _read(tower: Tower, call: NewTokens, kind: torch.dtype) -> tuple[dict[str, Any], list[Tensor]]:
     """The arguments of the model for rows of embeddings, and the features that ride behind them."""
-    sizes = [tower.hidden, tower.by_token] + [tower.hidden] * tower.stacked + [MARK_COLUMNS] * tower.is_marked
+    sizes = [tower.hidden, tower.by_token] + [tower.hidden] * tower.stacked + [tower.mark_columns] * tower.is_marked
     embeddings, by_token, *stacked = call.new.split(sizes, -1)
     marks = Marks.of(stacked.pop()) if tower.is_marked else None
     before = None
     if tower.has_saved_positions:
         assert marks is not None
-        before = _counted(marks.skipped(), call.given[KEY_CACHE], call.offset, call.total)
+        before = _counted(tower.counted(marks), call.given[KEY_CACHE], call.offset, call.total)
     embeddings = embeddings.to(kind)
     read = by_token.to(kind) if tower.by_token else None
     arguments = tower.arguments(LanguageCall(embeddings, call.places, call.offset, call.cache, marks, before, read))

@@ -71,8 +71,9 @@ class TwoWayTower(Tower):
 
 
 class GemmaTower(TwoWayTower, FixedTower):
-    """Gemma 3."""
+    """Gemma 3; crops of pan and scan are images of their own."""
 
+    has_tiles = True
     around = Around("\n\n<start_of_image>", "<end_of_image>\n\n", "<start_of_image>")
 
     @property
@@ -117,6 +118,7 @@ class Gemma4Tower(TwoWayTower):
     models, and the smaller models have embeddings of each layer; audio is left out."""
 
     around = Around("<|image>", "<image|>")
+    takes_shapes = takes_patches = channels_last = True
     kinds = "mm_token_type_ids"
     places: Tensor
 
@@ -170,7 +172,7 @@ class Gemma4Tower(TwoWayTower):
         return [earlier, near & (earlier | image)]
 
     def _rows(self, pixels: Tensor) -> Tensor:
-        return self.patches_of(pixels).permute(0, 2, 3, 1).flatten(1)[None]
+        return self.patches_of(pixels).flatten(1)[None]
 
 
 class UnifiedTower(Gemma4Tower):

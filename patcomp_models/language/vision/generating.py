@@ -44,23 +44,23 @@ def expanded_prompt(
     return [each for token in tokens for each in [token] * (next(waiting) if token == image else 1)]
 
 
-def embedded_call(embed: AssetRun, main: AssetCall, features: np.ndarray | None, image_token: int) -> AssetCall:
+def embedded_call(embed: AssetRun, main: AssetCall, features: Mapping[int, np.ndarray]) -> AssetCall:
     """A function of tokens, positions and states, from the function of embeddings.
 
     Args:
         embed: runs the function of the asset `embedding`.
         main: runs functions of the asset `main`.
-        features: of the images, (1, image tokens, width).
-        image_token: in the first call, the rows of this token are replaced by the features; by the last ones, if the
-            call does not read the first token.
+        features: of images and sounds, (1, tokens, width), by their token. In the first call, the rows of this token
+            are replaced by the features; by the last ones, if the call does not read the first token.
     """
 
     def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
         tokens = np.asarray(inputs[TOKENS])
         embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]).copy()
-        if features is not None and tokens.shape == np.shape(inputs[POSITIONS]):
-            rows = tokens[0] == image_token
-            embeddings[0, rows] = features[0, -rows.sum() or len(features[0]) :]
+        if tokens.shape == np.shape(inputs[POSITIONS]):
+            for token, own in features.items():
+                rows = tokens[0] == token
+                embeddings[0, rows] = own[0, -rows.sum() or len(own[0]) :]
         others = {name: each for name, each in inputs.items() if name != TOKENS}
         return main(name, {EMBEDDED: embeddings, **others}, states)
 

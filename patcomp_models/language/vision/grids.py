@@ -18,7 +18,7 @@ class GridTower(Tower):
     Boundaries of sequences are NumPy arrays, whose elements are numbers during an export.
     """
 
-    is_marked = True
+    is_marked = is_timed = True
     has_saved_positions = True
     takes_shapes = takes_patches = True
     thw: Tensor
@@ -59,7 +59,9 @@ class GridTower(Tower):
         return [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
 
     def _rows(self, pixels: Tensor) -> Tensor:
-        """Patches, each of them for every moment of a video that a token spans."""
+        """Patches, each of them for every frame of a video that a token spans, of which an image is each one."""
+        if len(pixels) > 1:
+            return torch.stack([self.patches_of(frame) for frame in pixels], 2).flatten(1)
         patches, moments = self.patches_of(pixels), int(getattr(self.vision, "temporal_patch_size", 1))
         return patches[:, :, None].expand(-1, -1, moments, -1, -1).reshape(len(patches), -1)
 
@@ -92,7 +94,12 @@ class WindowTower(GridTower):
 
 
 class StackedTower(GridTower):
-    """Qwen3-VL: with a table of positions that is interpolated, and features for the first layers (DeepStack)."""
+    """Qwen3-VL: with a table of positions that is interpolated, and features for the first layers (DeepStack).
+
+    Its moments of a video are images with texts of their times between them.
+    """
+
+    is_timed = False
 
     def _constants(self, grid: Tensor) -> dict[str, Tensor]:
         visual = self.model.model.visual

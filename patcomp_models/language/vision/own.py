@@ -29,6 +29,8 @@ class OwnGridTower(GridTower):
     The positions of a token are three numbers (M-RoPE) if the model has `get_rope_index`, and otherwise its place.
     """
 
+    is_timed = False
+
     def __init__(self, model: Any, size: Size | None):
         self.is_marked = self.has_saved_positions = hasattr(model.model, "get_rope_index")
         super().__init__(model, size)
@@ -140,10 +142,12 @@ def _of_both(block: Any, hidden: Tensor, is_image: Tensor) -> tuple[Tensor, None
 
 
 class OmniTower(OwnGridTower):
-    """Qwen2.5-Omni and Qwen3-Omni; audio is left out.
+    """Qwen2.5-Omni and Qwen3-Omni.
 
     The model finds images by the token that begins one, and positions are then those of the other models of Qwen.
     """
+
+    is_timed = counts_time = True
 
     @property
     def begin(self) -> int:  # type: ignore[override]

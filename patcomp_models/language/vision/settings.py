@@ -15,10 +15,11 @@ from patcomp_models.errors import LanguageModelError
 
 STRETCH, CROP, PAD = "stretch", "center_crop", "pad"
 """What becomes of an image that is no square: `image_strategy` of a bundle."""
+_CROPS, _TILE = "crop_to_patches", "tile_size"
 _RESAMPLES = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 """Pillow's filters by number."""
-_TILES = ("do_image_splitting", "crop_to_patches", "do_pan_and_scan")
-"""The settings by which processors make several tiles of an image: Idefics3 and LFM2-VL, InternVL, Gemma 3."""
+_TILES = ("do_image_splitting", _CROPS, "do_pan_and_scan", "slice_mode")
+"""The settings by which processors make several tiles of an image: Idefics3, InternVL, Gemma 3, MiniCPM-V."""
 _CANVASES = "image_grid_pinpoints"
 """The setting of processors that always make tiles, and an image of the whole, which is stretched: LLaVA-NeXT."""
 _TILED = (_CANVASES, "resize_to_max_canvas")
@@ -53,6 +54,10 @@ class ImageSettings:
     """The side of the square that the processor makes, or None if it makes images of any size."""
     makes_tiles: bool
     """Whether the processor also makes tiles of a large image, which a bundle does not."""
+    part: int | None = None
+    """The side of the tiles, if it is another one than that of the image of the whole: DeepSeek-OCR 2."""
+    fine: bool = False
+    """Whether each tile has more tokens: the fine path of Granite Docling."""
 
     @classmethod
     def of(cls, processor: Mapping[str, Any]) -> ImageSettings:
@@ -75,9 +80,16 @@ class ImageSettings:
         return cls(
             mean, std, 1.0 if math.isclose(rescale, 1.0) else rescale, _strategy(processor),
             _RESAMPLES.get(number, "bicubic") if isinstance(number, int) else str(number), _square(processor),
-            any(processor.get(key) for key in _TILES) or any(key in processor for key in _TILED)
-            or processor.get("vision_input_type") == _THUMB,
+            makes_tiles(processor),
+            processor[_TILE] if processor.get(_CROPS) and isinstance(processor.get(_TILE), int) else None,
+            processor.get("fine_route") is True,
         )  # fmt: skip
+
+
+def makes_tiles(processor: Mapping[str, Any]) -> bool:
+    """Whether an image processor with these settings makes several tiles of a large image."""
+    is_asked = any(processor.get(key) for key in _TILES) or processor.get("vision_input_type") == _THUMB
+    return is_asked or any(key in processor for key in _TILED)
 
 
 def _three(processor: Mapping[str, Any], key: str) -> tuple[float, ...]:
@@ -125,8 +137,8 @@ def _sizes(processor: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _square(processor: Mapping[str, Any]) -> int | None:
     """The side of the square that a processor makes of an image, or of a part of it."""
     size = _sizes(processor, "crop_size" if processor.get("do_center_crop") else "size")
-    if isinstance(processor.get("tile_size"), int):
-        return int(processor["tile_size"])
+    if isinstance(processor.get(_TILE), int) and _CROPS not in processor:
+        return int(processor[_TILE])
     height, width = size.get("height"), size.get("width")
     if height is not None and width is not None:
         if height != width or not isinstance(height, int):

@@ -13,6 +13,10 @@ from patcomp_models.language.contract import MAIN
 
 IMAGE_SHAPES = "image_shapes"
 """A key of the block `vision` of `metadata.json`, if the tower takes any shape: the functions beside `main`."""
+IMAGE_PARTS = "image_parts"
+"""A key of the same form, if the processor makes smaller images of parts of a picture: the functions for them."""
+ONE_SHAPE = "one_shape"
+"""A key of the block that says that the images of a prompt must be of one shape."""
 SHAPE_KEYS = HEIGHT, WIDTH, TOKEN_COUNT = "height", "width", "image_token_count"
 """The keys of each of them."""
 
@@ -28,6 +32,19 @@ class ImageFunction:
     shape: ImageShape
     tokens: int
     """How many tokens an image has."""
+
+
+def check_one_shape(shapes: Sequence[ImageShape], vision: Mapping[str, Any]) -> None:
+    """Check that a bundle takes images of these shapes in one prompt.
+
+    Raises:
+        LanguageModelError: it takes images of one shape, and they are of several.
+    """
+    if vision.get(ONE_SHAPE) and len(set(shapes)) > 1:
+        raise LanguageModelError(
+            f"the images are of {', '.join(map(sides, dict.fromkeys(shapes)))}, and the model pads each to the "
+            "largest, which changes its features; give images of one shape in a prompt"
+        )
 
 
 def function_name(shape: ImageShape, side: int) -> str:
@@ -47,7 +64,8 @@ def image_functions(vision: Mapping[str, Any]) -> dict[ImageShape, ImageFunction
         vision: the block `vision` of `metadata.json`.
     """
     size = int(vision["image_size"])
-    named = {MAIN: {HEIGHT: size, WIDTH: size, TOKEN_COUNT: vision.get(TOKEN_COUNT, 0)}, **vision.get(IMAGE_SHAPES, {})}
+    further = {**vision.get(IMAGE_SHAPES, {}), **vision.get(IMAGE_PARTS, {})}
+    named = {MAIN: {HEIGHT: size, WIDTH: size, TOKEN_COUNT: vision.get(TOKEN_COUNT, 0)}, **further}
     made = (ImageFunction(name, (each[HEIGHT], each[WIDTH]), each[TOKEN_COUNT]) for name, each in named.items())
     return {each.shape: each for each in made}
 
@@ -73,6 +91,6 @@ def shapes_in(given: str | Sequence[str | Sequence[int]]) -> list[ImageShape]:
         sides = each.split("x") if isinstance(each, str) else each
         numbers = [*map(str, sides)] if isinstance(sides, list | tuple) else []
         if len(numbers) != 2 or not all(re.fullmatch("[0-9]+", number) for number in numbers):
-            raise LanguageModelError(f"image_shapes takes height x width of images, such as '448x672', got {each!r}")
+            raise LanguageModelError(f"a shape is height x width, such as '448x672', got {each!r}")
         made.append((int(numbers[0]), int(numbers[1])))
     return list(dict.fromkeys(made))

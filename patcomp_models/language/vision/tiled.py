@@ -24,14 +24,29 @@ class LlamaTower(FixedTower):
     has_tiles = True
     around = Around("<|image_start|><|image|>", "<|image_end|>", "<|image|>")
 
+    @property
+    def language(self) -> Any:
+        return self.model.language_model
+
+    @contextmanager
+    def mended(self) -> Iterator[None]:
+        """In transformers 5.24 the model reads an output that its language model does not give."""
+        handle = self.language.register_forward_hook(lambda _, given, made: setattr(made, "image_outputs", None))
+        try:
+            yield
+        finally:
+            handle.remove()
+
     def features(self, pixels: Tensor) -> list[Tensor]:
         found = self.model.get_image_features(pixel_values=pixels, return_dict=True).last_hidden_state
         return [self.model.multi_modal_projector(found[0])]
 
 
 class DoclingTower(FixedTower):
-    """Granite Docling by its coarse path: tokens of several patches, with features for the first layers (DeepStack)."""
+    """Granite Docling: tokens of several patches, with features for the first layers (DeepStack)."""
 
+    fine = False
+    """Whether a tile has four times as many tokens."""
     has_tiles = True
     around = Around("<fake_token_around_image><row_1_col_1>", "\n")
 
@@ -41,11 +56,19 @@ class DoclingTower(FixedTower):
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         # the model's get_image_features picks tiles by a mask
-        found = self.model.model.vision_model(pixel_values=pixels, fine=False, return_dict=True)
+        found = self.model.model.vision_model(pixel_values=pixels, fine=self.fine, return_dict=True)
         return [found.pooler_output, *found.deepstack_features]
 
     def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Any]:
-        return {"pixel_values": pixels[None], "pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}
+        real = torch.ones(1, 1, dtype=torch.bool)
+        path = {"tile_fine_mask": real[0]} if self.fine else {}
+        return {"pixel_values": pixels[None], "pixel_attention_mask": real, **path}
+
+
+class FineTower(DoclingTower):
+    """Granite Docling by its fine path."""
+
+    fine = True
 
 
 class TimmTower(Tower):

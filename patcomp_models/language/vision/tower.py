@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from patcomp.pytorch import FakeTensorMode
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.vision.marks import MARK_COLUMNS, Marks, marks_of_image
+from patcomp_models.language.vision.marks import MARK_COLUMNS, MOMENT_COLUMNS, Marks, marks_of_image
 from patcomp_models.language.vision.prompts import Around
 
 Size = int | tuple[int, int]
@@ -36,7 +36,7 @@ class LanguageCall:
     marks: Marks | None
     """Of the new tokens."""
     skipped_before: Tensor | None
-    """(1, q), how many positions less than tokens the images before each new token have."""
+    """(1, q), the sum of what `Tower.counted` says of the tokens before each new one."""
     by_token: Tensor | None
     """(1, q, width), what else rides behind the embeddings of the new tokens."""
 
@@ -59,11 +59,16 @@ class Tower(nn.Module):
     is_marked = False
     """Whether the marks of `marks.py` ride behind the features."""
     has_saved_positions = False
-    """Whether an image takes fewer positions than tokens, so that a row of the cache counts positions."""
+    """Whether a row of the cache adds up what `counted` says, as if an image takes fewer positions than tokens."""
+    is_timed = counts_time = False
+    """Whether the marks also say which moment of a video an image is; and whether the text behind a video begins behind
+    the position of its last moment."""
     takes_shapes = False
     """Whether an image may have any height and width."""
     by_token = 0
     """How many elements `embedded` gives for a token beside its embedding, which ride behind it."""
+    takes_one_shape = False
+    """Whether the features of an image depend on the padding to the largest one beside it."""
     takes_patches = False
     """Whether the model takes the patches of an image as rows, not pixels."""
     channels_last = False
@@ -86,7 +91,9 @@ class Tower(nn.Module):
     def __init__(self, model: Any, size: Size | None):
         super().__init__()
         self.model = model
-        self.vision: Any = model.config.vision_config
+        config = model.config
+        own = (getattr(config, name, None) for name in ("vision_config", "vq_config"))
+        self.vision: Any = next((each for each in own if each is not None), config)
         size = size or self.usual_size
         self.shape = (size, size) if isinstance(size, int) else size
         self.hidden = int(model.config.get_text_config().hidden_size)
@@ -101,6 +108,11 @@ class Tower(nn.Module):
             with torch.no_grad():
                 _, of_image = self.embedded(torch.tensor([[model.config.image_token_id]]))
             self.register_buffer("of_image", of_image[0])
+
+    @property
+    def language(self) -> Any:
+        """The model that takes embeddings and gives logits."""
+        return self.model
 
     @property
     def size(self) -> int:
@@ -143,24 +155,38 @@ class Tower(nn.Module):
         return list(range(1, self.stacked + 1))
 
     @property
+    def mark_columns(self) -> int:
+        """How many marks a token has."""
+        return (MARK_COLUMNS + (MOMENT_COLUMNS if self.is_timed else 0)) * self.is_marked
+
+    @property
     def extra(self) -> int:
         """How many elements ride behind the features of a token."""
-        return self.by_token + self.stacked * self.hidden + (MARK_COLUMNS if self.is_marked else 0)
+        return self.by_token + self.stacked * self.hidden + self.mark_columns
 
     @property
     def carried(self) -> torch.dtype:
         """The type of features and embeddings."""
         return features_dtype(self.model)
 
-    def forward(self, pixel_values: Tensor) -> Tensor:
+    def forward(self, pixel_values: Tensor, moment: Tensor | None = None) -> Tensor:
+        """The features of an image; or of a moment of a video, whose marks may be given, (3,)."""
         first, *stacked = self.features(pixel_values.to(self.model.dtype))
         by_token = [self.of_image.expand(len(first), -1)] if self.by_token else []
         marks = [self.marks()] if self.is_marked else []
+        if self.is_timed:
+            one = torch.tensor([0.0, 1.0, 0.0]) if moment is None else moment
+            marks.append(one.expand(len(first), -1))
         return torch.cat([part.to(self.carried) for part in (first, *by_token, *stacked, *marks)], -1)[None]
 
     def marks(self) -> Tensor:
         """The marks of the tokens of an image, (image tokens, 4)."""
         return marks_of_image(*self.grid)
+
+    def counted(self, marks: Marks) -> Tensor:
+        """What the cache adds up over tokens, whole numbers of float32, (1, q): how many positions less than tokens an
+        image has, at its last token."""
+        return marks.skipped(counts_time=self.counts_time)
 
     def features(self, pixels: Tensor) -> list[Tensor]:
         """The features of an image's tokens, (image tokens, hidden), then the deepstack features of the same tokens, if
@@ -197,6 +223,11 @@ class Tower(nn.Module):
         """Parts of the language model are others while it is called."""
         yield
 
+    @contextmanager
+    def mended(self) -> Iterator[None]:
+        """The model's own call works for a while, if a version of transformers has a defect."""
+        yield
+
     def is_image(self, tokens: Tensor) -> Tensor:
         return tokens == self.model.config.image_token_id
 
@@ -212,7 +243,7 @@ class Tower(nn.Module):
         return {"merged": self.row_merge, "channels_last": self.channels_last, **moments}
 
     def patches_of(self, pixels: Tensor) -> Tensor:
-        """The patches of an image, (1, 3, height, width), in the order of the model.
+        """The patches of an image, (1, 3, height, width) or (3, height, width), in the order of the model.
 
         Returns:
             (patches, 3, patch size, patch size); if `channels_last`, (patches, patch size, patch size, 3).

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.vision.coded import ChameleonTower, EmuTower
 from patcomp_models.language.vision.gemma import Gemma3nTower, Gemma4Tower, GemmaTower, PrefixTower, UnifiedTower
 from patcomp_models.language.vision.grids import GridTower, StackedTower, WindowTower
+from patcomp_models.language.vision.inner import QueryTower
 from patcomp_models.language.vision.own import (
     ChannelsLastTower,
     ErnieTower,
@@ -27,16 +29,19 @@ from patcomp_models.language.vision.own import (
 from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.sized import (
-    GlobalTower,
     HunYuanTower,
+    LinearTower,
     LineTower,
     MiniCPMTower,
     PixtralTower,
     RadioTower,
+    ResampledTower,
     VideoLlamaTower,
+    ViewTower,
 )
 from patcomp_models.language.vision.tiled import (
     DoclingTower,
+    FineTower,
     GraniteTower,
     LlamaTower,
     PackedTower,
@@ -52,6 +57,7 @@ _TILE = 512
 class SurroundedTower(FixedTower):
     """GOT-OCR 2 and Qianfan-OCR."""
 
+    has_tiles = True
     around = Around("<img>", "</img>")
 
 
@@ -64,6 +70,7 @@ class JanusTower(FixedTower):
 class OvisTower(FixedTower):
     """Ovis2: the tokens around an image have rows of the table of visual words."""
 
+    has_tiles = True
     around = Around("<IMG_START>", "<IMG_GRID><IMG_END>", "<image>")
 
     def embedded(self, tokens: Tensor) -> list[Tensor]:
@@ -178,6 +185,11 @@ TOWERS: dict[str, type[Tower]] = {
     "paligemma": PrefixTower,
     "idefics3": ShuffledTower,
     "smolvlm": ShuffledTower,
+    "idefics2": ResampledTower,
+    "chameleon": ChameleonTower,
+    "emu3": EmuTower,
+    "blip-2": QueryTower,
+    "fuyu": LinearTower,
     "internvl": InternTower,
     "aya_vision": AyaTower,
     "cohere2_vision": CohereTower,
@@ -215,7 +227,7 @@ TOWERS: dict[str, type[Tower]] = {
     "shieldgemma2": GemmaTower,
     "mistral3": LineTower,
     "video_llama_3": VideoLlamaTower,
-    "deepseek_ocr2": GlobalTower,
+    "deepseek_ocr2": ViewTower,
     "nemotron_h_omni": RadioTower,
     "hunyuan_vl": HunYuanTower,
     "minicpmv4_6": MiniCPMTower,
@@ -263,17 +275,20 @@ def check_known(kind: object, what: str) -> None:
         )
 
 
-def tower_of(model: Any, size: Size | None) -> Tower:
+def tower_of(model: Any, size: Size | None, *, fine: bool = False) -> Tower:
     """The vision tower of a model of transformers.
 
     Args:
         model: an `AutoModelForImageTextToText`.
         size: the side of the image, or its height and width; None for the usual square of the architecture.
+        fine: whether the image processor asks for the fine path of Granite Docling.
 
     Raises:
         LanguageModelError: the architecture is not known, or takes no image of this size.
     """
     check_known(model.config.model_type, type(model).__name__)
-    if (model.config.model_type, model.config.vision_config.model_type) == ("llava", "pixtral"):
+    if model.config.model_type == "llava" and model.config.vision_config.model_type == "pixtral":
         return LineTower(model, size)
+    if fine and TOWERS[model.config.model_type] is DoclingTower:
+        return FineTower(model, size)
     return TOWERS[model.config.model_type](model, size)

@@ -18,7 +18,7 @@ _FRAMES = 5
 
 
 def _written(bundle: Path, tokens: list[int]) -> list[list[int]]:
-    """The most probable frames: the loop of `docs/speech.md`."""
+    """The most probable frames: the loop of `docs/speaking.md`."""
     asset = load(bundle / "main.aimodel")
     states: dict[str, Any] = {name: np.zeros((2, 1, 2, 64, 8), np.float32) for name in ("keyCache", "valueCache")}
     new = asset.run({"input_ids": np.array([tokens], np.int32)}, entrypoint="text")["embeddings"]

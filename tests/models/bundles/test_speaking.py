@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,10 @@ import pytest
 import torch
 import transformers
 
-from patcomp.emit.asset import load
-from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles import BundleError, check_bundle, convert_bundle
 from patcomp_models.language.conventions import CACHE
 from tests.models.bundles import speaking_models
+from tests.models.bundles.bundle_parts import Array, Parts, parts_of
 from tests.models.bundles.refusals import (
     Change,
     assert_departs,
@@ -31,34 +28,6 @@ from tests.models.bundles.refusals import (
 )
 
 pytest.importorskip("coreai")
-Array = np.ndarray
-
-
-class Parts:
-    """The assets of a bundle, called with numbers in the types that they take."""
-
-    def __init__(self, bundle: Path, stack: ExitStack):
-        self.metadata = json.loads((bundle / "metadata.json").read_text())
-        self.assets, self.told = {}, {}
-        for role, file in self.metadata["assets"].items():
-            self.assets[role], self.told[role] = load(bundle / file), Interfaces.of(bundle / file)
-            stack.callback(self.assets[role].close)
-
-    def call(self, role: str, function: str, inputs: Mapping[str, Any], states: Any = None) -> Mapping[str, Array]:
-        types = self.told[role].function(function).inputs
-        typed = {name: np.asarray(value).astype(types[name].dtype) for name, value in inputs.items()}
-        return self.assets[role].run(typed, states, function)
-
-    def zeros(self, role: str, function: str, capacity: int) -> dict[str, Array]:
-        states = self.told[role].function(function).states
-        sizes = {name: [size or capacity for size in state.shape] for name, state in states.items()}
-        return {name: np.zeros(size, np.float32) for name, size in sizes.items()}
-
-
-@contextmanager
-def parts_of(bundle: Path) -> Iterator[Parts]:
-    with ExitStack() as stack:
-        yield Parts(bundle, stack)
 
 
 # ---- SpeechT5 ------------------------------------------------------------------------------------------

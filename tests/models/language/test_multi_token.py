@@ -334,7 +334,7 @@ def test_weights_that_the_model_does_not_have_are_named(takes_head: bool, tmp_pa
 
 
 def test_a_draft_without_the_tokens_of_images() -> None:
-    assert draft_without(90, lambda tokens, count: [*tokens, count])([1, 90, 90, 2], 3) == [1, 2, 3]
+    assert draft_without({90}, lambda tokens, count: [*tokens, count])([1, 90, 90, 2], 3) == [1, 2, 3]
 
 
 def test_names() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig
-from transformers.cache_utils import DynamicIndexedLayer
+from transformers.cache_utils import LinearAttentionLayer
 
 from patcomp_models.checkpoints.loading import export_implementations
 from patcomp_models.language import LanguageModelError, convert_language_model
@@ -37,12 +37,10 @@ class Stateless(Keeper):
         return SimpleNamespace()
 
 
-def indexed() -> DynamicCache:
-    """A cache with a layer that keeps positions for its index."""
-    layer = DynamicIndexedLayer()
-    layer.update(torch.ones(1, 1, 4, 8), torch.ones(1, 1, 4, 8))
-    layer.update_indexer(torch.ones(1, 4, 8))
-    layer.indexer_position_ids = torch.arange(4)[None, None]
+def integers() -> DynamicCache:
+    """A cache with a layer that keeps the last tokens (n-grams of Qwen4)."""
+    layer = LinearAttentionLayer()
+    layer.update_conv_state(torch.ones(1, 4, dtype=torch.int64))
     cache = DynamicCache()
     cache.layers.append(layer)
     return cache
@@ -78,10 +76,10 @@ REFUSED: dict[str, tuple[Keeper, str]] = {
         "the architecture 'keeper' keeps no cache, and a bundle holds what is in a cache of transformers: keys and "
         "values, windows of convolutions and recurrences",
     ),
-    "positions of an index": (
-        Keeper(indexed()),
-        "layer 0 of the architecture 'keeper' keeps positions for an index, and a bundle holds one key of an index for "
-        "each token",
+    "integers": (
+        Keeper(integers()),
+        "layer 0 of the architecture 'keeper' keeps integers (the last tokens, for embeddings of several tokens), and "
+        "a bundle holds floats: keys and values, convolutions and recurrences",
     ),
 }
 

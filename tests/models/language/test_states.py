@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from benchmarks.causal_types import model_of
 from patcomp import TorchConverter
 from patcomp.emit.native import Native, NativeError, ProcessDied
 from patcomp.errors import ConversionWarning
@@ -46,10 +47,17 @@ FORMS: dict[str, dict[str, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [*FORMS, "qwen3_5_text", "kimi_linear"])
+OTHERS = (
+    "dbrx", "longcat_flash", "qwen4_exp_text", "zamba", "openai-gpt", "recurrent_gemma", "xlstm", "mllama",
+    "deepseek_v4",
+)  # fmt: skip
+"""Types whose code is exchanged in a way that no other type has."""
+
+
+@pytest.mark.parametrize("kind", [*FORMS, "qwen3_5_text", "kimi_linear", *OTHERS])
 def test_calls_that_continue_each_other(kind: str) -> None:
     """Several tokens, one, and several again, behind states, give what the model gives in one call."""
-    model: Any = checkpoint(kind)
+    model: Any = model_of(kind) if kind in OTHERS else checkpoint(kind)
     decoder = Decoder(model)
     states: States = decoder.states
     tensors = states.zeros(64)

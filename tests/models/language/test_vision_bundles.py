@@ -95,8 +95,9 @@ def test_in_few_bits(made: Bundle, source: Path, tmp_path: Path) -> None:
     assert len(small.generate(TOKENS, 3, np.zeros((1, 3, SIZE, SIZE), np.float32))) == 3
 
 
-def test_pictures_round_the_weights(made: Bundle, tmp_path: Path) -> None:
-    """All three assets are written again, and rounded by pictures and their texts; a copy computes nothing else."""
+def test_pictures_round_the_weights(made: Bundle, source: Path, tmp_path: Path) -> None:
+    """All three assets are written again, and rounded by pictures and their texts; a copy computes nothing else, and
+    neither does a bundle that is rounded when it is converted."""
     image = pytest.importorskip("PIL.Image")
     folders = [tmp_path / name for name in ("train", "held_out")]
     for number, place in enumerate(folders):
@@ -122,8 +123,14 @@ def test_pictures_round_the_weights(made: Bundle, tmp_path: Path) -> None:
     )
     assert near.bytes == better.bytes
     assert near.agreement < better.agreement
-    read = HeldOut.of(held_out, programs_of(small), small.path).read_by(programs_of(small))
-    assert read.loss == pytest.approx(better.loss, abs=1e-3)
+    with pytest.raises(LanguageModelError, match="calibrate= goes with compress="):
+        convert_vision_language_model(source, out=tmp_path / "converted", calibrate=train)
+    converted = convert_vision_language_model(
+        source, out=tmp_path / "converted", max_context=512, compress=scheme, calibrate=train, check=False
+    )
+    for each in (small, converted):
+        read = HeldOut.of(held_out, programs_of(each), each.path).read_by(programs_of(each))
+        assert read.loss == pytest.approx(better.loss, abs=1e-3)
     with pytest.raises(LanguageModelError, match="a budget of 9 bytes does not say how many each of 3 assets may take"):
         compress_bundle(made.path, CompressionRequest("9", CompressionConfig.of("w8"), budget=9), out=tmp_path / "x")
 

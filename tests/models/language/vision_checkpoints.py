@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.vision.tower import Tower
-from tests.models.language.vision_types import SMALL_TYPES, small
+from patcomp_models.language.vision.videos import VIDEOS
+from tests.helpers.small_settings import small_of
+from tests.models.language.vision_types import SMALL_TYPES
 
 declare_operators()
 
@@ -38,7 +40,7 @@ _GRID: dict[str, Any] = {
 _WINDOWS = ["sliding_attention", "full_attention", "full_attention"]
 _GEMMA4_VISION: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
-    "intermediate_size": 40, "patch_size": 8, "pooling_kernel_size": 2, "position_embedding_size": 16,
+    "intermediate_size": 40, "patch_size": 8, "pooling_kernel_size": 2, "position_embedding_size": 24,
     "use_clipped_linears": True,
 }  # fmt: skip
 _GEMMA4_TOKENS = {"boi_token_id": 91, "eoi_token_id": 92, "video_token_id": 93, "audio_token_id": 94}
@@ -125,7 +127,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
                           "model_args": {"channel_multiplier": 0.1, "msfa_output_resolution": 2}},
         "audio_config": {"hidden_size": 32, "conf_num_hidden_layers": 1, "conf_num_attention_heads": 2,
                          "vocab_size": 8, "vocab_offset": 88, "sscp_conv_channel_size": [4, 4]},
-        "vision_soft_tokens_per_image": 4,
+        "vision_soft_tokens_per_image": 4, "audio_token_id": 89, "audio_soft_tokens_per_image": 12,
     },
     "gemma4": {
         "text_config": {**_TEXT, "num_hidden_layers": 3, "layer_types": _WINDOWS, "sliding_window": 8,
@@ -137,13 +139,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gemma4_unified": {
         "text_config": {**_TEXT, "layer_types": _WINDOWS[:2], "sliding_window": 8, "global_head_dim": 16,
                         "attention_k_eq_v": True, "num_global_key_value_heads": 1},
-        "vision_config": {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 24, "mm_posemb_size": 16,
+        "vision_config": {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 24, "mm_posemb_size": 24,
                           "output_proj_dims": 24},
         **_GEMMA4_TOKENS,
     },
 }  # fmt: skip
 """What differs from the defaults, by `model_type`."""
-SETTINGS |= {kind: small(kind, changes) for kind, changes in SMALL_TYPES.items()}
+SETTINGS |= {kind: small_of(kind, changes) for kind, changes in SMALL_TYPES.items()}
+TWO_VIEWS = {
+    "vision_config": small_of(
+        "deepseek_ocr2",
+        SMALL_TYPES["deepseek_ocr2"]
+        | {"vision_config.sam_config.image_size": 128, "vision_config.sam_config.patch_size": 2,
+           "vision_config.sam_config.global_attn_indexes": []},
+    )["vision_config"]
+}  # fmt: skip
+"""16 x 16 tokens for images of 128 x 128, and 12 x 12 for parts of 96 x 96."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "paligemma of gemma": ("paligemma", {"text_config": {"model_type": "gemma", **_TEXT}}),
     "llava of siglip": (
@@ -168,6 +179,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma3",
         {"text_config": {**SETTINGS["gemma3"]["text_config"], "vocab_size": IMAGE_TOKEN}},
     ),
+    "deepseek_ocr2 of two views": ("deepseek_ocr2", TWO_VIEWS),
     "gemma4 with experts, whose images see themselves": (
         "gemma4",
         {
@@ -223,7 +235,9 @@ def checkpoint(kind: str) -> nn.Module:
     config.image_token_id = IMAGE_TOKEN
     if hasattr(config, "vision_start_token_id") or "omni_" in tower:
         config.vision_start_token_id = BEGIN
-    if config.vision_config.model_type == "timm_wrapper":
+    if tower in VIDEOS and "omni_" not in tower:
+        config.video_token_id = IMAGE_TOKEN + 1
+    if getattr(config, "vision_config", config).model_type == "timm_wrapper":
         pytest.importorskip("timm")
     model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
@@ -250,10 +264,11 @@ def pixels(seed: int = 2) -> torch.Tensor:
 def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, new: int) -> tuple[list[int], Tensor]:
     """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
     ids = torch.tensor([tokens])
-    made = model.generate(
-        ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new, do_sample=False,
-        pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
-    )  # fmt: skip
+    with tower.mended():
+        made = model.generate(
+            input_ids=ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new,
+            do_sample=False, pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
+        )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
 
 

@@ -1,72 +1,8 @@
-"""Small settings of a type of transformers, from the defaults of its configuration: each size by its name."""
+"""What small models of types that see need beside the sizes of `tests/helpers/small_settings.py`."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from typing import Any
-
-_SMALL: dict[str, int] = {
-    name: size
-    for size, names in {
-        1: "n_group topk_group n_shared_experts first_k_dense_replace",
-        2: "num_hidden_layers depth num_layers vt_num_hidden_layers num_key_value_heads linear_num_key_heads "
-           "num_experts_per_tok spatial_merge_size temporal_patch_size",
-        4: "num_attention_heads num_heads linear_num_value_heads num_experts n_routed_experts num_local_experts "
-           "mm_tokens_per_image",
-        8: "head_dim qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim index_head_dim linear_key_head_dim "
-           "linear_value_head_dim patch_size sliding_window query_pre_attn_scalar",
-        16: "q_lora_rank kv_lora_rank index_topk num_position_embeddings",
-        24: "moe_intermediate_size shared_expert_intermediate_size",
-        32: "hidden_size embed_dim out_hidden_size projection_dim output_dim projector_hidden_size text_hidden_size "
-            "mm_hidden_size projection_hidden_size image_size",
-        48: "intermediate_size mlp_dim",
-        96: "vocab_size",
-        1024: "max_position_embeddings",
-    }.items()
-    for name in names.split()
-}  # fmt: skip
-_SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_STORED = ("model_type", "transformers_version", "architectures", "dtype")
-
-
-def small(kind: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a small model, with what `changes` says of dotted names."""
-    from transformers import AutoConfig
-
-    made = _shrunk(AutoConfig.for_model(kind).to_dict(), changes, "")
-    further = 91
-    for name in [*made]:
-        if name in _STORED:
-            del made[name]
-        elif name.endswith(("_token_id", "_token_index")) and name not in _SPECIAL and isinstance(made[name], int):
-            made[name] = 90 if name.startswith("image_token") else min(further, 95)
-            further += not name.startswith("image_token")
-    return made
-
-
-def _shrunk(settings: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    made = {}
-    for name, value in settings.items():
-        if isinstance(value, dict) and name.endswith("config"):
-            value = _shrunk(value, changes, f"{path}{name}.")
-        elif name in _SMALL and isinstance(value, int | list | tuple) and not isinstance(value, bool):
-            value = _SMALL[name] if isinstance(value, int) else [_SMALL[name]] * len(value)
-        elif name in _SPECIAL and value is not None:
-            value = _SPECIAL[name]
-        elif name == "layer_types" and value:
-            value = (list(dict.fromkeys(value)) * 2)[:2]
-        elif name == "mlp_layer_types" and value:
-            value = [value[0], value[-1]]
-        elif name == "rope_parameters" and value:
-            value = copy.deepcopy(value)
-            if "mrope_section" in value:
-                value["mrope_section"] = [2, 1, 1]
-        made[name] = value
-    return made | {
-        key.removeprefix(path): value for key, value in changes.items() if key.rpartition(".")[0] + "." == (path or ".")
-    }
-
 
 _ROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
 _GLM: dict[str, Any] = {
@@ -96,7 +32,7 @@ _AUDIO = {
 }  # fmt: skip
 _MINICPM = {
     "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "image_size": 64,
-    "patch_size": 8, "insert_layer_id": 0,
+    "patch_size": 4, "insert_layer_id": 0,
 }  # fmt: skip
 SMALL_TYPES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr"), _GLM),
@@ -169,6 +105,7 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
                    **{f"audio_config.{name}": [size] * 4 for name, size in (("hidden_sizes", 16), ("depths", 1))}},
     "dots3_note": {
         "text_config.layer_types": ["sliding_attention", "indexed_attention"], "text_config.rope_parameters": None,
+        "text_config.head_dim": 8,
         "text_config.num_key_value_heads": 4, "text_config.mlp_layer_types": ["dense", "sparse"],
         "text_config.per_layer_config": {0: {
             "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 16, "kv_lora_rank": 16, "head_dim": 16,
@@ -189,6 +126,35 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "vision_feature_select_strategy": "full", "deepstack_layer_map": [[-1, 0], [0, 1]],
         "spatial_target_layers": [1, 2, 0, 2], "downsample_rate": "1/2", "text_config.num_hidden_layers": 3,
     },
+    "idefics2": {
+        "perceiver_config": {"resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 2,
+                             "resampler_head_dim": 16, "num_key_value_heads": 1, "hidden_size": 32},
+    },
+    "chameleon": {
+        "vocabulary_map": {"<image>": 90, **{f"IMGIMG{chr(65 + code)}Z": 80 + code for code in range(10)}},
+        "vq_config": {"embed_dim": 8, "num_embeddings": 10, "latent_channels": 8, "resolution": 32,
+                      "base_channels": 32, "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1},
+    },
+    "emu3": {
+        "vocabulary_map": {"<image>": 90, "<|extra_200|>": 89,
+                           **{f"<|visual token {code:06d}|>": 79 + code for code in range(10)}},
+        "vq_config": {"codebook_size": 10, "embed_dim": 8, "latent_channels": 8, "base_channels": 32, "hidden_size": 32,
+                      "channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1},
+    },
+    "blip-2": {
+        "num_query_tokens": 4, "text_config": {
+            "model_type": "opt", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 48,
+            "num_attention_heads": 4, "max_position_embeddings": 1024, "word_embed_proj_dim": 32, "pad_token_id": 0,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "qformer_config": {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                           "intermediate_size": 48, "encoder_hidden_size": 32},
+    },
+    "fuyu": {"text_config": {
+        "model_type": "persimmon", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+        "num_attention_heads": 4, "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2,
+    }},
     "aria": {"projector_patch_to_query_dict": {16: 4}},
 }  # fmt: skip
 """What else the settings of a type need to be small."""

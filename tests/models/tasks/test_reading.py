@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.runtime_loop import tokens_of, writing
 from patcomp import AIProgram
 from patcomp.emit.native import Native
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.tasks import convert_folder
 from tests.helpers.command import Command
 from tests.models.tasks.comparing import runs
-from tests.models.tasks.reading_models import LINES, PAIRS, image_to_text, lines
+from tests.models.tasks.reading_models import LINES, PAIRS, READERS, image_to_text, lines, reader
 
 LENGTH = 10
 
@@ -71,6 +72,23 @@ def test_logits(name: str, tmp_path: Path, native: Native) -> None:
         ):
             logits = torch.as_tensor(np.asarray(found["logits"]))
             torch.testing.assert_close(logits, wanted[:, start:end], atol=1e-5 * float(wanted.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "pix2struct" else pytest.param(name, marks=pytest.mark.slow) for name in READERS]
+)
+def test_what_a_model_writes_about_an_image(name: str, tmp_path: Path) -> None:
+    """The tokens of `generate`, by a loop of its own on the runtime."""
+    pytest.importorskip("coreai")
+    model, read = reader(tmp_path, name)
+    convert_folder(tmp_path).save_asset(tmp_path / "out.aimodel")
+    # BLIP leaves out the last token of a prompt, and takes no other end of a text
+    options = {"input_ids": torch.tensor([[1, 7, 8, 2]])} if name == "blip" else {"eos_token_id": -1}
+    wanted = model.generate(**read, **options, do_sample=False, num_beams=1, min_new_tokens=8, max_new_tokens=8)
+    start, new = wanted[0, :-8].tolist(), wanted[0, -8:].tolist()
+    assert len(set(new)) > 2
+    given = {name: (each if each.is_floating_point() else each.int()).numpy() for name, each in read.items()}
+    assert tokens_of(writing(tmp_path / "out.aimodel", given, start, 8)) == new
 
 
 def image_of(program: AIProgram) -> torch.Tensor:
