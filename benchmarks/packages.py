@@ -18,6 +18,7 @@ from benchmarks.further import Build, Table, main
 from benchmarks.package_models import BATCH, Input, Open, fractions, made, nested, noise, ones, package, steps, tokens
 from benchmarks.package_models import torch_module as _torch
 from benchmarks.packages_others import OTHERS
+from benchmarks.packages_speechbrain import SPEECHBRAIN
 from benchmarks.packages_trained import TRAINED
 
 
@@ -227,19 +228,7 @@ PACKAGES: dict[str, dict[str, Build]] = {
         "Squim": package("torchaudio.models.squim_objective_model", noise(1, 400), feat_dim=16, win_len=16,
                          d_model=16, nhead=2, hidden_dim=16, num_blocks=1, rnn_type="LSTM", chunk_size=8),
     },
-    "speechbrain": {
-        "ECAPA-TDNN": package("speechbrain.lobes.models.ECAPA_TDNN.ECAPA_TDNN", noise(2, 40, 16), input_size=16,
-                              channels=[16] * 4 + [48], attention_channels=8, res2net_scale=2, se_channels=8,
-                              lin_neurons=8),
-        "x-vector": package("speechbrain.lobes.models.Xvector.Xvector", noise(2, 40, 16), in_channels=16,
-                            tdnn_channels=[16] * 5, lin_neurons=8),
-        "HiFi-GAN": package("speechbrain.lobes.models.HifiGAN.HifiganGenerator", noise(1, 16,
-                            Open("frames", 12, 20, least=4)), in_channels=16, out_channels=1, resblock_type="1",
-                            resblock_dilation_sizes=[[1, 3, 5]],
-                            resblock_kernel_sizes=[3], upsample_kernel_sizes=[8, 4], upsample_initial_channel=16,
-                            upsample_factors=[4, 2]),
-        "CNN14": package("speechbrain.lobes.models.Cnn14.Cnn14", noise(BATCH, 64, 64), mel_bins=64, emb_dim=32),
-    },
+    "speechbrain": SPEECHBRAIN,
     "demucs": {
         "HTDemucs": package("demucs.htdemucs.HTDemucs", noise(1, 2, 4096), sources=["drums", "bass"], channels=4,
                             nfft=256, depth=2, t_layers=2, t_heads=2, dconv_comp=2, samplerate=4096, segment=1),

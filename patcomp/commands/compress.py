@@ -82,8 +82,8 @@ class MeasureOptions:
         str | None,
         typer.Option(
             metavar="inputs|TEXT|FOLDER",
-            help="Compare before and after: outputs for the model's example inputs, or a bundle's loss on a text or on "
-            "the texts and pictures of a folder; with --sweep also outputs for the examples of a folder.",
+            help="Compare before and after: outputs for the model's example inputs or for those of a folder (arrays, "
+            "pictures, texts), or a bundle's loss on a text or on the texts and pictures of a folder.",
         ),
     ] = None
     calibrate: Annotated[
@@ -107,17 +107,20 @@ class MeasureOptions:
         ),
     ] = None
 
-    def check_is_no_text(self) -> None:
-        """Refuse `--compare`, and a text for `--check` or `--calibrate`: they go with the bundle of a language model.
+    def check_is_for_model(self) -> None:
+        """Refuse what goes with the bundle of a language model: `--compare`, and a text for `--check` or `--calibrate`.
 
         Raises:
             UsageError: one is given.
         """
         for option, given in (("--check", self.check), ("--calibrate", self.calibrate)):
-            if given not in (None, "inputs"):
+            if given not in (None, "inputs") and not Path(given).is_dir():
                 raise UsageError(
-                    f"{option} with a text goes with the bundle of a language model; here: {option} inputs"
+                    f"{option} with a text goes with the bundle of a language model; here: {option} inputs, or a "
+                    "folder of examples"
                 )
+        if None not in (self.check, self.calibrate) and self.check != self.calibrate:
+            raise UsageError("--check and --calibrate take the same examples; --sweep takes others for each")
         if self.compare:
             raise UsageError("--compare goes with the bundle of a language model, and with --check TEXT")
 
@@ -170,7 +173,7 @@ def compress(
 
         show_sweep(model, swept(model, chosen, target, device, measured, options), measured.html, as_json=json)
         return
-    measured.check_is_no_text()
+    measured.check_is_for_model()
     asset.check(output, measured.html)
     small = _compressed(model, request, target, device, measured, options)
     assert small.compression is not None
@@ -208,7 +211,11 @@ def _compressed(
         program = add_sources(converter, sources).to_coreai(target=target, fixed=sizes)
     with working(f"compressing {model}", True):
         seen = request.is_budget and source.exported.example_inputs is not None
-        examples = source.inputs_for(program) if measured.check or measured.calibrate or seen else None
+        examples = source.inputs_for(program) if seen else None
+        if given := measured.check or measured.calibrate:
+            from patcomp.commands.examples import examples_of  # it needs numpy
+
+            examples = examples_of(given, model, source, program)
         shrink = partial(program.compress, entrypoint=source.entry)
         return request.applied(shrink, examples, calibrate=measured.calibrate is not None)
 

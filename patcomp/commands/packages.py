@@ -20,6 +20,7 @@ from patcomp.entry_points import entry_points_of
 from patcomp.errors import PatcompError, reason_of
 
 if TYPE_CHECKING:
+    from patcomp import AIProgram
     from patcomp.commands.exporting import Preparation
     from patcomp.commands.models import ModelOptions
     from patcomp.conversion.source import ModelSource
@@ -51,6 +52,12 @@ class Reader(Commands, ABC):
     @abstractmethod
     def preprocessing(self, options: ModelOptions) -> Preparation:
         """What `--preprocess` puts before the module of a Python file; a UsageError if an option has another form."""
+
+    @abstractmethod
+    def inputs_of_texts(
+        self, model: str, texts: Sequence[tuple[str, ...]], program: AIProgram, entry: str
+    ) -> list[dict[str, Any]]:
+        """The inputs of a model for texts, by the tokenizer of its folder."""
 
     @abstractmethod
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:

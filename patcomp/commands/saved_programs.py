@@ -25,7 +25,14 @@ def check_written_by_export(path: Path) -> None:
     Raises:
         PatcompError: it did not.
     """
-    if _written_by_torch_save(path):
+    members = _members(path)
+    if any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in members):
+        raise PatcompError(
+            f"{path} is TorchScript, and holds no exported program; write a FILE.py with a function that makes the "
+            "module of Python again, gives it the state_dict() of the file, and returns it and its inputs. If the "
+            "model is also there as a file of ONNX, convert this file"
+        )
+    if any(name.endswith("/data.pkl") and name.count("/") == 1 for name in members):
         raise PatcompError(
             f"{path} was written by torch.save: it holds weights or a pickled module, and no exported program; "
             "write a FILE.py with a function that loads it and returns the module and its inputs, or save "
@@ -112,16 +119,17 @@ def _distrust(path: Path, reason: str) -> PatcompError:
     )
 
 
-def _written_by_torch_save(path: Path) -> bool:
+def _members(path: Path) -> list[str]:
+    """The names of the files in an archive; empty for another file."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except DAMAGED:
-        return False
+        return []
     # in a file that was cut off, zipfile finds the last archive inside it
     if min((member.header_offset for member in members), default=0):
-        return False
-    return any(member.filename.endswith("/data.pkl") and member.filename.count("/") == 1 for member in members)
+        return []
+    return [member.filename for member in members]
 
 
 class _Reasons(logging.Filter):

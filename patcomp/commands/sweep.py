@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from patcomp.commands.arrays import read_example
 from patcomp.commands.common import RandomNumbers, UsageError, load_catalogs, print_json, say
+from patcomp.commands.examples import examples_of
 from patcomp.commands.models import ModelOptions, load_sources
 from patcomp.commands.pages import PlottedPoint, is_best, page_of, plot_of, table_of
 from patcomp.commands.progress import working
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _MODULES = (Subject.FUNCTION, Subject.FOLDER, Subject.NAME)
 """What is exported here, and so can be converted to float16 first."""
-_MOST = 64
-"""The most examples of a folder."""
 
 
 class SweptModel(Protocol):
@@ -85,7 +83,7 @@ def swept(
                 raise UsageError(f"--sweep goes with a model of one function, and {model} has {names}")
             programs.append(_converted(sources[0], target, device, own))
     held_out, calibration = (
-        None if given is None else _examples(given, model, sources[0], programs[0])
+        None if given is None else examples_of(given, model, sources[0], programs[0])
         for given in (measured.check, measured.calibrate)
     )
     with working(f"compressing {model}", True):
@@ -110,15 +108,3 @@ def _converted(
     random = RandomNumbers.inputs if device.random is RandomNumbers.inputs else RandomNumbers.refuse
     converter = TorchConverter(catalog=load_catalogs(options.catalog), random=random.value)
     return add_sources(converter, [source]).to_coreai(target=target, fixed=device.fixed)
-
-
-def _examples(given: str, model: str, source: ModelSource, program: AIProgram) -> list[Any]:
-    """Example inputs: the model's own, or those of a folder."""
-    if given == "inputs":
-        return [source.inputs_for(program)]
-    folder = Path(given)
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {given}; give one with examples (.npz, .png, .jpg), or inputs")
-    files = sorted(each for each in folder.iterdir() if each.is_file() and not each.name.startswith("."))
-    signature = program.signature(source.entry)
-    return [read_example(each, signature) for each in files[:: max(1, -(-len(files) // _MOST))]]

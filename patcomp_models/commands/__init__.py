@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from patcomp import AIProgram
 from patcomp.commands.common import require_transformers
 from patcomp.commands.exporting import Preparation
 from patcomp.commands.models import ModelOptions
@@ -50,6 +51,13 @@ class ModelCommands(Reader):
         from patcomp_models.commands.preprocessing import preparation_of
 
         return preparation_of(options)
+
+    def inputs_of_texts(
+        self, model: str, texts: Sequence[tuple[str, ...]], program: AIProgram, entry: str
+    ) -> list[dict[str, Any]]:
+        from patcomp_models.tasks.texts import inputs_of_texts
+
+        return inputs_of_texts(model, texts, program, entry)
 
     def convert_to_bundle(self, context: typer.Context, model: str, output: Path | None, **options: Any) -> None:
         from patcomp_models.commands.bundles import convert_to_bundle

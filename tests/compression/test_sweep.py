@@ -83,7 +83,7 @@ def test_labels_and_calibration() -> None:
         (["--sweep"], "--sweep of a model needs --check inputs, or --check FOLDER"),
         (["--sweep", "--check", "gone"], "there is no folder gone; give one with examples"),
         (["--sweep", "--check", "inputs", "--config", "w4"], "--sweep is a table of several sizes, and goes without"),
-        (["--sweep", "--check", "{texts}"], "a.txt is no file .npy, and no image, as input is"),
+        (["--sweep", "--check", "{texts}"], "is a function of a Python file, without a tokenizer"),
     ],
 )
 def test_wrong_uses(words: list[str], message: str, tmp_path: Path, patcomp: Command) -> None:

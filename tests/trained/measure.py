@@ -20,7 +20,8 @@ import patcomp
 from patcomp import AIProgram, TorchConverter
 from patcomp.emit.toolchain.library import has_toolchain
 from patcomp.torchvision import declare_operators
-from tests.trained.rows import ROWS, Trained
+from tests.trained.packages import Trained
+from tests.trained.rows import ROWS
 
 
 def measured(trained: Trained) -> dict[str, Any]:

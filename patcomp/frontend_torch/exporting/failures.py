@@ -26,7 +26,7 @@ _SIZES = "see docs/dynamic-shapes.md"
 _TEXT = "see docs/export.md. PyTorch's own text is logged at the level debug"
 _SCRIPTED = (
     "export the Python module that was scripted or traced; where only the file is left, write the module again and "
-    "give it the state_dict() of the file"
+    "give it the state_dict() of the file. If the model is also there as a file of ONNX, patcomp converts this file"
 )
 _GENERAL = "change the model there, or export a part of it; see docs/export.md and docs/control-flow.md"
 
