@@ -4,7 +4,7 @@
 
 The types are those of `AutoModelForImageTextToText`. A model has the layers of its type in small sizes, random weights
 in float32, and a square image of one tile between 12 tokens. With `--markdown`, the table is written to
-`docs/generated/image-text-types.md`.
+`docs/generated/image-text-types.md`; with `--only`, its rows of other types stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from patcomp.commands.tables import markdown_table
 DOCUMENT = Path(__file__).parents[1] / "docs" / "generated" / "image-text-types.md"
 _NEW = 8
 _COLUMNS = ["type", "outcome", "pictures", "why, or tokens"]
-_TILES, _SHAPES, _PACKED = "tiles", "of any shape", "tiles, packed"
+_SQUARE, _TILES, _SHAPES, _PACKED = "square", "tiles", "of any shape", "tiles, packed"
 
 
 def tried(kind: str) -> tuple[str, ...]:
@@ -39,7 +39,8 @@ def tried(kind: str) -> tuple[str, ...]:
         outcome = "encode and decode" if WITHOUT_TOWER[kind] == PAIR else "refused by name"
         return kind, outcome, "", WITHOUT_TOWER[kind]
     tower = TOWERS[kind]
-    pictures = _SHAPES if tower.takes_shapes else _PACKED if tower.packs else _TILES if tower.has_tiles else "square"
+    pictures = _SHAPES if tower.takes_shapes else _PACKED if tower.packs else _TILES if tower.has_tiles else _SQUARE
+    pictures += ", one shape in a prompt" * tower.takes_one_shape
     with TemporaryDirectory() as place:
         try:
             made, wanted = both_tokens(kind, Path(place) / "bundle")
@@ -87,6 +88,13 @@ def markdown(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def stored_rows() -> list[tuple[str, ...]]:
+    """The rows of the document."""
+    lines = DOCUMENT.read_text().splitlines()
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("| ")]
+    return cells[1:]  # behind the head
+
+
 def main() -> None:
     """Try the types and print the table."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -103,7 +111,7 @@ def main() -> None:
             rows.append(tried(kind))
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     if options.markdown:
-        DOCUMENT.write_text(markdown(rows))
+        DOCUMENT.write_text(markdown(sorted({row[0]: row for row in (*stored_rows(), *rows)}.values())))
     else:
         print("\n".join(markdown_table(_COLUMNS, rows)))
 

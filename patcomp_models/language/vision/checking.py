@@ -82,7 +82,8 @@ class VisionComparison:
                 for name, each in self._given(tokens).items()
             }
             given |= {} if self.sound is None else self.sound.given()
-            logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
+            with self.tower.mended():
+                logits = self.model(input_ids=tokens, use_cache=False, **given).logits[0].float()
             features = self.tower(*self.read.values())[0].float()
         release(weight_memory(self.model))
         return logits, features

@@ -221,8 +221,8 @@ def _write(request: _Request, model: Any, name: str, notes: list[str], work: Unf
     options, step = request.options, step_of(request.options)
     settings = request.settings
     tower = tower_of(model, options.image_size or settings.size, fine=settings.fine)
-    shapes = [*shapes_in(options.image_shapes), *([(settings.part, settings.part)] if settings.part else [])]
-    towers = [tower, *(tower_of(model, each, fine=settings.fine) for each in shapes if each != tower.shape)]
+    further = [*shapes_in(options.image_shapes), *([(settings.part, settings.part)] if settings.part else [])]
+    towers = [tower, *(tower_of(model, each, fine=settings.fine) for each in further if each != tower.shape)]
     context = context_of(model, options.max_context)
     check_one_set(model, context, "image")
     shapes = shapes_in(options.video_shapes)

@@ -21,7 +21,6 @@ WITHOUT_TOWER: dict[str, str] = {
     **dict.fromkeys(("kosmos-2", "kosmos-2.5"), _WORDS),
     "git": "its image stands before the text without tokens, and a bundle puts features in the place of tokens",
     **dict.fromkeys(("instructblip", "instructblipvideo"), "its tower reads the question beside the image"),
-    "fuyu": "patches of an image go into the language model without a tower, each line with a token of its own",
     "diffusion_gemma": "it writes by diffusion; patcomp convert FOLDER -o NAME makes a bundle for texts without images",
     "pi0": "it makes movements of a robot by diffusion",
     "mistral4": _TEXT,

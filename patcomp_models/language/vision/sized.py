@@ -105,6 +105,20 @@ class MiniCPMTower(PixtralTower):
         return {"pixel_values": packed, "target_sizes": self.sizes}
 
 
+class LinearTower(LineTower):
+    """Fuyu: patches go into a projection, and a token stands behind each line of an image."""
+
+    around = Around("", "|NEWLINE|<s>", line="|NEWLINE|")
+    takes_shapes = False  # its processor has an output of its own for them
+    channels_last = True
+
+    def features(self, pixels: Tensor) -> list[Tensor]:
+        return [self.model.model.vision_embed_tokens(self.patches_of(pixels).flatten(1))]
+
+    def given(self, pixels: Tensor, tokens: Tensor, prompt: int | None = None) -> dict[str, Tensor]:
+        return {"pixel_values": self.patches_of(pixels).flatten(1)[None]}
+
+
 class ResampledTower(PixtralTower):
     """Idefics2: as many tokens as latents for images of any size."""
 

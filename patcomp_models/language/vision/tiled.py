@@ -24,6 +24,19 @@ class LlamaTower(FixedTower):
     has_tiles = True
     around = Around("<|image_start|><|image|>", "<|image_end|>", "<|image|>")
 
+    @property
+    def language(self) -> Any:
+        return self.model.language_model
+
+    @contextmanager
+    def mended(self) -> Iterator[None]:
+        """In transformers 5.24 the model reads an output that its language model does not give."""
+        handle = self.language.register_forward_hook(lambda _, given, made: setattr(made, "image_outputs", None))
+        try:
+            yield
+        finally:
+            handle.remove()
+
     def features(self, pixels: Tensor) -> list[Tensor]:
         found = self.model.get_image_features(pixel_values=pixels, return_dict=True).last_hidden_state
         return [self.model.multi_modal_projector(found[0])]

@@ -92,7 +92,8 @@ class Tower(nn.Module):
         super().__init__()
         self.model = model
         config = model.config
-        self.vision: Any = config.vision_config if hasattr(config, "vision_config") else config.vq_config
+        own = (getattr(config, name, None) for name in ("vision_config", "vq_config"))
+        self.vision: Any = next((each for each in own if each is not None), config)
         size = size or self.usual_size
         self.shape = (size, size) if isinstance(size, int) else size
         self.hidden = int(model.config.get_text_config().hidden_size)
@@ -220,6 +221,11 @@ class Tower(nn.Module):
     @contextmanager
     def adapted(self) -> Iterator[None]:
         """Parts of the language model are others while it is called."""
+        yield
+
+    @contextmanager
+    def mended(self) -> Iterator[None]:
+        """The model's own call works for a while, if a version of transformers has a defect."""
         yield
 
     def is_image(self, tokens: Tensor) -> Tensor:

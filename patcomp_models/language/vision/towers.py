@@ -30,6 +30,7 @@ from patcomp_models.language.vision.prompts import Around
 from patcomp_models.language.vision.refused import WITHOUT_TOWER
 from patcomp_models.language.vision.sized import (
     HunYuanTower,
+    LinearTower,
     LineTower,
     MiniCPMTower,
     PixtralTower,
@@ -188,6 +189,7 @@ TOWERS: dict[str, type[Tower]] = {
     "chameleon": ChameleonTower,
     "emu3": EmuTower,
     "blip-2": QueryTower,
+    "fuyu": LinearTower,
     "internvl": InternTower,
     "aya_vision": AyaTower,
     "cohere2_vision": CohereTower,

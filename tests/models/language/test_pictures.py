@@ -13,7 +13,7 @@ from patcomp_models.language import LanguageModelError, convert_vision_language_
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.vision.generating import expanded_prompt
 from patcomp_models.language.vision.prompts import image_keys, placed
-from patcomp_models.language.vision.towers import TOWERS
+from patcomp_models.language.vision.towers import TOWERS, tower_of
 from tests.models.language.vision_checkpoints import (
     CONTEXT,
     IMAGE_TOKEN,
@@ -52,14 +52,17 @@ def processor(kind: str) -> Any:
 
     special = {
         "smolvlm": SPECIAL["idefics3"], "aya_vision": AYA, "cohere2_vision": COHERE, "llama4": LLAMA,
+        "gemma3n": SPECIAL["gemma3"],
         "granite_docling": DOCLING, FINE: DOCLING, "got_ocr2": GOT, "qianfan_ocr": GOT, "ovis2": OVIS, **SPECIAL,
     }  # fmt: skip
     names = NAMED | {"img_line_break_token": COHERE[2]}
+    if kind == "gemma3n":
+        names |= {"audio_token": "word8", "boa_token": "word9", "eoa_token": "word10"}
     if kind == "cohere2_vision":
         names |= {"boi_token": COHERE[0], "eoi_token": COHERE[1]}
     further = ["<video>"] if kind in ("internvl", "perception_lm", "llava_next_video", "llava_onevision") else []
     tokens = ["<image>", *special.get(kind, ()), *further]
-    named = {name: token for name, token in names.items() if token in tokens}
+    named = {name: token for name, token in names.items() if token in tokens or token.startswith("word")}
     # the names are stored with the tokenizer, as in the folders of the hub
     tokenizer = tf.PreTrainedTokenizerFast(
         tokenizer_object=words(*tokens[1:], image=PATCHES.get(kind, "<image>"))._tokenizer,
@@ -100,6 +103,9 @@ def processor(kind: str) -> Any:
             pan_and_scan_min_ratio_to_activate=1.1,
         )  # fmt: skip
         return tf.Gemma3Processor(images, tokenizer, image_seq_length=4)
+    if kind == "gemma3n":
+        images = tf.SiglipImageProcessorPil(size=SQUARE)
+        return tf.Gemma3nProcessor(tf.Gemma3nAudioFeatureExtractor(), images, tokenizer, image_seq_length=4)
     if kind == VIEWS:
         images = tf.DeepseekOcr2ImageProcessorPil(size={"height": 128, "width": 128}, tile_size=96)
         return tf.DeepseekOcr2Processor(images, tokenizer, patch_size=2)
@@ -163,13 +169,27 @@ def test_two_shapes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         given.pop("num_patches", None)
         given["pixel_values"] = given["pixel_values"].to(model.dtype)  # bfloat16 of Llama 4's processor
         length = given["input_ids"].shape[1]
-        with torch.no_grad():
+        with torch.no_grad(), tower_of(model, None).mended():
             wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
         assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted[0, length:].tolist()
         counts.append(length)
     assert max(counts[:2]) > (4 + 4 if kind == "got_ocr2" else 4 + 4 + 8)  # several tiles
     with pytest.raises(LanguageModelError, match="the prompt"):
         bundle.generate("word5", NEW, [one])
+
+
+@pytest.mark.slow
+def test_squares(tmp_path: Path) -> None:
+    """The processor of Gemma 3n makes squares, and so does the bundle by the settings of the images."""
+    pytest.importorskip("coreai")
+    model, bundle = converted("gemma3n", tmp_path)
+    assert PROCESSOR not in bundle.metadata["vision"]
+    images = [picture(*shape) for shape in SHAPES]
+    text = "word5 <image> word6 <image> word7"
+    given = processor("gemma3n")(text=[text], images=images, return_tensors="pt")
+    with torch.no_grad():
+        wanted = model.generate(**given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=-1)
+    assert bundle.generate(text, NEW, images, ignore_eos=True) == wanted[0, given["input_ids"].shape[1] :].tolist()
 
 
 @pytest.mark.parametrize("kind", ["internvl", "aya_vision", "cohere2_vision"])

@@ -264,10 +264,11 @@ def pixels(seed: int = 2) -> torch.Tensor:
 def generated(model: Any, tower: Tower, tokens: list[int], image: torch.Tensor, new: int) -> tuple[list[int], Tensor]:
     """The tokens of the model's own greedy generation, and their logits, (new, vocabulary)."""
     ids = torch.tensor([tokens])
-    made = model.generate(
-        input_ids=ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new,
-        do_sample=False, pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
-    )  # fmt: skip
+    with tower.mended():
+        made = model.generate(
+            input_ids=ids, **{"attention_mask": torch.ones_like(ids), **tower.given(image, ids)}, max_new_tokens=new,
+            do_sample=False, pad_token_id=0, eos_token_id=-1, output_logits=True, return_dict_in_generate=True,
+        )  # fmt: skip
     return made.sequences[0, len(tokens) :].tolist(), torch.cat(made.logits)
 
 

@@ -150,6 +150,11 @@ SMALL_TYPES: dict[str, dict[str, Any]] = {
         "qformer_config": {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                            "intermediate_size": 48, "encoder_hidden_size": 32},
     },
+    "fuyu": {"text_config": {
+        "model_type": "persimmon", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+        "num_attention_heads": 4, "max_position_embeddings": 1024, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2,
+    }},
     "aria": {"projector_patch_to_query_dict": {16: 4}},
 }  # fmt: skip
 """What else the settings of a type need to be small."""
