@@ -103,7 +103,10 @@ def own_extractor(folder: Path) -> Any | None:
     """
     if not any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")):
         return None
-    settings, _ = FeatureExtractionMixin.get_feature_extractor_dict(folder, local_files_only=True)
+    try:
+        settings, _ = FeatureExtractionMixin.get_feature_extractor_dict(folder, local_files_only=True)
+    except OSError:  # the processor has no extractor
+        return None
     kind = str(settings.pop("feature_extractor_type", None))
     if kind not in _EXTRACTORS:
         return None

@@ -56,7 +56,16 @@ from patcomp_models.language.generation import (
     greedy,
     speculative,
 )
-from patcomp_models.language.hearing import EMBED, SOUND, features_of_sound, heard_prompt, several, sound_runs
+from patcomp_models.language.hearing import (
+    EMBED,
+    HEARD,
+    SOUND,
+    features_of_sound,
+    heard_call,
+    heard_prompt,
+    several,
+    sound_runs,
+)
 from patcomp_models.language.per_layer import PerLayerTable
 from patcomp_models.language.static_run import function_sizes, generate_static
 from patcomp_models.language.vision.generating import embedded_call, expanded_prompt, features_of, tower_run
@@ -356,12 +365,20 @@ class Bundle:
                 f"a prompt of {len(tokens)} tokens and {new} new ones; the bundle takes 1 to {self._limit} in all"
             )
         with ExitStack() as opened:
-            asset, runs = opened_asset(self.asset, opened), sound_runs(tokens, audio)
-            features = features_of_sound(
-                partial(asset.run, entrypoint=SOUND), heard, runs, is_padded=audio["frames"] is not None
-            )
-            embed = partial(asset.run, entrypoint=EMBED)
-            call = embedded_call(embed, calls_of_asset(asset), {audio["audio_token_id"]: features})
+            asset = opened_asset(self.asset, opened)
+            hear, embed = (partial(asset.run, entrypoint=name) for name in (SOUND, EMBED))
+            call = calls_of_asset(asset)
+            if audio.get("is_added"):
+                features = np.concatenate([np.asarray(hear(each)[HEARD]) for each in heard[0]], 1)
+                if len(tokens) > features.shape[1]:
+                    raise LanguageModelError(
+                        f"the prompt has {len(tokens)} tokens, and the recording is over after {features.shape[1]}"
+                    )
+                new, call = min(new, features.shape[1] - len(tokens)), heard_call(embed, call, features)
+            else:
+                runs, is_padded = sound_runs(tokens, audio), audio["frames"] is not None
+                features = features_of_sound(hear, heard, runs, is_padded=is_padded)
+                call = embedded_call(embed, call, {audio["audio_token_id"]: features})
             session = Session(call, {MAIN: None}, empty_states(asset.described(MAIN)), self._limit, piece=len(tokens))
             return greedy(session, tokens, new, stops)
 

@@ -11,13 +11,17 @@ import numpy as np
 
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.errors import LanguageModelError
+from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, POSITIONS, TOKENS
+from patcomp_models.language.generation import AssetCall
 from patcomp_models.language.vision.pictures import loaded_processor, processed
 
 SOUND, EMBED = "audio", "embed"
 """The functions beside `main`."""
-READ, FRAME_MASK, HEARD = "input_features", "frame_mask", "audio_features"
-"""The inputs and the output of `audio`; the first one has the name in `read` of the block `audio`, if it has one."""
-FEWEST = "fewest_frames"
+READ, SAMPLES, FRAME_MASK, HEARD = "input_features", "input_values", "frame_mask", "audio_features"
+"""The inputs and the output of `audio`: of the first two, the one that `read` of the block `audio` names."""
+WINDOW, NOISE_SCALE, NOISE = "window", "noise_scale", "noise"
+"""Further inputs of `audio`, which `further` of the block names."""
+FEWEST_FRAMES = "fewest_frames"
 """A key of the block `audio` of `metadata.json`: how many frames a recording must have."""
 SoundWindow = Mapping[str, np.ndarray]
 """The inputs of the function `audio`."""
@@ -53,7 +57,19 @@ def heard_prompt(
         tokens = made["input_ids"][0].tolist()
     else:
         raise LanguageModelError("token ids go with what the processor made of the recording, and samples with a text")
+    if "delay" in audio and int(delay := made.get("num_delay_tokens", audio["delay"])) != audio["delay"]:
+        raise LanguageModelError(
+            f"the text comes {delay} tokens behind the sound, and the bundle is for {audio['delay']}; convert the "
+            "model with this number as default_num_delay_tokens of config.json"
+        )
     return tokens, recordings_in(made, audio, len(sound_runs(tokens, audio)))
+
+
+def _noise(tokens: int, audio: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Noise, as `generate` of transformers draws it with PyTorch's generator."""
+    import torch
+
+    return {NOISE_SCALE: torch.randn(1).numpy(), NOISE: torch.randn(1, tokens, audio["noise_width"]).numpy()}
 
 
 def read_by(audio: Mapping[str, Any]) -> str:
@@ -67,10 +83,10 @@ def read_by(audio: Mapping[str, Any]) -> str:
 
 def _processed(folder: Path, text: str, recordings: Sequence[Any]) -> Mapping[str, Any]:
     processor = loaded_processor(folder / PROCESSOR)
-    return processed(processor, text, (), audio=[samples_of(each) for each in recordings], return_tensors="pt")
+    return processed(processor, text, (), audio=[checked_samples(each) for each in recordings], return_tensors="pt")
 
 
-def samples_of(recording: Any) -> np.ndarray:
+def checked_samples(recording: Any) -> np.ndarray:
     """The samples of a recording, (samples,) of float32.
 
     Raises:
@@ -103,16 +119,26 @@ def recordings_in(made: Mapping[str, Any], audio: Mapping[str, Any], count: int)
     if name not in made:
         raise LanguageModelError(f"the processor made no {name} of the recording; put its placeholder into the prompt")
     read, mask = np.asarray(made[name], np.float32), np.asarray(made[audio["mask"]]) if audio["mask"] else None
+    if WINDOW in audio.get("further", []) and count > 1:
+        raise LanguageModelError("the prompt has several recordings, and the bundle takes one")
     if min(count, len(read)) <= 1:
-        return [sound_windows(read, mask, audio)]
+        return [_windows(read, mask, audio)]
     if len(read) != count:
         raise LanguageModelError(
             f"the processor makes {len(read)} parts of recordings at {count} places, and it is not known which part is "
             "of which recording; give one recording"
         )
-    return [
-        sound_windows(read[row : row + 1], None if mask is None else mask[row : row + 1], audio) for row in range(count)
-    ]
+    return [_windows(read[row : row + 1], None if mask is None else mask[row : row + 1], audio) for row in range(count)]
+
+
+def _windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
+    """The windows of a recording, with the further inputs of `audio`."""
+    windows, further = sound_windows(read, mask, audio), audio.get("further", [])
+    if WINDOW in further:
+        windows = [{**each, WINDOW: np.array([place], np.int32)} for place, each in enumerate(windows)]
+    if NOISE in further:
+        windows = [{**each, **_noise(each[read_by(audio)].shape[2] // audio["step"], audio)} for each in windows]
+    return windows
 
 
 def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str, Any]) -> list[SoundWindow]:
@@ -131,7 +157,12 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     if audio["frames"] is None:
         if len(read) != 1:
             raise LanguageModelError(f"the processor made {len(read)} recordings, and the bundle takes one")
-        return [{name: read}]
+        step = int(audio.get("step", 1))
+        if (rest := read.shape[axis] % step) and not audio.get("is_added"):
+            raise LanguageModelError(
+                f"the processor made {read.shape[axis]} frames, and the bundle takes a multiple of {step}; add silence"
+            )
+        return [{name: read.take(range(read.shape[axis] - rest), axis)}]  # less than a step is no token
     frames = int(audio["frames"])
     count = -(-read.shape[axis] // frames)
     if count > 1 and not audio["is_cut"]:
@@ -144,7 +175,7 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
     if mask is None:
         return [{name: part} for part in parts]
     mask = np.pad(mask, ((0, 0), (0, missing))).astype(bool)
-    if (heard := int(mask.sum())) < (fewest := int(audio.get(FEWEST, 1))):
+    if (heard := int(mask.sum())) < (fewest := int(audio.get(FEWEST_FRAMES, 1))):
         raise LanguageModelError(
             f"the recording has {heard} frames, and the bundle takes {fewest} or more; put silence behind it"
         )
@@ -152,6 +183,27 @@ def sound_windows(read: np.ndarray, mask: np.ndarray | None, audio: Mapping[str,
         {name: part, FRAME_MASK: own} for part, own in zip(parts, mask.reshape(-1, 1, frames), strict=True)
         if own.any()
     ]  # fmt: skip
+
+
+def heard_call(
+    embed: Callable[[Mapping[str, Any]], Mapping[str, Any]], main: AssetCall, features: np.ndarray
+) -> AssetCall:
+    """A function of tokens, positions and states, for a model that hears a feature beside each token.
+
+    Args:
+        embed: runs the function `embed`.
+        main: runs functions of the asset.
+        features: of the recording, (1, tokens, width).
+    """
+
+    def call(name: str, inputs: Mapping[str, Any], states: dict[str, Any]) -> Mapping[str, Any]:
+        tokens = np.asarray(inputs[TOKENS])
+        places = np.asarray(inputs[POSITIONS])[0, -tokens.shape[1] :]
+        embeddings = np.asarray(embed({TOKENS: tokens})[EMBEDDINGS]) + features[:, places]
+        others = {name: each for name, each in inputs.items() if name != TOKENS}
+        return main(name, {EMBEDDED: embeddings, **others}, states)
+
+    return call
 
 
 def features_of_sound(

@@ -111,10 +111,10 @@ class IndexedLayer(StackedCacheLayer):
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
         """As `kept`, for the keys of an index."""
-        return self.kept(INDEX, indexer_key_states)
+        return self.kept(INDEX_KEYS, indexer_key_states)
 
 
-INDEX = "index"
+INDEX_KEYS = "index"
 """What transformers' own layers of an index keep."""
 
 

@@ -8,10 +8,16 @@ from typing import Any
 
 from patcomp.errors import Problem
 from patcomp_models.bundle_folders.contract import FLOATS, Interface, Values, function_of, problem
-from patcomp_models.language.hearing import FEWEST, FRAME_MASK, HEARD, SOUND, read_by
+from patcomp_models.language.hearing import FEWEST_FRAMES, FRAME_MASK, HEARD, NOISE, NOISE_SCALE, SOUND, WINDOW, read_by
 
 SOUND_NUMBERS = ("audio_token_id", "axis")
 """The keys of the block `audio` of `metadata.json` that must be positive integers."""
+
+
+_FURTHER: Values = {
+    WINDOW: ((1,), ("int32",)), NOISE_SCALE: ((1,), ("float32",)), NOISE: ((1, None, "*"), ("float32",)),
+}  # fmt: skip
+"""The further inputs of `audio`."""
 
 
 def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> list[Problem]:
@@ -20,9 +26,12 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         return [problem(f"audio is {audio!r}, and must be an object")]
     found = [
         problem(f"audio.{name} is {audio.get(name)!r}, and must be a positive integer")
-        for name in (*numbers, *({FEWEST} & audio.keys()))
+        for name in (*numbers, *({FEWEST_FRAMES} & audio.keys()))
+        if not (name == "audio_token_id" and audio.get("is_added"))
         if type(audio.get(name)) is not int or audio[name] < 1
     ]
+    if unknown := [name for name in audio.get("further", []) if name not in _FURTHER]:
+        found.append(problem(f"audio.further has {unknown[0]!r}, and may have {', '.join(_FURTHER)}"))
     if (frames := audio.get("frames")) is not None and (type(frames) is not int or frames < 1):
         found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:
@@ -34,7 +43,8 @@ def sound_interface(audio: Mapping[str, Any], width: int | str) -> Interface:
     """What the function takes, and gives in rows of `width`."""
     frames = audio["frames"]
     read: Values = {read_by(audio): ((1, "*", frames) if audio["axis"] == 2 else (1, frames, "*"), ("float32",))}
-    read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {})}
+    read = {**read, **({FRAME_MASK: ((1, frames), ("bool",))} if audio["mask"] else {}),
+            **{name: _FURTHER[name] for name in audio.get("further", [])}}  # fmt: skip
     return Interface(read, {HEARD: ((1, "*", width), FLOATS)})
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import FEWEST, READ
+from patcomp_models.language.hearing import FEWEST_FRAMES, NOISE, READ
 from patcomp_models.language.vision.tower import exchanged, features_dtype
 
 
@@ -52,11 +52,27 @@ class Encoder(nn.Module):
         super().__init__()
         self.model, self.row = model, row
 
-    def forward(self, read: Tensor, mask: Tensor | None = None) -> Tensor:
-        found = self.features(read.to(self.model.dtype), None if mask is None else mask.long())
+    further: ClassVar[tuple[str, ...]] = ()
+    """The names of further inputs."""
+
+    def further_examples(self, tokens: int) -> tuple[Tensor, ...]:
+        """Further inputs for a window with some tokens."""
+        return ()
+
+    def further_shapes(self, tokens: dict[int, Any]) -> tuple[dict[int, Any], ...]:
+        """The open sizes of the further inputs.
+
+        Args:
+            tokens: those of an input with a row for each token.
+        """
+        return ({},) * len(self.further)
+
+    def forward(self, read: Tensor, *others: Tensor) -> Tensor:
+        mask, further = (others[0].long(), others[1:]) if self.row.mask else (None, others)
+        found = self.features(read.to(self.model.dtype), mask, *further)
         return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         """The features of a window."""
         inner, place, seen = self.model.model, self.row.projector, _Projector()
         projector = getattr(inner, place)
@@ -75,7 +91,7 @@ class Encoder(nn.Module):
 class MergedEncoder(Encoder):
     """MOSS: the projector takes several frames of the encoder as one."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         made = self.model.model.audio_tower(read, return_dict=True).last_hidden_state
         merged = made.reshape(-1, self.model.config.audio_merge_size * made.shape[-1])
         found: Tensor = self.model.model.multi_modal_projector(merged)
@@ -85,7 +101,7 @@ class MergedEncoder(Encoder):
 class ChunkEncoder(Encoder):
     """Qwen3-ASR: convolutions of each second, and attention inside of windows, of which this is one."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         tower = self.model.model.audio_tower
         length = 2 * tower.n_window
         assert mask is not None
@@ -108,9 +124,9 @@ class ChunkEncoder(Encoder):
 class OmniChunkEncoder(ChunkEncoder):
     """Qwen3-Omni: as Qwen3-ASR, with zeros behind the recording."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         assert mask is not None
-        return super().features(read * mask[:, None].to(read.dtype), mask)
+        return super().features(read * mask[:, None].to(read.dtype), mask, *further)
 
     def projected(self, hidden: Tensor) -> Tensor:
         tower = self.model.model.audio_tower
@@ -129,7 +145,7 @@ class PooledEncoder(Encoder):
                 "is not supported"
             )
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         tower = self.model.model.audio_tower
         assert mask is not None
         kept = mask[:, None].to(read.dtype)
@@ -145,7 +161,7 @@ class PooledEncoder(Encoder):
 class MaskedEncoder(Encoder):
     """Gemma 4: the encoder takes the mask of frames, and features of frames without sound are behind the others."""
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         assert mask is not None
         found: Tensor = self.model.model.get_audio_features(read, mask.bool(), return_dict=True).pooler_output
         return found
@@ -158,7 +174,7 @@ class FilledEncoder(Encoder):
     that its second convolution reads zeros.
     """
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         assert mask is not None
         inner = self.model.model
         second = inner.audio_tower.subsample_conv_projection.conv_1
@@ -211,6 +227,11 @@ class HearingRow:
         projector: the module whose output are the features.
         encoder: its class.
         read: what the encoder reads, by the name that it has in the processor's result.
+        step: the number of frames is a multiple of it, of which each is a token; 1 for any number.
+        fewest_steps, example: how many steps a recording of any length has at least, and in an example.
+        is_added: whether the features are added to the embeddings of all tokens, instead of taking the place of some.
+        language: the model without its encoder.
+        is_window_of_cache: whether the cache of transformers alone keeps the sliding window, and its mask does not.
     """
 
     mask: str = "input_features_mask"
@@ -222,12 +243,25 @@ class HearingRow:
     projector: str = "multi_modal_projector"
     encoder: type[Encoder] = Encoder
     read: str = READ
+    step: Callable[[Any], int] = lambda config: 1
+    fewest_steps: int = 2
+    example: int = 452
+    is_added: bool = False
+    language: Callable[[Any], Any] = lambda model: model
+    is_window_of_cache: bool = False
 
     def keys(self, config: Any, sample_rate: int | None) -> dict[str, Any]:
         """The block `audio` of `metadata.json`."""
-        rate = {} if sample_rate is None else {"sample_rate": sample_rate}
+        further, added = self.encoder.further, {}
+        if sample_rate is not None:
+            added["sample_rate"] = sample_rate
+        if NOISE in further:
+            added["noise_width"] = config.acoustic_tokenizer_encoder_config.hidden_size
+        if hasattr(config, "default_num_delay_tokens"):
+            added["delay"] = config.default_num_delay_tokens
         return {
-            "audio_token_id": config.audio_token_id, "read": self.read,
+            "audio_token_id": getattr(config, "audio_token_id", None), "read": self.read,
             "frames": self.frames(config) if self.frames else None, "axis": self.axis, "mask": self.mask,
-            "is_cut": self.is_cut, FEWEST: self.fewest(config), **rate,
+            "is_cut": self.is_cut, FEWEST_FRAMES: self.fewest(config), "step": self.step(config), "further": [*further],
+            "is_added": self.is_added, **added,
         }  # fmt: skip

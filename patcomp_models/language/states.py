@@ -27,7 +27,7 @@ from patcomp_models.language.contract import (
     WINDOW_VALUES,
 )
 from patcomp_models.language.conventions import CACHE, convention_of
-from patcomp_models.language.layers import INDEX, KeepingLayer
+from patcomp_models.language.layers import INDEX_KEYS, KeepingLayer
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.open_lengths import open_lengths
 
@@ -165,7 +165,7 @@ def cached_layers(model: Any, **first: Tensor) -> list[Any]:
 def kept_beside(layer: Any) -> dict[str, Tensor]:
     """What a layer keeps of each token beside keys and values, (1, n, width) each, by name."""
     keys = getattr(layer, "indexer_keys", None)
-    return layer.known if isinstance(layer, KeepingLayer) else {} if keys is None else {INDEX: keys}
+    return layer.known if isinstance(layer, KeepingLayer) else {} if keys is None else {INDEX_KEYS: keys}
 
 
 def _stacked(

@@ -94,7 +94,7 @@ class WithHead(nn.Module):
         """The logits and the cache, as a causal language model of transformers gives them."""
         given = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": use_cache, CACHE: cache}
         made = self.model(**given)
-        return SimpleNamespace(logits=self.lm_head(made.last_hidden_state), cache=made[CACHE])
+        return SimpleNamespace(logits=self.lm_head(made.last_hidden_state), cache=getattr(made, CACHE))
 
 
 def text_part(whole: Any) -> TextPart:

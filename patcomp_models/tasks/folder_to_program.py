@@ -159,7 +159,8 @@ def exported_entry(entry: Entry, assume_branch: bool = False) -> ExportedProgram
     shapes: tuple[Any, ...] = tuple(entry.dynamic.get(name) or None for name in entry.inputs)
     taken = [*signature(entry.module.forward).parameters.values()]
     if taken and taken[-1].kind is Parameter.VAR_POSITIONAL and any(shapes):
-        shapes = (*shapes[: len(taken) - 1], shapes[len(taken) - 1 :])
+        rest = shapes[len(taken) - 1 :]
+        shapes = (*shapes[: len(taken) - 1], *([rest] if rest else []))
     with small_tensors_as_numbers():
         return exported_module(
             entry.module,

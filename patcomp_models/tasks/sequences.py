@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from transformers.models.trocr.modeling_trocr import TrOCRSinusoidalPositionalEmbedding
 
 from patcomp.frontend_torch.exporting.kept import kept
-from patcomp_models.language.contract import KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
+from patcomp_models.language.contract import HIDDEN, KEY_CACHE, LOGITS, POSITIONS, TOKENS, VALUE_CACHE
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import StackedCacheLayer
 from patcomp_models.tasks.entries import Entry, image
@@ -86,6 +86,8 @@ class DecodeTokens(nn.Module):
 
     takes = TOKENS
     """The name of the first input."""
+    gives: tuple[str, ...] = (LOGITS,)
+    """The names of the outputs."""
 
     def __init__(self, model: Any):
         super().__init__()
@@ -107,7 +109,7 @@ class DecodeTokens(nn.Module):
     def forward(
         self, input_ids: Tensor, position_ids: Tensor, cross_keys: Tensor, cross_values: Tensor, key_cache: Tensor,
         value_cache: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> Any:  # fmt: skip
         new, total = input_ids.shape[1], position_ids.shape[1]
         offset = total - new
         torch._check(offset >= 0)
@@ -123,8 +125,8 @@ class DecodeTokens(nn.Module):
 
     def called(
         self, new: Tensor, own: Cache, cross_keys: Tensor, cross_values: Tensor, **positions: Tensor
-    ) -> Tensor:  # fmt: skip
-        """The model's own logits.
+    ) -> Any:  # fmt: skip
+        """The model's own logits, or what else it gives.
 
         Args:
             new: the first input.
@@ -178,7 +180,7 @@ def reading_and_writing(
     beams: list[dict[int, Any]] = [{axis: count} if count else {} for axis in (0, 1)]
     capacity = [{**beams[1], 3: Dim(f"{name}_capacity", min=1, max=2 * longest)} for name in ("key", "value")]
     # the encoder of text keeps its length; what an encoder of sound makes of its own is another size
-    is_text = TOKENS in read
+    is_text = TOKENS in read or HIDDEN in read
     opened = [size for sizes in open_read.values() for size in sizes.values()]
     length = {3: opened[0] if is_text else Dim("frames", min=2, max=2**20)} if opened else {}
     shape = len(keys), texts, heads, 2 * _TOTAL, width
@@ -189,7 +191,7 @@ def reading_and_writing(
     written, open_sizes = dict(zip(names, inputs, strict=True)), dict(zip(names, dynamic, strict=True))
     return [
         Entry("encode", encode, read, CROSS, open_read),
-        Entry("decode", decode, written, (LOGITS,), open_sizes, (KEY_CACHE, VALUE_CACHE), keeps_sizes=True),
+        Entry("decode", decode, written, decode.gives, open_sizes, (KEY_CACHE, VALUE_CACHE), keeps_sizes=True),
     ]
 
 

@@ -73,14 +73,22 @@ class Delayed(nn.Module):
         return torch.cat([before, (x * 2.0)[:, :-1]], 1)
 
 
-def test_sizes_are_not_forbidden_for_the_layout_of_tensors() -> None:
-    """PyTorch asks whether a tensor of n - 1 rows has one row, only to know whether it is contiguous."""
-    given, sizes = (torch.randn(1, 5, 4), torch.randn(1, 1, 4)), ({1: Dim("n", min=1, max=64)}, {})
-    fails_plainly(Delayed(), *given, dynamic_shapes=sizes)
-    program, said = exported(Delayed(), *given, dynamic_shapes=sizes)
+class Windowed(nn.Module):
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        windows = torch.cat([before, x], 1).transpose(1, 2).unfold(2, 4, 1).flip(3)
+        return (windows * torch.arange(4.0)).sum(3)
+
+
+@pytest.mark.parametrize(("model", "before"), [(Delayed(), 1), (Windowed(), 3)])
+def test_sizes_are_not_forbidden_for_the_layout_of_tensors(model: nn.Module, before: int) -> None:
+    """PyTorch asks whether a tensor of n - 1 rows has one row, only to know whether it is contiguous; and whether there
+    are more windows than numbers in one, only to know the order of axes in memory."""
+    given, sizes = (torch.randn(1, 5, 4), torch.randn(1, before, 4)), ({1: Dim("n", min=1, max=64)}, {})
+    fails_plainly(model, *given, dynamic_shapes=sizes)
+    program, said = exported(model, *given, dynamic_shapes=sizes)
     assert said == []
-    for rows in (1, 2, 3):
-        agrees(converted(program), Delayed(), torch.randn(1, rows, 4), given[1])
+    for rows in (1, 2, 3, 7):
+        agrees(converted(program), model, torch.randn(1, rows, 4), given[1])
 
 
 def test_the_mode_of_the_model_stays() -> None:

@@ -23,7 +23,7 @@ class GraniteEncoder(Encoder):
         attentions = {layer.attn: _BlockAttention(layer.attn) for layer in model.model.encoder.layers}
         exchange_modules(model.model.encoder, attentions)
 
-    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
         encoder, projector = self.model.model.encoder, self.model.model.projector
         hidden = encoder(read, return_dict=True).last_hidden_state
         windows = _blocks(hidden, projector.window_size).flatten(0, 1)

@@ -14,35 +14,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from transformers.masking_utils import create_sliding_window_causal_mask
 
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, HIDDEN, LOGITS, MAIN, POSITIONS, TOKENS
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.language.dynamic_form import NEW_TOKENS, TOTAL
 from patcomp_models.language.hearing import EMBED, FRAME_MASK, HEARD, SOUND
-from patcomp_models.language.sound_encoders import HearingRow
+from patcomp_models.language.sound_encoders import Encoder, HearingRow
 from patcomp_models.language.vision.tower import features_dtype
 from patcomp_models.tasks.entries import Entry
 
-_EXAMPLE_FRAMES = 452
-"""Of a recording of any length: no multiple of a block of an encoder."""
-
 
 class TokenTable(nn.Module):
-    """From tokens, (1, q), to embeddings, (1, q, width)."""
+    """From tokens, (1, q), to embeddings, (1, q, width).
+
+    The token of sound may be behind the last row of the table; it gets the first row, which the host replaces.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
         self.table, self.carried = model.get_input_embeddings(), features_dtype(model)
+        sound: int | None = getattr(model.config, "audio_token_id", None)
+        self.outside = sound if sound is not None and sound >= self.table.num_embeddings else None
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        made: Tensor = self.table(input_ids)
+        tokens = input_ids if self.outside is None else torch.where(input_ids == self.outside, 0, input_ids)
+        made: Tensor = self.table(tokens)
         return made.to(self.carried)
 
 
 class HearingDecoder(Decoder):
-    """The language model, with its cache as arguments: `logits = decoder(inputs_embeds, position_ids, *states)`."""
+    """The language model, with its cache as arguments: `logits = decoder(inputs_embeds, position_ids, *states)`.
+
+    Args:
+        model: of transformers.
+        is_window_of_cache: whether transformers keeps the sliding window by what its cache has, and not by its mask.
+            Here the mask does it, because the states have all tokens.
+        options: as for `Decoder`.
+    """
 
     takes = EMBEDDED
+
+    def __init__(self, model: Any, *, is_window_of_cache: bool = False, **options: Any):
+        super().__init__(model, **options)
+        if is_window_of_cache:
+            self.rotary = {**self.rotary, "create_causal_mask": create_sliding_window_causal_mask}
 
     def example(self, new: int) -> Tensor:
         width = self.model.config.get_text_config().hidden_size
@@ -60,20 +76,33 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
         row: of its type.
         context: the most tokens.
     """
-    frames = row.frames(model.config) if row.frames else _EXAMPLE_FRAMES
-    bins = row.bins(model.config)
-    shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
-    read: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
-    lengths = {} if row.frames else {row.read: {row.axis: Dim("frames", min=2, max=2**20)}}
-    if row.mask:
-        read[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
     new = Dim("new", min=1, max=context)
     tokens = torch.arange(NEW_TOKENS)[None] % model.config.get_text_config().vocab_size
+    sound = sound_entry(row.encoder(model, row).eval())  # before its parts are taken from the model
+    language = row.language(model)
     return [
-        Entry(SOUND, row.encoder(model, row).eval(), read, (HEARD,), lengths, has_sums_of_sizes=not row.frames),
-        Entry(EMBED, TokenTable(model).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
-        decoder_entry(HearingDecoder(model).eval(), context),
+        sound,
+        Entry(EMBED, TokenTable(language).eval(), {TOKENS: tokens}, (EMBEDDINGS,), {TOKENS: {1: new}}),
+        decoder_entry(HearingDecoder(language, is_window_of_cache=row.is_window_of_cache).eval(), context),
     ]
+
+
+def sound_entry(encoder: Encoder) -> Entry:
+    """The function of an encoder of sound."""
+    row, config = encoder.row, encoder.model.config
+    step = row.step(config)
+    frames = row.frames(config) if row.frames else row.example * step
+    shape = (1, row.bins(config), frames) if row.axis == 2 else (1, frames, row.bins(config))
+    inputs: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
+    if row.mask:
+        inputs[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
+    inputs |= dict(zip(encoder.further, encoder.further_examples(row.example), strict=True))
+    if row.frames:
+        return Entry(SOUND, encoder, inputs, (HEARD,))
+    count = Dim("frames", min=row.fewest_steps, max=2**22 // step)
+    sizes = {row.read: {row.axis: step * count if step > 1 else count}}
+    sizes |= dict(zip(encoder.further, encoder.further_shapes({1: count}), strict=True))
+    return Entry(SOUND, encoder, inputs, (HEARD,), sizes, has_sums_of_sizes=True)
 
 
 def decoder_entry(

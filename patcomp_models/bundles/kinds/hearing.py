@@ -19,10 +19,11 @@ from patcomp_models.bundle_folders.contract import (
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.kind import Component
-from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of
+from patcomp_models.bundles.speech.folders import class_named, configuration_of, content_of, extractor_of, tokenizer_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.synthesis.form import part_problems
 from patcomp_models.checkpoints.contents import ADAPTER
+from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
 from patcomp_models.language.hearing import EMBED, SOUND
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _MOST = 4096
 """The most tokens of a bundle, if the user does not say."""
+_MOST_HEARD = 2**17
+"""The most tokens of a model that hears beside each token."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Hearing(KindOfComponents):
     def components(self) -> Sequence[Component]:
         if self._class not in HEARING_MODELS:
             raise BundleError(f"{str(self.folder)!r} holds {self._class or 'no class'}, and not {self.holds}")
-        loaded_processor(self.folder)
+        self._processor()
         if getattr(self._config, "has_lora_adapter", False) and not (self.folder / ADAPTER).is_file():
             raise BundleError(
                 f"config.json of {str(self.folder)!r} says has_lora_adapter, and there is no {ADAPTER}; copy the two "
@@ -77,11 +80,13 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            SOUND: self._row.keys(config, _rate(loaded_processor(self.folder))),
+            SOUND: self._row.keys(config, _rate(self._processor())),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
-        loaded_processor(self.folder).save_pretrained(bundle / PROCESSOR)
+        self._processor().save_pretrained(bundle / PROCESSOR)
+        if self._row.is_added and (self.folder / "tokenizer.json").is_file():
+            save(tokenizer_of(self.folder), bundle / PROCESSOR)
         if generation := content_of(self.folder / GENERATION):
             (bundle / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
 
@@ -108,6 +113,10 @@ class Hearing(KindOfComponents):
             found += interface.problems(name, functions[name])
         return found
 
+    def _processor(self) -> Any:
+        """The processor; of a model that hears beside each token the extractor alone, because its prompt is no text."""
+        return extractor_of(self.folder) if self._row.is_added else loaded_processor(self.folder)
+
     @property
     def _row(self) -> HearingRow:
         return HEARING_MODELS[self._class]
@@ -123,25 +132,27 @@ class Hearing(KindOfComponents):
 
     @property
     def _own_context(self) -> int:
-        return int(self._config.get_text_config().max_position_embeddings)
+        own = int(self._config.get_text_config().max_position_embeddings)
+        return max(own, _MOST_HEARD) if self._row.is_added else own  # layers that see a window go on
 
     def _entries(self) -> list[Entry]:
         from patcomp_models.bundles.hearing.functions import hearing_functions
         from patcomp_models.bundles.loading import merged_model, model_of
+        from patcomp_models.checkpoints.loading import attention_of
 
         takes_adapter = hasattr(self._config, "has_lora_adapter")
         model = (
             merged_model(self.folder, self._class, self.dtype) if takes_adapter
             else model_of(self.folder, "transformers", self._class, self.dtype)
         )  # fmt: skip
-        model.set_attn_implementation("sdpa")
+        model.set_attn_implementation(attention_of(model))
         return hearing_functions(model, self._row, self.max_context)
 
 
 def _rate(processor: Any) -> int:
-    """The samples of a second that a processor takes."""
-    name = "audio_processor" if hasattr(processor, "audio_processor") else "feature_extractor"
-    return int(getattr(processor, name).sampling_rate)
+    """The samples of a second that a processor takes, or an extractor alone."""
+    part = getattr(processor, "audio_processor", getattr(processor, "feature_extractor", processor))
+    return int(part.sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
@@ -154,4 +165,4 @@ def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:
         for name in ("vocab_size", "max_context_length")
         if type(language.get(name)) is not int or language[name] < 1
     ] + sound_key_problems(audio, (*SOUND_NUMBERS, "sample_rate"))
-    return found + part_problems(bundle, metadata, (MAIN,))
+    return found + ([] if audio.get("is_added") else part_problems(bundle, metadata, (MAIN,)))

@@ -13,13 +13,14 @@ from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
-from patcomp_models.bundles.synthesis import bark, csm, delayed, fast_speech, kokoro, latents, speech_t5, vits
+from patcomp_models.bundles.synthesis import bark, csm, delayed, fast_speech, kokoro, latents, seamless, speech_t5, vits
 from patcomp_models.bundles.synthesis.form import FormOfFunctions, SynthesisForm
 from patcomp_models.errors import BundleError
 
 _OF_FUNCTIONS: tuple[type[FormOfFunctions], ...] = (
     csm.Csm, delayed.Dia, delayed.Musicgen, delayed.MusicgenMelody, delayed.Higgs, latents.PocketTts,
     latents.Phonon, latents.VibeVoice, fast_speech.FastSpeech2, fast_speech.FastSpeech2WithVocoder,
+    seamless.Seamless,
 )  # fmt: skip
 _FORMS: Mapping[str, type[SynthesisForm]] = {
     vits.VITS: vits.Vits, speech_t5.SPEECH_T5: speech_t5.SpeechT5, bark.BARK: bark.Bark, kokoro.KOKORO: kokoro.Kokoro,

@@ -7,25 +7,19 @@ from pathlib import Path
 from patcomp_models.errors import BundleError
 
 RECOGNISERS = {
-    "KyutaiSpeechToTextForConditionalGeneration": "its language model reads the codes of a codec beside its tokens; "
-    "its codec becomes a bundle with --kind streaming_codec",
-    "MusicFlamingoForConditionalGeneration": "the features of a window depend on its place in the recording",
     "Nemotron3_5TranscribeForConditionalGeneration": "its encoder reads pieces that see those around them, beside a "
     "second encoder that tells speakers apart",
-    "OmniASRForConditionalGeneration": "it is of transformers 5.24, and no small model of it is tested",
     "Pop2PianoForConditionalGeneration": "its processor needs the beats of the music from another package",
-    "VibeVoiceAsrForConditionalGeneration": "generate adds new random numbers to what it has heard",
-    "VoxtralRealtimeForConditionalGeneration": "its language model hears a piece of the recording beside each token",
 }
 """Those that recognise speech, or write the notes of music."""
 
 SPEAKERS = {
-    "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks",
-    "SeamlessM4TForTextToSpeech": "a second model makes units of sound of the hidden "
-    "states of the text that the first one writes",
-    "SeamlessM4Tv2ForTextToSpeech": "a second model makes units of sound of the hidden "
-    "states of the text that the first one writes",
+    "Qwen2_5OmniForConditionalGeneration": "a second language model speaks what the first one thinks, and "
+    "a third model makes sound of it",
+    "Qwen3OmniMoeForConditionalGeneration": "a second language model speaks what the first one thinks, and "
+    "a third model makes sound of it",
+    "SeamlessM4Tv2ForTextToSpeech": "its second model repeats the characters of the text by durations that it "
+    "predicts, and makes all units at once",
 }
 """Those that make sound."""
 

@@ -55,22 +55,43 @@ def by_hearing(model: Recogniser, samples: np.ndarray) -> Transcription:
     Raises:
         BundleError: the processor has no such request, or needs another package for it.
     """
-    processor, bundle = loaded_processor(model.folder / PROCESSOR), Bundle(model.folder)
+    bundle, told = Bundle(model.folder), content_of(model.folder / GENERATION)
+    if bundle.metadata[AUDIO].get("is_added"):
+        made, asked = _begun(model, told, samples), None
+    else:
+        made, asked = _request(model, samples), told.get("max_new_tokens")
+    tokens, language = made["input_ids"][0].tolist(), bundle.metadata["language"]
+    room = language["max_context_length"] - len(tokens)
+    found = bundle.generate(tokens, min(room, asked or room), audio=made)
+    found = found[:-1] if found and found[-1] in language[STOPS] else found
+    return Transcription(found, model.tokenizer.decode(found, skip_special_tokens=True))
+
+
+def _request(model: Recogniser, samples: np.ndarray) -> Mapping[str, Any]:
+    """The processor's own request for the text of a recording."""
+    processor = loaded_processor(model.folder / PROCESSOR)
     if not hasattr(processor, "apply_transcription_request"):
         raise BundleError(
             f"the processor of {str(model.folder)!r}, {type(processor).__name__}, has no request for a transcription; "
             "Bundle.generate(prompt, audio=samples) of patcomp.language takes a prompt of your own"
         )
     try:
-        made = processor.apply_transcription_request(audio=[samples])
+        made: Mapping[str, Any] = processor.apply_transcription_request(audio=[samples])
     except Exception as error:  # the code of a processor and its template can raise anything
         raise BundleError(f"the processor of {str(model.folder)!r} refuses the request: {reason_of(error)}") from error
-    tokens, language = made["input_ids"][0].tolist(), bundle.metadata["language"]
-    room = language["max_context_length"] - len(tokens)
-    asked = content_of(model.folder / GENERATION).get("max_new_tokens") or room
-    found = bundle.generate(tokens, min(room, asked), audio=made)
-    found = found[:-1] if found and found[-1] in language[STOPS] else found
-    return Transcription(found, model.tokenizer.decode(found, skip_special_tokens=True))
+    return made
+
+
+def _begun(model: Recogniser, told: Mapping[str, Any], samples: np.ndarray) -> Mapping[str, Any]:
+    """What the extractor makes of a recording, and the token that begins; the text ends with the recording."""
+    begins = told.get("bos_token_id")
+    if "delay" in model.metadata[AUDIO] or type(begins) is not int:
+        raise BundleError(
+            f"the prompt of {str(model.folder)!r} is not known here; Bundle.generate(tokens, audio=made) of "
+            "patcomp.language takes token ids, and what the processor of the model makes of the recording"
+        )
+    made = model.extractor(samples, sampling_rate=model.extractor.sampling_rate, return_tensors="np")
+    return {**made, "input_ids": np.array([[begins]])}
 
 
 def _most_probable(

@@ -28,14 +28,13 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from patcomp_models.bundles.hearing.functions import HearingDecoder
-from patcomp_models.bundles.streaming.codecs import VibeVoiceDecode
 from patcomp_models.bundles.streaming.contexts import Contexts
 from patcomp_models.bundles.streaming.streamed import Streamed
 from patcomp_models.language.decoder import NewTokens
 from patcomp_models.tasks.replacing import replaced
 
 
-class Part(nn.Module):
+class SoundPart(nn.Module):
     """A function of a model of transformers.
 
     Args:
@@ -50,7 +49,7 @@ class Part(nn.Module):
 # ---- Pocket TTS ----------------------------------------------------------------------------------------
 
 
-class PocketText(Part):
+class PocketText(SoundPart):
     """The embeddings of tokens, (1, q) to (1, q, width); the token that begins the sound has a latent's."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -60,7 +59,7 @@ class PocketText(Part):
         return torch.where(is_first, first, inner.embed_tokens(input_ids))
 
 
-class PocketFrames(Part):
+class PocketFrames(SoundPart):
     """The embeddings of latents, (1, q, latent width) to (1, q, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -68,7 +67,7 @@ class PocketFrames(Part):
         return made
 
 
-class PocketVoice(Part):
+class PocketVoice(SoundPart):
     """The embeddings of the codec's latents of a voice, (1, q, latent width) to (1, q, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -76,7 +75,7 @@ class PocketVoice(Part):
         return made
 
 
-class PocketFlow(Part):
+class PocketFlow(SoundPart):
     """The velocity of latents (Boffi et al. 2025, arXiv:2505.18825), (1, latent width), from the hidden state,
     (1, width), and the times at which a step begins and ends, (1, 2); or the latents themselves, of a flow without
     times."""
@@ -87,7 +86,7 @@ class PocketFlow(Part):
         return made
 
 
-class PocketScaled(Part):
+class PocketScaled(SoundPart):
     """The codec's latents of those that the flow makes, (1, frames, latent width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -107,7 +106,7 @@ class PocketDecoder(HearingDecoder):
 # ---- VibeVoice -----------------------------------------------------------------------------------------
 
 
-class Denoise(Part):
+class VoiceDenoise(SoundPart):
     """The diffusion head on one latent, (1, latent width), with the hidden states of the guided and of the free branch,
     (2, width), at a time of the schedule, (1,): the predictions of both, (2, latent width)."""
 
@@ -116,7 +115,7 @@ class Denoise(Part):
         return made
 
 
-class VoiceEncode(Part):
+class VoiceEncode(SoundPart):
     """The mean of the latents of a recording, (1, 1, samples) to (1, frames, latent width)."""
 
     def forward(self, audio: Tensor) -> Tensor:
@@ -124,7 +123,7 @@ class VoiceEncode(Part):
         return made
 
 
-class Voice(Part):
+class Voice(SoundPart):
     """The embeddings of a voice, (1, frames, latent width) to (1, frames, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -133,16 +132,17 @@ class Voice(Part):
         return made
 
 
-class SpokenFrame(VibeVoiceDecode):
+class SpokenFrame(Streamed):
     """The samples of one latent, (1, 1, latent width) to (1, 1, samples)."""
 
     def __init__(self, model: Any):
-        super().__init__(model.audio_tower)
-        self.whole = model
+        super().__init__("decoder", None)
+        self.model = model
 
     def computed(self, inputs: tuple[Tensor, ...], contexts: Contexts, past: Cache | None) -> Tensor:
-        scaled = inputs[0] / self.whole.latent_scaling_factor - self.whole.latent_bias_factor
-        return super().computed((scaled,), contexts, past)
+        scaled = inputs[0] / self.model.latent_scaling_factor - self.model.latent_bias_factor
+        made: Tensor = self.model.audio_tower.decode(scaled, padding_cache=contexts, use_cache=True).audio
+        return made
 
 
 class HeardFrame(Streamed):

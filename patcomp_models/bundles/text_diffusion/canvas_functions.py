@@ -25,7 +25,7 @@ from patcomp_models.bundles.text_diffusion.canvas_form import (
     READ_COUNT,
     READ_TEXT,
 )
-from patcomp_models.checkpoints.loading import experts_of
+from patcomp_models.bundles.text_diffusion.denoisers import set_implementations
 from patcomp_models.language.decoder import Decoder, NewTokens
 from patcomp_models.tasks.entries import Entry
 
@@ -95,9 +95,7 @@ def _appended(layer: int, cache: Any, keys: Tensor, values: Tensor) -> Any:
 
 def canvas_entries(model: Any, context: int) -> list[Entry]:
     """The functions of a model for at most `context` tokens."""
-    model.set_attn_implementation("sdpa")
-    if experts := experts_of(model):
-        model.set_experts_implementation(experts)
+    set_implementations(model)
     return [
         decoder_entry(TextReader(model).eval(), context, name=READ_TEXT, outputs=(READ_COUNT,)),
         decoder_entry(CanvasDenoiser(model).eval(), context, name=DENOISE_CANVAS, new=model.config.canvas_length),

@@ -23,6 +23,7 @@ class DenoiserRow:
         stands_for: the class of transformers that computes the same with a mask of its own.
         settings: the configuration of that class, from the fields of the checkpoint's.
         loop: the name of the loop of a host, of `loops.LOOPS`.
+        mask: the mask token of the published loop, for a configuration that names none.
         is_shifted: whether the logits of a place foresee the token behind it.
         names: how the names of weights become those of the class, by regular expressions.
         tokenizer: the class of transformers for tokenizers of the type whose own class lies in the checkpoint.
@@ -31,6 +32,7 @@ class DenoiserRow:
     stands_for: str
     settings: Callable[[Told], dict[str, Any]]
     loop: str
+    mask: int
     is_shifted: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     tokenizer: str = "PreTrainedTokenizerFast"
@@ -122,8 +124,68 @@ def _dream(told: Told) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _llada_moe(told: Told) -> dict[str, Any]:
+    """LLaDA-MoE (Zhu et al. 2025, arXiv:2509.24389): Qwen3's blocks with experts, whose weights are not normalised."""
+    for name in ("clip_qkv", "rope_scaling", "router_num_group", "router_topk_group"):
+        told.must(name, None, None)
+    told.must("shared_expert_intermediate_size", None, None)
+    told.must("qk_layernorm", None, True)
+    told.must("partial_rotary_factor", -1, 1)
+    told.must("routed_scaling_factor", 1, 1)
+    told.must("moe_router_score_function", None, None, "softmax")
+    for name in ("norm_topk_prob", "moe_router_enable_expert_bias"):
+        told.must(name, None, None, False)
+    layers, heads = told.take("num_hidden_layers", -1), told.take("num_attention_heads", -1)
+    told.must("moe_layer_freq", [], [1] * layers if isinstance(layers, int) else None)
+    told.ignore(
+        "attention_dropout", "initializer_range", "output_router_logits", "router_aux_loss_coef",
+        "dense_intermediate_size",
+    )  # fmt: skip
+    width = told.take("hidden_size", -1)
+    return {
+        "vocab_size": told.take("vocab_size", -1), "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": told.take("num_key_value_heads", None) or heads,
+        "head_dim": width // heads, "moe_intermediate_size": told.take("expert_intermediate_size", -1),
+        "num_experts": told.take("num_experts", -1), "num_experts_per_tok": told.take("num_experts_per_tok", -1),
+        "hidden_act": told.take("hidden_act", "silu"), "norm_topk_prob": False, "decoder_sparse_step": 1,
+        "attention_bias": told.take("attention_bias", False),
+        "max_position_embeddings": told.take("max_position_embeddings", 4096),
+        "rms_norm_eps": told.take("rms_norm_eps", 1e-5),
+        "rope_parameters": {"rope_type": "default", "rope_theta": told.take("rope_theta", -1)},
+        "tie_word_embeddings": told.take("tie_word_embeddings", False),
+    }  # fmt: skip
+
+
+def _sdar(told: Told) -> dict[str, Any]:
+    """SDAR (Cheng et al. 2025, arXiv:2510.06303), which began as Qwen3."""
+    told.must("rope_scaling", None, None)
+    told.must("use_sliding_window", False, False)
+    told.ignore(
+        "sliding_window", "max_window_layers", "attention_dropout", "initializer_range", "block_size", "debug",
+        "ep_size", "fuse_cross_entropy", "micro_forward", "skip_checkpoint", "use_deepep",
+    )  # fmt: skip
+    heads = told.take("num_attention_heads", 32)
+    return {
+        "vocab_size": told.take("vocab_size", 151936), "hidden_size": told.take("hidden_size", 4096),
+        "intermediate_size": told.take("intermediate_size", 22016),
+        "num_hidden_layers": told.take("num_hidden_layers", 32), "num_attention_heads": heads,
+        "num_key_value_heads": told.take("num_key_value_heads", 32) or heads, "head_dim": told.take("head_dim", 128),
+        "hidden_act": told.take("hidden_act", "silu"), "attention_bias": told.take("attention_bias", False),
+        "max_position_embeddings": told.take("max_position_embeddings", 32768),
+        "rms_norm_eps": told.take("rms_norm_eps", 1e-6),
+        "rope_parameters": {"rope_type": "default", "rope_theta": told.take("rope_theta", 10000.0)},
+        "tie_word_embeddings": told.take("tie_word_embeddings", False),
+    }  # fmt: skip
+
+
+_LLADA_MOE = DenoiserRow("Qwen3MoeForCausalLM", _llada_moe, "blocks", 156895)
+
 DENOISERS: Mapping[str, DenoiserRow] = {
-    "LLaDAModelLM": DenoiserRow("LlamaForCausalLM", _llada, "blocks", names=_LLADA_NAMES),
-    "DreamModel": DenoiserRow("Qwen2ForCausalLM", _dream, "schedule", is_shifted=True, tokenizer="Qwen2Tokenizer"),
+    "LLaDAModelLM": DenoiserRow("LlamaForCausalLM", _llada, "blocks", 126336, names=_LLADA_NAMES),
+    "DreamModel": DenoiserRow(
+        "Qwen2ForCausalLM", _dream, "schedule", 151666, is_shifted=True, tokenizer="Qwen2Tokenizer"
+    ),
+    "SDARForCausalLM": DenoiserRow("Qwen3ForCausalLM", _sdar, "cached_blocks", 151669, tokenizer="Qwen2Tokenizer"),
+    **dict.fromkeys(("LLaDAMoEModel", "LLaDAMoEModelLM"), _LLADA_MOE),
 }
 """By the class that a configuration names."""

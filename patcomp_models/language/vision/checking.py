@@ -38,7 +38,7 @@ from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecode
 from patcomp_models.language.vision.generating import AssetRun, embedded_call
 from patcomp_models.language.vision.moments import video_function
 from patcomp_models.language.vision.shapes import function_name
-from patcomp_models.language.vision.sounds import SoundTower
+from patcomp_models.language.vision.sounds import SoundEncoder
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.videos import VideoRow, moment_given, moment_inputs
 
@@ -58,7 +58,7 @@ class VisionComparison:
     """
 
     def __init__(
-        self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype, sound: SoundTower | None = None,
+        self, decoder: EmbeddingDecoder, tower: Tower, dtype: torch.dtype, sound: SoundEncoder | None = None,
         video: VideoRow | None = None,
     ):  # fmt: skip
         self.decoder, self.tower, self.dtype, self.sound, self.video = decoder, tower, dtype, sound, video

@@ -73,7 +73,7 @@ from patcomp_models.language.vision.shapes import (
     function_name,
     shapes_in,
 )
-from patcomp_models.language.vision.sounds import SOUNDS, SoundTower, rate_of, sound_of
+from patcomp_models.language.vision.sounds import SOUNDS, SoundEncoder, rate_of, sound_of
 from patcomp_models.language.vision.thinkers import NOTE, THINKERS, is_whole
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of
@@ -343,7 +343,7 @@ def _image_keys(towers: Sequence[Tower], settings: ImageSettings, tokenizer: Any
 
 
 def _programs(
-    towers: Sequence[Tower], filmed: Sequence[Tower], sound: SoundTower | None, decoder: EmbeddingDecoder,
+    towers: Sequence[Tower], filmed: Sequence[Tower], sound: SoundEncoder | None, decoder: EmbeddingDecoder,
     head: EmbeddedHead | None, context: int, step: Progress,
 ) -> dict[str, AIProgram]:  # fmt: skip
     """The programs of a bundle, by role."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.errors import LanguageModelError
-from patcomp_models.language.hearing import SOUND, SoundWindow, recordings_in, samples_of, sound_runs
+from patcomp_models.language.hearing import SOUND, SoundWindow, checked_samples, recordings_in, sound_runs
 from patcomp_models.language.vision.images import pixels_of
 from patcomp_models.language.vision.moments import AS_TILES, VIDEO, VideoMoment, video_options, videos_in
 from patcomp_models.language.vision.packed import Pack
@@ -70,14 +70,14 @@ def prepared_media(
                 "token ids go with what the processor made of recordings and videos, and samples and frames with a text"
             )
         tokens, pixels = [int(token) for token in prompt], [pixels_of(each, vision) for each in images]
-        made = {name: each for given in (*recordings, *videos) for name, each in given.items()}
+        made: Mapping[str, Any] = {name: each for given in (*recordings, *videos) for name, each in given.items()}
     else:
         if PROCESSOR not in vision:
             raise LanguageModelError(
                 f"the bundle {str(folder)!r} has no processor, so it takes no recordings or videos beside a text; give "
                 "token ids, and what the processor of the model makes of them"
             )
-        heard = {"audio": [samples_of(each) for each in recordings]} if recordings else {}
+        heard = {"audio": [checked_samples(each) for each in recordings]} if recordings else {}
         tokens, pixels, made = prepared_pictures(folder, vision, prompt, images, **heard, **video_options(videos))
     found: list[list[SoundWindow]] = []
     if recordings:

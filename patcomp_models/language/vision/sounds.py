@@ -57,7 +57,7 @@ SOUNDS: Mapping[str, HearingRow] = {
 """The encoders of sound of models that also take images, by `model_type`."""
 
 
-class SoundTower(nn.Module):
+class SoundEncoder(nn.Module):
     """The part of a vision-language model that makes features of a window of sound.
 
     Args:
@@ -104,6 +104,7 @@ class SoundTower(nn.Module):
     def window(self) -> tuple[Tensor, ...]:
         """An example of the inputs: a window that is full of sound."""
         config, row = self.model.config, self.row
+        assert row.frames is not None
         frames, bins = row.frames(config), row.bins(config)
         shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
         read = torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -115,11 +116,11 @@ class SoundTower(nn.Module):
         return {READ: read.to(self.model.dtype), **({self.row.mask: mask[0]} if mask else {})}
 
 
-def sound_of(tower: Tower) -> SoundTower | None:
+def sound_of(tower: Tower) -> SoundEncoder | None:
     """The encoder of sound of a model that takes images; None if it has none."""
     config = tower.model.config
     has_sound = config.model_type in SOUNDS and config.audio_config is not None
-    return SoundTower(tower) if has_sound else None
+    return SoundEncoder(tower) if has_sound else None
 
 
 def rate_of(processor: Any) -> int | None:

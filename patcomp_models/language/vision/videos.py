@@ -73,7 +73,7 @@ def check_videos(kind: str) -> VideoRow:
     return VIDEOS[kind]
 
 
-def frames_of(tower: Tower) -> int:
+def moment_frames(tower: Tower) -> int:
     """How many frames a moment has."""
     return int(getattr(tower.vision, "temporal_patch_size", 1))
 
@@ -81,7 +81,7 @@ def frames_of(tower: Tower) -> int:
 def moment_inputs(tower: Tower) -> dict[str, Tensor]:
     """An example of a moment, by the names of inputs."""
     generator = torch.Generator().manual_seed(1)
-    pixels = torch.randn(frames_of(tower), 3, *tower.shape, generator=generator)
+    pixels = torch.randn(moment_frames(tower), 3, *tower.shape, generator=generator)
     return {PIXELS: pixels, **({MOMENT: torch.tensor([0.0, 1.0, 0.0])} if tower.is_timed else {})}
 
 
@@ -102,4 +102,4 @@ def video_keys(towers: Sequence[Tower], row: VideoRow, config: Any) -> dict[str,
     }
     tower = towers[0]
     timed = {"seconds": row.seconds, "positions": row.rate(config), "is_whole": row.is_whole} if tower.is_timed else {}
-    return {"video_token_id": getattr(config, row.token), FRAMES: frames_of(tower), VIDEO_SHAPES: shapes, **timed}
+    return {"video_token_id": getattr(config, row.token), FRAMES: moment_frames(tower), VIDEO_SHAPES: shapes, **timed}

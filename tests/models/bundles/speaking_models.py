@@ -137,3 +137,35 @@ def fast_speech(folder: Path, *, has_vocoder: bool = True, longer: float = 1.3, 
     save(folder, model)
     (folder / "vocab.json").write_text(json.dumps({f"<{number}>": number for number in range(20)}))
     return folder
+
+
+def seamless(folder: Path) -> Path:
+    """SeamlessM4T from text to speech, of two languages."""
+    layers = {
+        f"{part}_{name}": value
+        for part in ("encoder", "decoder", "t2u_encoder", "t2u_decoder")
+        for name, value in (("layers", 2), ("ffn_dim", 48), ("attention_heads", 4))
+    }
+    config = transformers.SeamlessM4TConfig(
+        vocab_size=29, hidden_size=32, max_position_embeddings=64, t2u_vocab_size=30, t2u_max_position_embeddings=64,
+        speech_encoder_layers=1, speech_encoder_attention_heads=2, speech_encoder_intermediate_size=32,
+        unit_hifi_gan_vocab_size=28, unit_embed_dim=8, lang_embed_dim=4, spkr_embed_dim=4, vocoder_num_langs=2,
+        vocoder_num_spkrs=3, upsample_initial_channel=16, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4],
+        resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]], scale_embedding=False, pad_token_id=1,
+        eos_token_id=3, bos_token_id=2, decoder_start_token_id=3, **layers,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = drawn_model(transformers.SeamlessM4TForTextToSpeech(config))
+    with torch.no_grad():
+        for part in (model.shared, model.text_decoder.layer_norm, model.t2u_model.lm_head,
+                     model.t2u_model.model.decoder.layer_norm):  # fmt: skip
+            part.weight.normal_()  # a token is not followed by itself
+        model.shared.weight[1] = 0  # nor by padding, and control symbols are no units
+        model.t2u_model.lm_head.weight[:4] = 0
+        model.vocoder.dur_predictor.proj.bias.fill_(1.0)
+    model.generation_config = transformers.GenerationConfig(
+        text_decoder_lang_to_code_id={"eng": 5, "fra": 6}, t2u_lang_code_to_id={"eng": 5, "fra": 6},
+        vocoder_lang_code_to_id={"eng": 0, "fra": 1}, pad_token_id=1, eos_token_id=3, bos_token_id=2,
+        decoder_start_token_id=3,
+    )  # fmt: skip
+    return save(folder, model, small_tokenizer())

@@ -118,7 +118,7 @@ def parakeet(folder: Path, name: str = "ParakeetForTDT") -> Path:
     return save(folder, model, transformers.ParakeetFeatureExtractor(feature_size=128), tokenizer)
 
 
-_CONVOLUTIONS = {"conv_dim": (16,) * 3, "conv_kernel": (10, 3, 2), "conv_stride": (5, 4, 4)}
+CONVOLUTIONS = {"conv_dim": (16,) * 3, "conv_kernel": (10, 3, 2), "conv_stride": (5, 4, 4)}
 CTC: dict[str, dict[str, Any]] = {
     "Wav2Vec2ForCTC": {},
     "HubertForCTC": {"feat_extract_norm": "layer", "do_stable_layer_norm": True},
@@ -143,7 +143,7 @@ def ctc(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
     kind, positions = getattr(transformers, name), {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-    shared = {} if "Bert" in name or "Lasr" in name else {**_CONVOLUTIONS, **positions}
+    shared = {} if "Bert" in name or "Lasr" in name else {**CONVOLUTIONS, **positions}
     torch.manual_seed(0)
     model = drawn_model(kind(kind.config_class(
         vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,

@@ -15,6 +15,7 @@ import transformers
 from patcomp_models.bundles import check_bundle, convert_bundle
 from tests.models.bundles import delayed_models
 from tests.models.bundles.bundle_parts import Parts, parts_of
+from tests.models.bundles.refusals import Change, assert_departs, assert_refused, config, edited, without
 
 pytest.importorskip("coreai")
 
@@ -111,9 +112,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
 Opened = Callable[[str], tuple[Path, Path]]
 
 
-@pytest.mark.parametrize(
-    ("name", "sampled"), [("musicgen", False), pytest.param("musicgen_stereo", True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sampled"), [("musicgen", False), ("musicgen_stereo", True)])
 def test_musicgen(name: str, sampled: bool, opened: Opened) -> None:
     folder, bundle = opened(name)
     model = transformers.MusicgenForConditionalGeneration.from_pretrained(folder).eval()
@@ -175,6 +175,41 @@ def test_musicgen_melody(has_melody: bool, opened: Opened) -> None:
             return step
 
         assert_music(parts, branch(melody, text), branch(silence, np.zeros_like(text)), most, False, expected)
+
+
+DEPARTURES: dict[str, tuple[Change, str]] = {
+    "no delays": (config(delays=None), "config.delays is None, and must be an integer for each of 4 codebooks"),
+    "fewer delays": (config(delays=[0, 1]), "config.delays is [0, 1], and must be an integer for each of 4"),
+    "no codebooks": (config(codebooks=None), "config.codebooks is None, and must be an integer"),
+    "other codes": (config(codes=9), "the output logits of decode is 4 x 24 of float32, and must be 4 x 9"),
+    "a codec": (config(channels=1), "assets.codec is missing"),
+    "no asset": (edited(lambda m: m["assets"].pop("main")), "assets.main is missing"),
+    "no tokenizer": (without("processor/tokenizer_config.json"), "there is no processor/tokenizer_config.json"),
+    "another model": (config(architecture="higgs_audio_v2"), "config.end_token is None, and must be an integer"),
+    "a damaged asset": (without("main.aimodel/main.mlirb"), "is not an asset"),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", DEPARTURES)
+def test_departures(name: str, opened: Opened, tmp_path: Path) -> None:
+    assert_departs(opened("dia")[1], tmp_path, *DEPARTURES[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("generation_config.json"), "says None as decoder_start_token_id and None as pad_token_id, and these"),
+        (
+            edited(lambda told: told["audio_encoder"].update(chunk_length_s=1.0), "config.json"),
+            "EnCodec without chunks",
+        ),
+        (without("tokenizer.json"), "has no tokenizer.json"),
+    ],
+)
+def test_refused_folders(change: Change, message: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = delayed_models.musicgen(tmp_path_factory.mktemp("source") / "model")
+    assert_refused(folder, change, {}, message, tmp_path_factory.mktemp("changed"))
 
 
 class DiaRule:

@@ -16,12 +16,10 @@ from tests.models.bundles.bundle_parts import parts_of
 pytest.importorskip("coreai")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "speed", "longer"),
-    [
-        ("FastSpeech2ConformerWithHifiGan", 1.2, 1.3),
-        pytest.param("FastSpeech2ConformerModel", 1.0, -9.0, marks=pytest.mark.slow),  # a frame of each
-    ],
+    [("FastSpeech2ConformerWithHifiGan", 1.2, 1.3), ("FastSpeech2ConformerModel", 1.0, -9.0)],  # a frame of each
 )
 def test_fast_speech(kind: str, speed: float, longer: float, tmp_path: Path) -> None:
     several = {"num_speakers": 2, "speaker_embed_dim": 6, "num_languages": 3} if "Hifi" in kind else {}

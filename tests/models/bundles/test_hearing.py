@@ -16,13 +16,25 @@ from transformers.audio_utils import mel_filter_bank, spectrogram, window_functi
 
 from patcomp.errors import ConversionWarning, PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, transcribe
+from patcomp_models.bundles.hearing.functions import TokenTable
 from patcomp_models.bundles.hearing.rows import HEARING_MODELS
 from patcomp_models.bundles.loading import merged_model
 from patcomp_models.checkpoints.own_extractors import GraniteSpeechFeatureExtractor, mel_spectrogram
 from patcomp_models.language import Bundle
-from patcomp_models.language.hearing import FRAME_MASK, HEARD, READ, features_of_sound, sound_windows
+from patcomp_models.language.hearing import (
+    FRAME_MASK,
+    HEARD,
+    NOISE,
+    NOISE_SCALE,
+    READ,
+    SAMPLES,
+    WINDOW,
+    features_of_sound,
+    heard_prompt,
+    sound_windows,
+)
 from patcomp_models.language.vision.pictures import loaded_processor
-from tests.models.bundles.hearing_models import HEARING, PLACE, hearing
+from tests.models.bundles.hearing_models import BESIDE, HEARING, PLACE, hearing
 from tests.models.bundles.speech_models import drawn_model, sound
 
 _PROMPT = f"ab{PLACE}cd"
@@ -31,6 +43,13 @@ _NEW = 8
 
 def _asked(name: str, folder: Path, count: int) -> dict[str, Any]:
     """What the processor makes of a recording and a prompt; that of Voxtral needs another package for prompts."""
+    if name == "VoxtralRealtime":
+        extractor = transformers.VoxtralRealtimeFeatureExtractor.from_pretrained(folder)
+        read = extractor([sound(600000)[-count // 1280 * 1280 :]], center=True, return_tensors="pt")[READ]
+        return {"input_ids": torch.tensor([[0, 5, 6, 7]]), READ: read[:, :, : read.shape[2] // 8 * 8]}
+    if name == "KyutaiSpeechToText":
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
+        return {"input_ids": torch.tensor([[0]]), SAMPLES: extractor(sound(count // 50), return_tensors="pt")[SAMPLES]}
     processor = loaded_processor(folder)
     if name == "Voxtral":
         options = {key: value for key, value in processor.audio_kwargs.items() if key != "max_source_positions"}
@@ -53,17 +72,24 @@ def test_the_tokens_are_those_of_generate(name: str, tmp_path: Path) -> None:
     assert check_bundle(out) == ()
     model = getattr(transformers, f"{name}ForConditionalGeneration").from_pretrained(folder).eval()
     bundle, written = Bundle(out), set()
+    new = 80 if name in BESIDE else _NEW  # the recording is over before
     for count in (20000, 50000, 600000):
         asked = _asked(name, folder, count)
         tokens = asked["input_ids"][0].tolist()
-        if len(tokens) + _NEW > 1024:
+        if len(tokens) + new > 1024:
             continue
-        wanted = model.generate(**asked, max_new_tokens=_NEW, do_sample=False)[0, len(tokens) :].tolist()
-        assert bundle.generate(tokens, _NEW, audio=asked) == wanted
-        if name != "Voxtral":
-            assert bundle.generate(_PROMPT, _NEW, audio=sound(count)) == wanted
+        torch.manual_seed(count)  # of the noise of VibeVoice
+        wanted = model.generate(**asked, max_new_tokens=new, do_sample=False)[0, len(tokens) :].tolist()
+        torch.manual_seed(count)
+        assert bundle.generate(tokens, new, audio=asked) == wanted
+        torch.manual_seed(count)
+        if name not in ("Voxtral", *BESIDE):
+            assert bundle.generate(_PROMPT, new, audio=sound(count)) == wanted
         written.add(tuple(wanted))
     assert len(written) > 1
+    if name == "KyutaiSpeechToText":
+        asked = _asked(name, folder, 20000)
+        assert transcribe(out, sound(400)).tokens == model.generate(**asked)[0, 1:].tolist()
     if name == "GlmAsr":
         request = transformers.AutoProcessor.from_pretrained(folder).apply_transcription_request(audio=[sound()])
         wanted = model.generate(**request)[0, request["input_ids"].shape[1] :]
@@ -109,6 +135,68 @@ def test_an_encoder_with_blocks_takes_any_length(name: str) -> None:
         assert own.shape == theirs.shape
         assert torch.allclose(own, theirs, atol=1e-5)
     assert not torch.allclose(made[0], made[1], atol=1e-2)
+
+
+def test_the_noise_is_the_one_that_generate_draws() -> None:
+    torch.manual_seed(0)
+    config = transformers.VibeVoiceAsrConfig(**HEARING["VibeVoiceAsr"], audio_token_id=40)
+    model = drawn_model(transformers.VibeVoiceAsrForConditionalGeneration(config))
+    samples = torch.randn(1, 1, 6400)
+    audio = {"read": SAMPLES, "axis": 2, "frames": None, "mask": "", "step": 3200, "audio_token_id": 40}
+    encoder = HEARING_MODELS[type(model).__name__].encoder(model, HEARING_MODELS[type(model).__name__])
+    torch.manual_seed(5)
+    _, [(window,)] = heard_prompt(
+        Path(), {**audio, "further": [*encoder.further], "noise_width": 8}, [40, 40], [{SAMPLES: samples}]
+    )
+    made = [torch.from_numpy(window[name]) for name in (SAMPLES, NOISE_SCALE, NOISE)]
+    with torch.no_grad():
+        torch.manual_seed(5)
+        wanted = model.get_audio_features(samples).pooler_output
+        assert torch.allclose(encoder(*made), wanted, atol=1e-5)
+        assert not torch.allclose(encoder(made[0], made[1], 0 * made[2]), wanted, atol=1e-2)
+
+
+def test_windows_have_their_places_and_the_text_its_delay() -> None:
+    read = np.zeros((2, 2, 4), np.float32)
+    audio = {**_AUDIO, "mask": "", "further": [WINDOW], "audio_token_id": 9}
+    tokens, [windows] = heard_prompt(Path(), audio, [1, 9, 9, 2], [{READ: read}])
+    assert [each[WINDOW].tolist() for each in windows] == [[0], [1]]
+    with pytest.raises(PatcompError, match="the prompt has several recordings"):
+        heard_prompt(Path(), audio, [9, 1, 9], [{READ: read}])
+    with pytest.raises(PatcompError, match="the text comes 4 tokens behind the sound, and the bundle is for 6"):
+        heard_prompt(Path(), {**audio, "delay": 6}, tokens, [{READ: read, "num_delay_tokens": 4}])
+
+
+def test_the_token_of_sound_may_be_outside_of_the_table() -> None:
+    model = transformers.GraniteSpeechForConditionalGeneration(
+        transformers.GraniteSpeechConfig(**{**HEARING["GraniteSpeech"], "audio_token_index": 900})
+    )
+    assert torch.equal(
+        TokenTable(model)(torch.tensor([[3, 900]])), model.get_input_embeddings()(torch.tensor([[3, 0]]))
+    )
+
+
+@pytest.mark.parametrize("told", [{}, {"audio_window_size": 1}, {"audio_window_size": 1, "codec_use_cache": True}])
+def test_the_codes_are_those_that_generate_reads(told: dict[str, Any], tmp_path: Path) -> None:
+    folder = hearing(tmp_path, "KyutaiSpeechToText")
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "pad_token_id": 2, **told}))
+    kind = transformers.KyutaiSpeechToTextForConditionalGeneration
+    model, heard, beside = (
+        kind.from_pretrained(folder).eval(),
+        kind.from_pretrained(folder).eval(),
+        list[torch.Tensor](),
+    )
+    asked = _asked("KyutaiSpeechToText", folder, 20000)
+    table = model.model.embed_tokens
+    table.register_forward_pre_hook(lambda module, given: beside.append(given[0][:, :, 1:]))
+    model.generate(**asked, max_new_tokens=30)
+    row = HEARING_MODELS[kind.__name__]
+    with torch.no_grad():
+        made = row.encoder(heard, row)(asked[SAMPLES][..., : 30 * 16])
+        codes = torch.cat(beside, 1)
+        wanted = table.embed_tokens(codes + table.audio_tokens_offsets[1:]).sum(2)
+    assert torch.allclose(made[:, :30], wanted[:, :30], atol=1e-5)
+    assert len({*map(tuple, codes[0].tolist())}) > 5
 
 
 def test_the_mel_spectrogram_is_the_one_of_torchaudio() -> None:

@@ -82,6 +82,7 @@ def test_pocket_tts(name: str, flow: str, sampled: bool, tmp_path: Path) -> None
     assert expected.std(0).min() > 1e-2
 
 
+@pytest.mark.slow
 def test_vibe_voice(tmp_path: Path) -> None:
     diffusers = pytest.importorskip("diffusers")
     folder = latent_models.vibe_voice(tmp_path / "model")
@@ -139,3 +140,10 @@ def test_vibe_voice(tmp_path: Path) -> None:
     assert tokens == made.sequences[0, len(prompt) :].tolist() == [38, 38, 36, 38, 38, 38, 37, 39]
     np.testing.assert_allclose(np.concatenate(audio, 2)[0], made.audio[0], rtol=1e-4, atol=1e-5)
     assert made.audio[0].std() > 1e-3
+
+
+@pytest.mark.slow
+def test_half_precision(tmp_path: Path) -> None:
+    """The check of the bundle compares all functions with the model, one after the other."""
+    folder = latent_models.vibe_voice(tmp_path / "model")
+    assert check_bundle(convert_bundle(folder, out=tmp_path / "out", dtype="float16")) == ()

@@ -17,6 +17,7 @@ from patcomp.emit.asset import load
 from patcomp.errors import PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, generate_text
 from patcomp_models.bundles.kinds.text_diffusion import TextDiffusion
+from patcomp_models.bundles.text_diffusion.cached_blocks import CachedBlockLoop
 from patcomp_models.bundles.text_diffusion.rows import DENOISERS
 from patcomp_models.checkpoints.folders import WITHOUT_THEIR_CODE
 from patcomp_models.language import convert_language_model
@@ -25,21 +26,24 @@ from tests.models.bundles.text_diffusion_models import (
     DREAM,
     GEMMA_GENERATION,
     LLADA,
+    LLADA_MOE,
     MASK,
+    SDAR,
     Published,
     diffusion_gemma,
     dream_generate,
     folder_of,
     llada_generate,
+    sdar_generate,
 )
 
 
-@pytest.fixture(scope="module", params=["llada", "dream"])
+@pytest.fixture(scope="module", params=["llada", "dream", "llada_moe"])
 def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Published]:
     """A bundle and the published model."""
     pytest.importorskip("coreai")
     place = tmp_path_factory.mktemp("text_diffusion")
-    model = folder_of(place / "model", LLADA if request.param == "llada" else DREAM)
+    model = folder_of(place / "model", {"llada": LLADA, "dream": DREAM, "llada_moe": LLADA_MOE}[request.param])
     return convert_bundle(place / "model", out=place / "out", dtype="float32", max_context=64), model
 
 
@@ -77,11 +81,12 @@ _SCHEDULES: list[dict[str, Any]] = [
 def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Published]) -> None:
     bundle, model = converted
     seen = set()
-    for number, settings in enumerate(_BLOCKS if model.is_llada else _SCHEDULES):
+    has_blocks = model.is_llada or model.is_moe
+    for number, settings in enumerate(_BLOCKS[1::4] if model.is_moe else _BLOCKS if has_blocks else _SCHEDULES):
         for prompt in ([3, 4, 5, 6, 7], [20, MASK, 31]):
             torch.manual_seed(number)
             given = torch.tensor([prompt])
-            if model.is_llada:
+            if has_blocks:
                 told = {"steps": 16, "gen_length": 16, "block_length": 16, "temperature": 0.0, "cfg_scale": 0.0,
                         "remasking": "low_confidence"}  # fmt: skip
                 wanted = llada_generate(model, given, **{**told, **settings})  # type: ignore[arg-type]
@@ -92,7 +97,7 @@ def test_the_tokens_are_those_of_the_published_loop(converted: tuple[Path, Publi
             made = generate_text(bundle, prompt, 16, seed=number, **settings)
             assert made.tokens == wanted[0, len(prompt) :].tolist(), settings
             seen.add(tuple(made.tokens))
-    assert len(seen) > 9
+    assert len(seen) > (3 if model.is_moe else 9)
     assert len({token for tokens in seen for token in tokens}) > 20
 
 
@@ -109,8 +114,8 @@ def test_texts_and_what_a_loop_cannot_take(converted: tuple[Path, Published]) ->
         ([64], {}, "tokens that are not from 0 to 63"),
         ([3], {"temperature": "warm"}, "temperature of the bundle is 'warm', and must be a number"),
         ([3], {"remask": "random"}, "has the setting 'remask'; the loop"),
-        ([3], {"steps": 3, "block_length": 4} if model.is_llada else {"eps": 0.0}, "steps is"),
-        ([3], {"block_length": 5} if model.is_llada else {"alg": "best"}, "of 5|must be 'origin' or"),
+        ([3], {"steps": 3, "block_length": 4} if model.is_llada or model.is_moe else {"eps": 0.0}, "steps is"),
+        ([3], {"block_length": 5} if model.is_llada or model.is_moe else {"alg": "best"}, "of 5|must be 'origin' or"),
     ]
     for prompt, settings, message in wrong:
         with pytest.raises(PatcompError, match=message):
@@ -130,6 +135,51 @@ def test_a_token_that_ends_the_text_cuts_it(converted: tuple[Path, Published], t
     assert cut.tokens == first.tokens
     assert first.text.startswith(cut.text)
     assert 0 < len(cut.text) < len(first.text)
+
+
+_CACHED: list[dict[str, Any]] = [
+    {"top_k": 1},
+    {"confidence_threshold": 0.2, "temperature": 0.7},
+    {"block_length": 6, "denoising_steps": 4, "remasking_strategy": "low_confidence_static", "top_p": 0.8},
+    {"block_length": 3, "denoising_steps": 2, "remasking_strategy": "sequential", "top_k": 9},
+]
+
+
+def test_the_tokens_are_those_of_sdar(tmp_path: Path) -> None:
+    """For prompts that end within a block or with one; the states are those of `read` blocks."""
+    pytest.importorskip("coreai")
+    model = folder_of(tmp_path / "model", SDAR)
+    bundle = convert_bundle(tmp_path / "model", out=tmp_path / "out", dtype="float32", max_context=64)
+    assert check_bundle(bundle) == ()
+    assert json.loads((bundle / "metadata.json").read_text())["config"]["loop"] == "cached_blocks"
+    defaults = {"block_length": 4, "denoising_steps": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+                "remasking_strategy": "low_confidence_dynamic", "confidence_threshold": 0.85}  # fmt: skip
+    written = set()
+    for prompt in ([3, 8, 1, 7, 20, 31, 2, 6, 9, 40], [9, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5]):
+        for seed, settings in enumerate(_CACHED):
+            torch.manual_seed(seed)
+            wanted = sdar_generate(model, torch.tensor([prompt]), 10, [59], **{**defaults, **settings})
+            made = generate_text(bundle, prompt, 10, seed=seed, **settings)
+            assert made.tokens == wanted[0, len(prompt) :].tolist(), settings
+            written.add(tuple(made.tokens))
+    assert len(written) == 8
+    assert len({token for tokens in written for token in tokens}) > 20
+    with pytest.raises(PatcompError, match="the temperature is above 0"):
+        generate_text(bundle, [3], 4, temperature=0.0)
+
+
+class WritesMasks:
+    """A model whose most probable token is its mask."""
+
+    mask, stops = 2, ()
+
+    def block_logits(self, block: torch.Tensor, start: int) -> torch.Tensor:
+        return torch.tensor([0.0, 0.0, 99.0]).expand(*block.shape, 3)
+
+
+def test_a_mask_that_is_written_ends_the_loop_of_sdar() -> None:
+    with pytest.raises(PatcompError, match="writes its mask token, which the published code cannot go on from"):
+        CachedBlockLoop().written(WritesMasks(), torch.tensor([[0, 1]]), 4, torch.Generator())
 
 
 _CANVASES: list[dict[str, Any]] = [
@@ -163,7 +213,7 @@ def test_the_tokens_are_those_of_diffusion_gemma(tmp_path: Path) -> None:
     assert len(written) > 7
     assert {len(tokens) for tokens in written} == {6, 12, 18}
     assert any(count % 8 and count % 5 for count in calls)
-    with pytest.raises(PatcompError, match="30 new ones, which are whole canvases of 6; the bundle takes 64 in all"):
+    with pytest.raises(PatcompError, match="30 new ones are 65 in whole blocks; the bundle takes 64 in all"):
         generate_text(bundle, [3] * 35, 30)
     with pytest.raises(PatcompError, match="they must be at least 1, 0 and 0, and t_max above t_min"):
         generate_text(bundle, [3], 6, t_max=0.1)
@@ -207,6 +257,9 @@ _REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"quantization_config": {"quant_method": "awq", "bits": 4}},
         "are in few bits .AWQ., which",
     ),
+    (LLADA_MOE, {"norm_topk_prob": True}, "norm_topk_prob of .* is True"),
+    (LLADA_MOE, {"moe_layer_freq": [0, 1]}, "moe_layer_freq of .* is .0, 1.; models with .1, 1. are converted"),
+    (LLADA_MOE, {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
     (DREAM, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling of .* models with None are converted"),
     (DREAM, {"use_sliding_window": True}, "use_sliding_window"),
     (DREAM, {"intermediate_size": 47}, "does not fit Qwen2ForCausalLM"),

@@ -93,6 +93,26 @@ _HEARS: dict[str, Any] = {
 _OWL: dict[str, Any] = {
     "projection_dim": 32, "vision_config": IMAGE, "text_config": {**_TEXT, "max_position_embeddings": 12},
 }  # fmt: skip
+_HEARS_FAST = {**_HEARS, "num_hidden_layers": 1, "conv_dim": [16], "conv_stride": [5], "conv_kernel": [10]}
+"""With one convolution, because the export of each further one with an open number of samples takes seconds."""
+_HEARD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "Data2VecAudio": ("data2vec-audio", {"conv_pos_kernel_size": 3}, "whole frames speakers"),
+    "Hubert": ("hubert", {}, "whole"),
+    "SEW": ("sew", {"squeeze_factor": 2}, "whole"),
+    "SEWD": ("sew-d", {}, "whole"),
+    "UniSpeech": ("unispeech", {}, "whole"),
+    "UniSpeechSat": ("unispeech-sat", {}, "whole frames speakers"),
+    "Wav2Vec2": ("wav2vec2", {}, "whole frames speakers"),
+    "Wav2Vec2Bert": ("wav2vec2-bert", {"feature_projection_input_dim": 20}, "whole frames speakers"),
+    "Wav2Vec2Conformer": ("wav2vec2-conformer", {}, "whole frames speakers"),
+    "WavLM": ("wavlm", {}, "whole frames speakers"),
+}  # fmt: skip
+"""Models of samples with the heads that they have."""
+_LONG = ("Hubert", "Wav2Vec2", "WavLM")
+"""Those with several convolutions."""
+_HEARING_HEADS = {
+    "whole": "ForSequenceClassification", "frames": "ForAudioFrameClassification", "speakers": "ForXVector",
+}  # fmt: skip
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "BertForQuestionAnswering": ("bert", _TEXT),
     "DistilBertForQuestionAnswering": ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
@@ -107,10 +127,8 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
                        "max_position_embeddings": 66, "pad_token_id": 1}),
     "ASTForAudioClassification": ("audio-spectrogram-transformer", {**IMAGE, "max_length": 64, "num_mel_bins": 32,
                                                                     "frequency_stride": 8, "time_stride": 8}),
-    "Wav2Vec2ForSequenceClassification": ("wav2vec2", _HEARS),
-    "HubertForSequenceClassification": ("hubert", _HEARS),
-    "WavLMForAudioFrameClassification": ("wavlm", _HEARS),
-    "Wav2Vec2ForXVector": ("wav2vec2", _HEARS),
+    **{f"{name}{_HEARING_HEADS[head]}": (kind, {**(_HEARS if name in _LONG else _HEARS_FAST), **own})
+       for name, (kind, own, heads) in _HEARD.items() for head in heads.split()},
     "WhisperForAudioClassification": ("whisper", {**_SEQUENCES, "classifier_proj_size": 16}),
     "OwlViTForObjectDetection": ("owlvit", _OWL),
     "Owlv2ForObjectDetection": ("owlv2", _OWL),

@@ -165,7 +165,7 @@ def test_heads(name: str, tmp_path: Path, native: Native) -> None:
 def _other_sizes(specs: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Random inputs; open sizes are 3 choices or kinds, 1,001 samples, or 9 tokens."""
     numbers = torch.Generator().manual_seed(1)
-    sizes = {"choices": 3, "kinds": 3, "samples": 1001, "length": 9}
+    sizes = {"choices": 3, "kinds": 3, "samples": 1001, "frames": 33, "length": 9}
     made = {}
     for name, spec in specs.items():
         shape = [size if isinstance(size, int) else sizes[str(size)] for size in spec.shape]
