@@ -19,7 +19,7 @@ CAUSAL = "AutoModelForCausalLM"
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """The ends of the names of their classes."""
 
-WITHOUT_THEIR_CODE = ("LLaDAModelLM", "DreamModel", "LLaDAMoEModel", "LLaDAMoEModelLM")
+WITHOUT_THEIR_CODE = ("LLaDAModelLM", "DreamModel", "LLaDAMoEModel", "LLaDAMoEModelLM", "SDARForCausalLM")
 """Classes whose code lies in their checkpoints, and for which a class of transformers stands in a bundle."""
 
 _BY_FUNCTION = "export it by FILE.py:FUNCTION, a function that returns the module and its inputs"

@@ -35,7 +35,7 @@ def kept(model: nn.Module) -> Iterator[None]:
     finally:
         for container, content in (*before, *containers.values()):
             _restore(container, content)
-        for tensor, numbers in moved(data):
+        for tensor, numbers in reassigned(data):
             tensor.data = numbers
 
 
@@ -44,7 +44,7 @@ def data_of(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     return [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
 
 
-def moved(data: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+def reassigned(data: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     """Those whose `.data` was assigned since."""
     return [(tensor, before) for tensor, before in data if _place(tensor) != _place(before)]
 

@@ -29,7 +29,7 @@ from patcomp.frontend_torch.exporting.failures import (
     what_is_wrong_with,
     wrong_shapes,
 )
-from patcomp.frontend_torch.exporting.kept import copied, data_of, kept, moved, registered
+from patcomp.frontend_torch.exporting.kept import copied, data_of, kept, reassigned, registered
 from patcomp.frontend_torch.exporting.open_sizes import check_open, larger_example, narrowed
 from patcomp.frontend_torch.exporting.over_time import RecurrentNetworks
 from patcomp.frontend_torch.exporting.packed import PackedSequences, open_batches
@@ -171,7 +171,7 @@ def _with_larger_sizes(larger: _Call, model: nn.Module, call: _Call) -> tuple[Ex
 def _strictly(model: nn.Module, call: _Call) -> tuple[ExportedProgram, list[Problem]]:
     before = data_of(model)
     program = _exported(model, call, strict=True)
-    if moved(before):
+    if reassigned(before):
         raise RefusedError("the model assigns to `.data`, which strict export leaves out")
     return program, [
         Problem(f"{type(model).__name__} is exported strictly, because the other mode of torch.export fails")

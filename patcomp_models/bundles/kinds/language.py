@@ -13,7 +13,7 @@ from patcomp.emit.asset import Writer
 from patcomp.errors import Problem
 from patcomp.options import declared
 from patcomp_models.bundles.kind import Conversion, Kind
-from patcomp_models.checkpoints.folders import LANGUAGE_MODELS, class_name
+from patcomp_models.checkpoints.folders import LANGUAGE_MODELS, WITHOUT_THEIR_CODE, class_name
 from patcomp_models.checkpoints.gguf.folder import is_gguf
 from patcomp_models.errors import BundleError
 from patcomp_models.language import convert_language_model, convert_vision_language_model
@@ -71,7 +71,8 @@ class LanguageModel(_OfLanguage):
 
     @classmethod
     def fits(cls, folder: Path, config: Mapping[str, Any]) -> bool:
-        return is_gguf(folder) or class_name(dict(config)).endswith(LANGUAGE_MODELS)
+        name = class_name(dict(config))
+        return is_gguf(folder) or (name.endswith(LANGUAGE_MODELS) and name not in WITHOUT_THEIR_CODE)
 
     @classmethod
     def options(cls) -> Mapping[str, Any]:

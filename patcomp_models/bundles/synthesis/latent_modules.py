@@ -34,7 +34,7 @@ from patcomp_models.language.decoder import NewTokens
 from patcomp_models.tasks.replacing import replaced
 
 
-class _Part(nn.Module):
+class SoundPart(nn.Module):
     """A function of a model of transformers.
 
     Args:
@@ -49,7 +49,7 @@ class _Part(nn.Module):
 # ---- Pocket TTS ----------------------------------------------------------------------------------------
 
 
-class PocketText(_Part):
+class PocketText(SoundPart):
     """The embeddings of tokens, (1, q) to (1, q, width); the token that begins the sound has a latent's."""
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class PocketText(_Part):
         return torch.where(is_first, first, inner.embed_tokens(input_ids))
 
 
-class PocketFrames(_Part):
+class PocketFrames(SoundPart):
     """The embeddings of latents, (1, q, latent width) to (1, q, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class PocketFrames(_Part):
         return made
 
 
-class PocketVoice(_Part):
+class PocketVoice(SoundPart):
     """The embeddings of the codec's latents of a voice, (1, q, latent width) to (1, q, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class PocketVoice(_Part):
         return made
 
 
-class PocketFlow(_Part):
+class PocketFlow(SoundPart):
     """The velocity of latents (Boffi et al. 2025, arXiv:2505.18825), (1, latent width), from the hidden state,
     (1, width), and the times at which a step begins and ends, (1, 2); or the latents themselves, of a flow without
     times."""
@@ -86,7 +86,7 @@ class PocketFlow(_Part):
         return made
 
 
-class PocketScaled(_Part):
+class PocketScaled(SoundPart):
     """The codec's latents of those that the flow makes, (1, frames, latent width)."""
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class PocketDecoder(HearingDecoder):
 # ---- VibeVoice -----------------------------------------------------------------------------------------
 
 
-class DenoiseLatent(_Part):
+class VoiceDenoise(SoundPart):
     """The diffusion head on one latent, (1, latent width), with the hidden states of the guided and of the free branch,
     (2, width), at a time of the schedule, (1,): the predictions of both, (2, latent width)."""
 
@@ -115,7 +115,7 @@ class DenoiseLatent(_Part):
         return made
 
 
-class VoiceEncode(_Part):
+class VoiceEncode(SoundPart):
     """The mean of the latents of a recording, (1, 1, samples) to (1, frames, latent width)."""
 
     def forward(self, audio: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class VoiceEncode(_Part):
         return made
 
 
-class Voice(_Part):
+class Voice(SoundPart):
     """The embeddings of a voice, (1, frames, latent width) to (1, frames, width)."""
 
     def forward(self, latents: Tensor) -> Tensor:

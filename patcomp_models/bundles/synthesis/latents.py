@@ -159,7 +159,7 @@ class VibeVoice(FormOfFunctions):
         return [
             Entry("text", TokenTable(model), {"input_ids": torch.arange(5)[None]}, made, {"input_ids": new}),
             decoder_entry(HearingDecoder(model, hidden=True).eval(), longest),
-            Entry("denoise", modules.DenoiseLatent(model), noisy, ("predictions",)),
+            Entry("denoise", modules.VoiceDenoise(model), noisy, ("predictions",)),
             modules.SpokenFrame(model.model).entry("decode", {"latents": frame}, "audio"),
             modules.HeardFrame(model.model).entry("hear", {"audio": audio, "latents": frame}, "embeddings"),
             Entry("encode", modules.VoiceEncode(model), {"audio": drawn(1, 1, 4 * samples)}, ("latents",),

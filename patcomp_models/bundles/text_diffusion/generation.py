@@ -14,8 +14,8 @@ from patcomp_models.bundle_folders.contract import PROCESSOR
 from patcomp_models.bundle_folders.interfaces import Interfaces
 from patcomp_models.bundles.check import check_bundle
 from patcomp_models.bundles.speech.folders import tokenizer_of
-from patcomp_models.bundles.text_diffusion.loops import loop_of
-from patcomp_models.bundles.text_diffusion.runs import RunCanvases, RunDenoiser
+from patcomp_models.bundles.text_diffusion.loops import loop_of, most_tokens
+from patcomp_models.bundles.text_diffusion.runs import RunBlocks, RunCanvases, RunDenoiser
 from patcomp_models.checkpoints.json_files import metadata_in
 from patcomp_models.checkpoints.tokenizers import tokenizing
 from patcomp_models.errors import BundleError
@@ -28,7 +28,7 @@ class DiffusedText:
     """What was written."""
 
     tokens: list[int]
-    """The new tokens: those behind a token that ends the text, too. A canvas is whole."""
+    """The new tokens: those behind a token that ends the text, too. The last block is whole."""
     text: str
     """Of the tokens before the first that ends the text."""
     calls: int
@@ -43,7 +43,7 @@ def generate_text(
     Args:
         bundle: the folder of a bundle of the kind text_diffusion.
         prompt: token ids; or a text, which the bundle's tokenizer splits. Its mask tokens are filled in, too.
-        max_new_tokens: how many tokens to write behind the prompt; a model with canvases writes whole ones.
+        max_new_tokens: how many tokens to write behind the prompt; a model with a cache writes whole blocks.
         seed: of the random numbers, which are those that the model's own code draws after `torch.manual_seed(seed)`.
         settings: of the loop, in the place of `config.settings` of `metadata.json`: `steps=64`.
 
@@ -64,21 +64,20 @@ def generate_text(
         with tokenizing(f"the tokenizer of {str(folder)!r} cannot split the text"):
             prompt = tokenizer(prompt)["input_ids"]
     tokens, most = torch.tensor([[*prompt]]).long(), config["max_context_length"]
-    has_canvases = "canvas_length" in config
-    canvas = config["canvas_length"] if has_canvases else 1
-    total = len(prompt) + -(-max_new_tokens // canvas) * canvas
+    total = most_tokens(loop, config, len(prompt), max_new_tokens)
     if not len(prompt) or max_new_tokens < 1 or total > most:
-        whole = f", which are whole canvases of {canvas}" if has_canvases else ""
         raise BundleError(
-            f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones{whole}; the bundle takes {most} in all, "
-            "and at least one of each"
+            f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {total} in whole blocks; the bundle "
+            f"takes {most} in all, and at least one of each"
         )
     if tokens.min() < 0 or tokens.max() >= config["vocab_size"]:
         raise BundleError(f"the prompt has tokens that are not from 0 to {config['vocab_size'] - 1}")
     with ExitStack() as opened:
         path = folder / metadata["assets"][MAIN]
         asset = opened_asset(path, opened)
-        model = RunCanvases(asset, Interfaces.of(path), config, total) if has_canvases else RunDenoiser(asset, config)
+        model: Any = RunDenoiser(asset, config) if config["loop"] in ("blocks", "schedule") else (
+            RunBlocks if config["loop"] == "cached_blocks" else RunCanvases
+        )(asset, Interfaces.of(path), config, total)  # fmt: skip
         draw = torch.Generator().manual_seed(seed)
         new = loop.written(model, tokens, max_new_tokens, draw)[0, len(prompt) :].tolist()
     end = next((place for place, token in enumerate(new) if token in config[STOPS]), len(new))

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from patcomp_models.bundles.option_types import fits_type, shown_type
+from patcomp_models.bundles.text_diffusion.cached_blocks import CachedBlockLoop
 from patcomp_models.bundles.text_diffusion.canvas import CanvasLoop
 from patcomp_models.bundles.text_diffusion.unmasking import BlockLoop, ScheduleLoop
 from patcomp_models.errors import BundleError
 
-Loop = BlockLoop | ScheduleLoop | CanvasLoop
-LOOPS: Mapping[str, type[Loop]] = {"blocks": BlockLoop, "schedule": ScheduleLoop, "canvas": CanvasLoop}
+Loop = BlockLoop | ScheduleLoop | CachedBlockLoop | CanvasLoop
+LOOPS: Mapping[str, type[Loop]] = {
+    "blocks": BlockLoop, "schedule": ScheduleLoop, "cached_blocks": CachedBlockLoop, "canvas": CanvasLoop,
+}  # fmt: skip
 """By the name in `metadata.json`."""
 
 
@@ -36,3 +39,19 @@ def loop_of(name: object, settings: Mapping[str, Any], said: str) -> Loop:
         if not fits_type(value, types[each]):
             raise BundleError(f"{each} of {said} is {value!r}, and must be {shown_type(types[each])}")
     return loop(**settings)
+
+
+def most_tokens(loop: Loop, config: Mapping[str, Any], prompt: int, new: int) -> int:
+    """How many tokens a text may get: the prompt and new tokens, in whole blocks or canvases where the loop writes
+    such.
+
+    Args:
+        loop: with its settings.
+        config: the block `config` of `metadata.json`.
+        prompt, new: how many tokens are given, and asked for.
+    """
+    if isinstance(loop, CachedBlockLoop):
+        size = max(loop.block_length, 1)
+        return -(-(prompt + new) // size) * size
+    canvas = config["canvas_length"] if isinstance(loop, CanvasLoop) else 1
+    return prompt + -(-new // canvas) * canvas

@@ -156,6 +156,28 @@ def _llada_moe(told: Told) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _sdar(told: Told) -> dict[str, Any]:
+    """SDAR (Cheng et al. 2025, arXiv:2510.06303), which began as Qwen3."""
+    told.must("rope_scaling", None, None)
+    told.must("use_sliding_window", False, False)
+    told.ignore(
+        "sliding_window", "max_window_layers", "attention_dropout", "initializer_range", "block_size", "debug",
+        "ep_size", "fuse_cross_entropy", "micro_forward", "skip_checkpoint", "use_deepep",
+    )  # fmt: skip
+    heads = told.take("num_attention_heads", 32)
+    return {
+        "vocab_size": told.take("vocab_size", 151936), "hidden_size": told.take("hidden_size", 4096),
+        "intermediate_size": told.take("intermediate_size", 22016),
+        "num_hidden_layers": told.take("num_hidden_layers", 32), "num_attention_heads": heads,
+        "num_key_value_heads": told.take("num_key_value_heads", 32) or heads, "head_dim": told.take("head_dim", 128),
+        "hidden_act": told.take("hidden_act", "silu"), "attention_bias": told.take("attention_bias", False),
+        "max_position_embeddings": told.take("max_position_embeddings", 32768),
+        "rms_norm_eps": told.take("rms_norm_eps", 1e-6),
+        "rope_parameters": {"rope_type": "default", "rope_theta": told.take("rope_theta", 10000.0)},
+        "tie_word_embeddings": told.take("tie_word_embeddings", False),
+    }  # fmt: skip
+
+
 _LLADA_MOE = DenoiserRow("Qwen3MoeForCausalLM", _llada_moe, "blocks", 156895)
 
 DENOISERS: Mapping[str, DenoiserRow] = {
@@ -163,6 +185,7 @@ DENOISERS: Mapping[str, DenoiserRow] = {
     "DreamModel": DenoiserRow(
         "Qwen2ForCausalLM", _dream, "schedule", 151666, is_shifted=True, tokenizer="Qwen2Tokenizer"
     ),
+    "SDARForCausalLM": DenoiserRow("Qwen3ForCausalLM", _sdar, "cached_blocks", 151669, tokenizer="Qwen2Tokenizer"),
     **dict.fromkeys(("LLaDAMoEModel", "LLaDAMoEModelLM"), _LLADA_MOE),
 }
 """By the class that a configuration names."""

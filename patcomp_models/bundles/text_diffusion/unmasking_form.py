@@ -1,4 +1,4 @@
-"""Models that fill in mask tokens, whose code lies in their checkpoints: LLaDA and Dream."""
+"""Models that fill in mask tokens, whose code lies in their checkpoints: LLaDA, Dream and SDAR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patcomp_models.bundles.text_diffusion.form import TextDiffusionForm, own_se
 from patcomp_models.bundles.text_diffusion.rows import DENOISERS, DenoiserRow
 from patcomp_models.bundles.text_diffusion.told import Told
 from patcomp_models.errors import BundleError
-from patcomp_models.language.contract import LOGITS, MAIN, TOKENS
+from patcomp_models.language.contract import LOGITS, MAIN, POSITIONS, TOKENS
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
@@ -21,7 +21,7 @@ class UnmaskingForm(TextDiffusionForm):
     """A type of `rows.DENOISERS`."""
 
     numbers: ClassVar[tuple[str, ...]] = (*TextDiffusionForm.numbers, "mask_token_id")
-    loops: ClassVar[tuple[str, ...]] = ("blocks", "schedule")
+    loops: ClassVar[tuple[str, ...]] = ("blocks", "schedule", "cached_blocks")
 
     def configuration(self) -> Any:
         return self._row.configuration(self.folder)
@@ -45,19 +45,20 @@ class UnmaskingForm(TextDiffusionForm):
 
     def entries(self) -> Sequence[Entry]:
         from patcomp_models.bundles.loading import model_of
-        from patcomp_models.bundles.text_diffusion.denoisers import denoiser_entry
+        from patcomp_models.bundles.text_diffusion.denoisers import cached_entry, denoiser_entry
 
         row = self._row
         model = model_of(
             self.folder, "transformers", row.stands_for, self.dtype, config=self.configuration(), names=row.names
         )
         assert self.context is not None
-        return [denoiser_entry(model, self.context)]
+        return [(cached_entry if row.loop == "cached_blocks" else denoiser_entry)(model, self.context)]
 
     @staticmethod
     def interfaces(config: Mapping[str, Any]) -> Mapping[str, Interface]:
-        words = config["vocab_size"]
-        return {MAIN: Interface({TOKENS: ((1, None), ("int32",))}, {LOGITS: ((1, None, words), FLOATS)})}
+        ids, words = ((1, None), ("int32",)), config["vocab_size"]
+        places = {POSITIONS: ids} if config["loop"] == "cached_blocks" else {}
+        return {MAIN: Interface({TOKENS: ids, **places}, {LOGITS: ((1, None, words), FLOATS)})}
 
     @property
     def _row(self) -> DenoiserRow:

@@ -70,7 +70,7 @@ def prepared_media(
                 "token ids go with what the processor made of recordings and videos, and samples and frames with a text"
             )
         tokens, pixels = [int(token) for token in prompt], [pixels_of(each, vision) for each in images]
-        made = {name: each for given in (*recordings, *videos) for name, each in given.items()}
+        made: Mapping[str, Any] = {name: each for given in (*recordings, *videos) for name, each in given.items()}
     else:
         if PROCESSOR not in vision:
             raise LanguageModelError(

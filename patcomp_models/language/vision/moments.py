@@ -89,7 +89,8 @@ def videos_in(made: Mapping[str, Any], vision: Mapping[str, Any]) -> list[VideoM
     grids = np.asarray(made["video_grid_thw"]).tolist()
     rows = np.asarray(made["pixel_values_videos"], np.float32)
     shapes = {(each[HEIGHT], each[WIDTH]) for each in told[VIDEO_SHAPES].values()}
-    moments, start = [], 0
+    moments: list[VideoMoment] = []
+    start = 0
     for video, (count, *grid) in enumerate(grids):
         shape = grid[0] * size, grid[1] * size
         if shape not in shapes:

@@ -104,6 +104,7 @@ class SoundEncoder(nn.Module):
     def window(self) -> tuple[Tensor, ...]:
         """An example of the inputs: a window that is full of sound."""
         config, row = self.model.config, self.row
+        assert row.frames is not None
         frames, bins = row.frames(config), row.bins(config)
         shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
         read = torch.randn(shape, generator=torch.Generator().manual_seed(0))

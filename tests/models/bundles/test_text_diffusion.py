@@ -17,6 +17,7 @@ from patcomp.emit.asset import load
 from patcomp.errors import PatcompError
 from patcomp_models.bundles import check_bundle, convert_bundle, generate_text
 from patcomp_models.bundles.kinds.text_diffusion import TextDiffusion
+from patcomp_models.bundles.text_diffusion.cached_blocks import CachedBlockLoop
 from patcomp_models.bundles.text_diffusion.rows import DENOISERS
 from patcomp_models.checkpoints.folders import WITHOUT_THEIR_CODE
 from patcomp_models.language import convert_language_model
@@ -27,11 +28,13 @@ from tests.models.bundles.text_diffusion_models import (
     LLADA,
     LLADA_MOE,
     MASK,
+    SDAR,
     Published,
     diffusion_gemma,
     dream_generate,
     folder_of,
     llada_generate,
+    sdar_generate,
 )
 
 
@@ -134,6 +137,51 @@ def test_a_token_that_ends_the_text_cuts_it(converted: tuple[Path, Published], t
     assert 0 < len(cut.text) < len(first.text)
 
 
+_CACHED: list[dict[str, Any]] = [
+    {"top_k": 1},
+    {"confidence_threshold": 0.2, "temperature": 0.7},
+    {"block_length": 6, "denoising_steps": 4, "remasking_strategy": "low_confidence_static", "top_p": 0.8},
+    {"block_length": 3, "denoising_steps": 2, "remasking_strategy": "sequential", "top_k": 9},
+]
+
+
+def test_the_tokens_are_those_of_sdar(tmp_path: Path) -> None:
+    """For prompts that end within a block or with one; the states are those of `read` blocks."""
+    pytest.importorskip("coreai")
+    model = folder_of(tmp_path / "model", SDAR)
+    bundle = convert_bundle(tmp_path / "model", out=tmp_path / "out", dtype="float32", max_context=64)
+    assert check_bundle(bundle) == ()
+    assert json.loads((bundle / "metadata.json").read_text())["config"]["loop"] == "cached_blocks"
+    defaults = {"block_length": 4, "denoising_steps": 4, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+                "remasking_strategy": "low_confidence_dynamic", "confidence_threshold": 0.85}  # fmt: skip
+    written = set()
+    for prompt in ([3, 8, 1, 7, 20, 31, 2, 6, 9, 40], [9, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5]):
+        for seed, settings in enumerate(_CACHED):
+            torch.manual_seed(seed)
+            wanted = sdar_generate(model, torch.tensor([prompt]), 10, [59], **{**defaults, **settings})
+            made = generate_text(bundle, prompt, 10, seed=seed, **settings)
+            assert made.tokens == wanted[0, len(prompt) :].tolist(), settings
+            written.add(tuple(made.tokens))
+    assert len(written) == 8
+    assert len({token for tokens in written for token in tokens}) > 20
+    with pytest.raises(PatcompError, match="the temperature is above 0"):
+        generate_text(bundle, [3], 4, temperature=0.0)
+
+
+class WritesMasks:
+    """A model whose most probable token is its mask."""
+
+    mask, stops = 2, ()
+
+    def block_logits(self, block: torch.Tensor, start: int) -> torch.Tensor:
+        return torch.tensor([0.0, 0.0, 99.0]).expand(*block.shape, 3)
+
+
+def test_a_mask_that_is_written_ends_the_loop_of_sdar() -> None:
+    with pytest.raises(PatcompError, match="writes its mask token, which the published code cannot go on from"):
+        CachedBlockLoop().written(WritesMasks(), torch.tensor([[0, 1]]), 4, torch.Generator())
+
+
 _CANVASES: list[dict[str, Any]] = [
     {},
     {"entropy_bound": 3.0, "max_denoising_steps": 5, "t_min": 0.1, "t_max": 1.5},
@@ -165,7 +213,7 @@ def test_the_tokens_are_those_of_diffusion_gemma(tmp_path: Path) -> None:
     assert len(written) > 7
     assert {len(tokens) for tokens in written} == {6, 12, 18}
     assert any(count % 8 and count % 5 for count in calls)
-    with pytest.raises(PatcompError, match="30 new ones, which are whole canvases of 6; the bundle takes 64 in all"):
+    with pytest.raises(PatcompError, match="30 new ones are 65 in whole blocks; the bundle takes 64 in all"):
         generate_text(bundle, [3] * 35, 30)
     with pytest.raises(PatcompError, match="they must be at least 1, 0 and 0, and t_max above t_min"):
         generate_text(bundle, [3], 6, t_max=0.1)

@@ -57,11 +57,22 @@ LLADA_MOE: dict[str, Any] = {
 }  # fmt: skip
 """`config.json` of LLaDA-MoE 7B A1B, with small numbers."""
 
+SDAR: dict[str, Any] = {
+    "architectures": ["SDARForCausalLM"], "model_type": "sdar", "auto_map": {"AutoModel": "any.Any"},
+    "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": END, "eos_token_id": END, "head_dim": 8,
+    "hidden_act": "silu", "hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48,
+    "mask_token_id": MASK, "max_position_embeddings": 128, "max_window_layers": 2, "num_attention_heads": 4,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_scaling": None,
+    "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "use_cache": True, "use_sliding_window": False, "vocab_size": _WORDS,
+}  # fmt: skip
+"""`config.json` of SDAR, with small numbers."""
+
 
 class Published:
     """A denoiser by the names of its published weights, drawn at random: `modeling_llada.py` of GSAI-ML/LLaDA-8B-Base,
-    `modeling_dream.py` of Dream-org/Dream-v0-Instruct-7B, with `scaled_dot_product_attention(is_causal=False)`, and
-    `modeling_lladamoe.py` of inclusionAI/LLaDA-MoE-7B-A1B-Base.
+    `modeling_dream.py` of Dream-org/Dream-v0-Instruct-7B, with `scaled_dot_product_attention(is_causal=False)`,
+    `modeling_lladamoe.py` of inclusionAI/LLaDA-MoE-7B-A1B-Base, and `modeling_sdar.py` of JetLM/SDAR-1.7B-Chat.
 
     Args:
         config: of the model.
@@ -69,6 +80,7 @@ class Published:
 
     def __init__(self, config: dict[str, Any]):
         self.is_llada, self.is_moe = "d_model" in config, "num_experts" in config
+        self.has_head_norms = self.is_moe or "head_dim" in config
         self.config = config
         draw = torch.Generator().manual_seed(3)
         width, inner = (32, 48)
@@ -80,23 +92,27 @@ class Published:
                                               self._name("head"): (_WORDS, width)}  # fmt: skip
         for layer in range(2):
             shapes |= {self._name(part, layer): size for part, size in sizes.items()}
+            front = f"model.layers.{layer}"
+            if self.has_head_norms:
+                shapes |= {f"{front}.self_attn.{part}_norm.weight": (8,) for part in "qk"}
             if self.is_moe:
                 for part in ("gate", "up", "down"):
                     del shapes[self._name(part, layer)]
-                front = f"model.layers.{layer}"
-                shapes |= {f"{front}.self_attn.{part}_norm.weight": (8,) for part in "qk"}
                 shapes[f"{front}.mlp.gate.weight"] = (4, width)
                 for expert in range(4):
                     each = f"{front}.mlp.experts.{expert}"
                     shapes |= {f"{each}.{part}_proj.weight": (24, width) for part in ("gate", "up")}
                     shapes[f"{each}.down_proj.weight"] = (width, 24)
-            elif not self.is_llada:
+            elif not self.is_llada and not self.has_head_norms:
                 shapes |= {self._name(part, layer).replace("weight", "bias"): sizes[part][:1] for part in "qkv"}
         self.weights = {
             name: torch.randn(shape, generator=draw) * (1.5 * shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
             + (1.0 if "norm" in name or "ln_f" in name else 0.0)
             for name, shape in shapes.items()
         }  # fmt: skip
+
+        if config["architectures"] == ["SDARForCausalLM"]:
+            self.weights["lm_head.weight"][MASK] = 0  # the published loop cannot go on from a mask that is written
 
     def _name(self, part: str, layer: int | None = None) -> str:
         """The name of a weight."""
@@ -141,8 +157,8 @@ class Published:
                 made[0, place] += share * (down @ (functional.silu(gate @ one) * (up @ one)))
         return made
 
-    def __call__(self, tokens: Tensor) -> Tensor:
-        """The logits, (1, n, vocabulary), of tokens, (1, n)."""
+    def __call__(self, tokens: Tensor, seen: Tensor | None = None) -> Tensor:
+        """The logits, (1, n, vocabulary), of tokens, (1, n), each of which sees all, or those of `seen`, (n, n)."""
         x = self.weights[self._name("words")][tokens]
         angles = torch.outer(torch.arange(tokens.shape[1]).float(),
                              1 / self.config["rope_theta"] ** (torch.arange(0, 8, 2).float() / 8))  # fmt: skip
@@ -157,11 +173,12 @@ class Published:
             query, key, value = (
                 self._linear(read, part, layer).unflatten(-1, (-1, 8)).transpose(1, 2) for part in "qkv"
             )
-            if self.is_moe:
+            if self.has_head_norms:
                 query, key = self._head_norm(query, "q", layer), self._head_norm(key, "k", layer)
             query, key = turned(query), turned(key)
             key, value = (each.repeat_interleave(2, 1) for each in (key, value))
-            mixed = (query @ key.mT / math.sqrt(8)).softmax(-1) @ value
+            scores = query @ key.mT / math.sqrt(8)
+            mixed = (scores if seen is None else scores.masked_fill(~seen, -math.inf)).softmax(-1) @ value
             x = x + self._linear(mixed.transpose(1, 2).flatten(2), "o", layer)
             read = self._norm(x, "second", layer)
             x = x + (self._experts(read, layer) if self.is_moe else self._gated(read, layer))
@@ -281,6 +298,47 @@ def dream_generate(model: Any, prompt: Tensor, max_new_tokens: int, **told: Any)
             found = torch.full_like(x, MASK)
             found[hidden] = x0
             x[0, places[0]] = found[0, places[0]]
+    return x
+
+
+@torch.no_grad()
+def sdar_generate(model: Published, prompt: Tensor, gen_length: int, stops: list[int], **told: Any) -> Tensor:
+    """`generate.py` of github.com/JetAstra/SDAR, without a cache: each call reads the whole text in blocks."""
+    size, steps, given = told["block_length"], told["denoising_steps"], prompt.shape[1]
+    whole = -(-(given + gen_length) // size) * size
+    x = functional.pad(prompt, (0, whole - given), value=MASK)
+    block_of = torch.arange(whole) // size
+    seen = block_of[None] <= block_of[:, None]
+    counts = [size // steps + (1 if i < size % steps else 0) for i in range(steps)]
+    for begin in range(given // size * size, whole, size):
+        end = begin + size
+        for count in counts:
+            hidden = x[0, begin:end] == MASK
+            if not hidden.any():
+                break
+            logits = model(x[:, :end], seen[:end, :end])[0, begin:end] / told["temperature"]
+            if told["top_k"]:
+                logits[logits < torch.topk(logits, told["top_k"])[0][:, -1:]] = -math.inf
+            if told["top_p"] < 1:
+                values, order = torch.sort(logits, descending=True)
+                sums = functional.softmax(values, -1).cumsum(-1)
+                for row in range(size):
+                    logits[row, order[row, 1 + int((sums[row] <= told["top_p"]).sum()) :]] = -math.inf
+            p = functional.softmax(logits, -1)
+            x0 = torch.multinomial(p, 1)[:, 0]
+            sure = torch.where(hidden, p[torch.arange(size), x0], -math.inf)
+            if told["remasking_strategy"] == "sequential":
+                first = int(hidden.nonzero()[0])
+                places = list(range(first, min(first + count, size)))
+            else:
+                places = torch.topk(sure, count)[1].tolist()
+                high = (sure > told["confidence_threshold"]).nonzero()[:, 0].tolist()
+                if told["remasking_strategy"] == "low_confidence_dynamic" and len(high) >= count:
+                    places = high
+            for place in places:
+                x[0, begin + place] = x0[place]
+        if any(stop in x[0, given:].tolist() for stop in stops):
+            return x[:, :end]
     return x
 
 

@@ -14,6 +14,7 @@ import torch
 
 from benchmarks import causal_types
 from patcomp import AIProgram
+from patcomp.compression import compressed_weights
 from patcomp.emit.asset import load
 from patcomp_models.checkpoints.loading import export_implementations, in_dtype
 from patcomp_models.language import (
@@ -43,7 +44,8 @@ from patcomp_models.language.static_run import _in_ring, function_sizes, generat
 from patcomp_models.language.static_states import StaticCaches
 from patcomp_models.language.text_loss import LENGTH, Reading
 from patcomp_models.language.writing import description
-from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, generated, with_stops
+from tests.models.language import checkpoints
+from tests.models.language.checkpoints import PROMPT, SECOND, assert_best, checkpoint, drawn, generated, with_stops
 
 STATIC = [kind for kind, each in ARCHITECTURES.items() if each.has_static_form]
 
@@ -348,4 +350,35 @@ def test_a_vocabulary_that_is_no_multiple_of_8(kind: str, tmp_path: Path) -> Non
     half = in_half(model)
     made = bundle.generate(PROMPT, 8)
     if made != generated(half, PROMPT, 8):
+        assert_best(half, PROMPT, made, copy.deepcopy(half).float())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [8, 32])
+@pytest.mark.parametrize("kind", ["llama", "phi3", "olmo2", "qwen3_5_text", "gemma3n_text", "gemma4_text"])
+def test_palettes_that_lose_nothing(kind: str, group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of 16 values are those of their palettes, so the tokens are the model's own."""
+    for name, size in (("hidden_size", 64), ("intermediate_size", 128)):
+        monkeypatch.setitem(checkpoints._SIZES, name, size)
+    monkeypatch.setitem(checkpoints.SETTINGS["gemma3n_text"], "intermediate_size", [128] * 4)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = drawn(model_of(kind, tied=kind not in ("phi3", "olmo2")))
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.ndim > 1 and "embed" not in name:
+                    step = float(weight.std()) / 3
+                    weight.copy_((weight / step).round().clamp(-8, 7) * step)
+        half = in_half(model)
+        wanted = generated(half, PROMPT, 12)
+        if len({*wanted}) > 3:
+            break
+    bundle = convert_language_model(
+        model, "neural_engine", out=tmp_path / "bundle", max_context=64, check=False,
+        compress=f"4bit_weight_palettized_group{group}",
+    )  # fmt: skip
+    schemes = {weight.scheme for weight in compressed_weights(load(bundle.asset).module)}
+    assert f"pal4_group{group}" in schemes
+    assert schemes <= {f"pal4_group{group}", "pal4"}, "one palette where the channels are no multiple of the group"
+    if (made := bundle.generate(PROMPT, 12)) != wanted:
         assert_best(half, PROMPT, made, copy.deepcopy(half).float())
