@@ -102,13 +102,12 @@ _HEARD: dict[str, tuple[str, dict[str, Any], str]] = {
     "SEWD": ("sew-d", {}, "whole"),
     "UniSpeech": ("unispeech", {}, "whole"),
     "UniSpeechSat": ("unispeech-sat", {}, "whole frames speakers"),
-    "Wav2Vec2": ("wav2vec2", {}, "whole frames speakers"),
-    "Wav2Vec2Bert": ("wav2vec2-bert", {"feature_projection_input_dim": 20}, "whole frames speakers"),
-    "Wav2Vec2Conformer": ("wav2vec2-conformer", {}, "whole frames speakers"),
-    "WavLM": ("wavlm", {}, "whole frames speakers"),
+    "Wav2Vec2": ("wav2vec2", {}, "whole speakers"),
+    "Wav2Vec2Bert": ("wav2vec2-bert", {"feature_projection_input_dim": 20}, "whole frames"),
+    "WavLM": ("wavlm", {}, "frames"),
 }  # fmt: skip
-"""Models of samples with the heads that they have."""
-_LONG = ("Hubert", "Wav2Vec2", "WavLM")
+"""Models of samples, with the heads that are compared."""
+_LONG = ("Data2VecAudio", "Wav2Vec2", "WavLM")
 """Those with several convolutions."""
 _HEARING_HEADS = {
     "whole": "ForSequenceClassification", "frames": "ForAudioFrameClassification", "speakers": "ForXVector",
