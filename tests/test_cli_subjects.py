@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -127,3 +128,12 @@ def test_what_is_converted_takes_no_options_of_models(here: Command, subject: st
     done = here("diff", subject, "net.aimodel", "--half", "--dynamic", "x:0=batch")
     assert done.code == 2
     assert done.err.startswith(f"error: --half, --dynamic goes with a model, and {subject} is ")
+
+
+def test_a_file_of_torchscript(patcomp: Command, tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "net.jit", "w") as archive:
+        for name in ("net/data.pkl", "net/constants.pkl", "net/code/__torch__.py"):
+            archive.writestr(name, "")
+    done = patcomp("convert", "net.jit")
+    assert done.code != 0
+    assert "net.jit is TorchScript, and holds no exported program; write a FILE.py" in done.err

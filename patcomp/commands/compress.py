@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -211,7 +211,7 @@ def _compressed(
         program = add_sources(converter, sources).to_coreai(target=target, fixed=sizes)
     with working(f"compressing {model}", True):
         seen = request.is_budget and source.exported.example_inputs is not None
-        examples = source.inputs_for(program) if seen else None
+        examples: Any = source.inputs_for(program) if seen else None
         if given := measured.check or measured.calibrate:
             from patcomp.commands.examples import examples_of  # it needs numpy
 

@@ -71,8 +71,9 @@ def _text_in(line: str, place: str) -> Text:
         value = json.loads(line)
     except ValueError:
         value = None
-    found = [value.get(name) for name in ("text", "text_pair") if name in value] if isinstance(value, dict) else [value]
-    if not found or not all(isinstance(each, str) for each in found):
+    given = [value.get(name) for name in ("text", "text_pair") if name in value] if isinstance(value, dict) else [value]
+    found = [each for each in given if isinstance(each, str)]
+    if not found or len(found) < len(given):
         raise UsageError(
             f'{place} must be a JSON string, or {{"text": ...}} with a "text_pair" beside it for two texts'
         )
