@@ -152,13 +152,11 @@ def processor(kind: str) -> Any:
     if kind in ("paddleocr_vl", "hunyuan_vl"):
         return make(images, tokenizer)
     layout["size"] = {"shortest_edge": 16 * 16, "longest_edge": 16 * 64 * 64}  # of all frames
-    font = {"draw_on_frames": False} if kind == "ernie4_5_vl_moe" else {}
-    videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(
-        **layout,
-        **font,
-        do_sample_frames=False,
-        **({"max_image_size": layout["size"]} if kind.startswith("glm") else {}),
-    )
+    if kind == "ernie4_5_vl_moe":
+        layout |= {"draw_on_frames": False, "temporal_patch_size": 2}
+    if kind.startswith("glm"):
+        layout["max_image_size"] = layout["size"]
+    videos = getattr(tf, VIDEOS.get(kind) or VIDEOS_OF[kind]["torchvision"])(**layout, do_sample_frames=False)
     sounds = {"feature_extractor": getattr(tf, SOUNDS[kind])()} if kind in SOUNDS else {}
     return make(image_processor=images, tokenizer=tokenizer, video_processor=videos, **sounds)
 
