@@ -18,12 +18,6 @@ _FURTHER: Values = {
 """The further inputs."""
 
 
-_FURTHER: Values = {
-    WINDOW: ((1,), ("int32",)), NOISE_SCALE: ((1,), ("float32",)), NOISE: ((1, None, "*"), ("float32",)),
-}  # fmt: skip
-"""The further inputs of `audio`."""
-
-
 def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> list[Problem]:
     """The problems of the block `audio` of `metadata.json`, in which `numbers` must be positive integers."""
     if not isinstance(audio, Mapping):
@@ -33,8 +27,6 @@ def sound_key_problems(audio: Any, numbers: tuple[str, ...] = SOUND_NUMBERS) -> 
         for name in (*numbers, *({FEWEST_FRAMES, "step", "noise_width"} & audio.keys()))
         if type(audio.get(name)) is not int or audio[name] < 1
     ]
-    if unknown := [name for name in audio.get("further", []) if name not in _FURTHER]:
-        found.append(problem(f"audio.further has {unknown[0]!r}, and may have {', '.join(_FURTHER)}"))
     if (frames := audio.get("frames")) is not None and (type(frames) is not int or frames < 1):
         found.append(problem(f"audio.frames is {frames!r}, and must be a positive integer, or null for any number"))
     if not isinstance(audio.get("mask"), str) or type(audio.get("is_cut")) is not bool:

@@ -74,7 +74,7 @@ class Encoder(nn.Module):
         """Features in the form of the output."""
         return found.reshape(1, -1, found.shape[-1]).to(features_dtype(self.model))
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         """The features of a window."""
         inner, place, seen = self.model.model, self.row.projector, _Projector()
         projector = getattr(inner, place)
@@ -93,7 +93,7 @@ class Encoder(nn.Module):
 class MergedEncoder(Encoder):
     """MOSS: the projector takes several frames of the encoder as one."""
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         made = self.model.model.audio_tower(read, return_dict=True).last_hidden_state
         merged = made.reshape(-1, self.model.config.audio_merge_size * made.shape[-1])
         found: Tensor = self.model.model.multi_modal_projector(merged)
@@ -103,7 +103,7 @@ class MergedEncoder(Encoder):
 class ChunkEncoder(Encoder):
     """Qwen3-ASR: convolutions of each second, and attention inside of windows, of which this is one."""
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         tower = self.model.model.audio_tower
         length = 2 * tower.n_window
         assert mask is not None
@@ -126,9 +126,9 @@ class ChunkEncoder(Encoder):
 class OmniChunkEncoder(ChunkEncoder):
     """Qwen3-Omni: as Qwen3-ASR, with zeros behind the recording."""
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         assert mask is not None
-        return super().features(read * mask[:, None].to(read.dtype), mask, *further)
+        return super().features(read * mask[:, None].to(read.dtype), mask)
 
     def projected(self, hidden: Tensor) -> Tensor:
         tower = self.model.model.audio_tower
@@ -147,7 +147,7 @@ class PooledEncoder(Encoder):
                 "is not supported"
             )
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         tower = self.model.model.audio_tower
         assert mask is not None
         kept = mask[:, None].to(read.dtype)
@@ -163,7 +163,7 @@ class PooledEncoder(Encoder):
 class MaskedEncoder(Encoder):
     """Gemma 4: the encoder takes the mask of frames, and features of frames without sound are behind the others."""
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         assert mask is not None
         found: Tensor = self.model.model.get_audio_features(read, mask.bool(), return_dict=True).pooler_output
         return found
@@ -176,7 +176,7 @@ class FilledEncoder(Encoder):
     that its second convolution reads zeros.
     """
 
-    def features(self, read: Tensor, mask: Tensor | None, *further: Tensor) -> Tensor:
+    def features(self, read: Tensor, mask: Tensor | None) -> Tensor:
         assert mask is not None
         inner = self.model.model
         second = inner.audio_tower.subsample_conv_projection.conv_1

@@ -141,8 +141,7 @@ def test_the_noise_is_the_one_that_generate_draws() -> None:
     torch.manual_seed(0)
     config = transformers.VibeVoiceAsrConfig(**HEARING["VibeVoiceAsr"], audio_token_id=40)
     model = drawn_model(transformers.VibeVoiceAsrForConditionalGeneration(config))
-    samples = torch.randn(1, 1, 6400)
-    audio = {"read": SAMPLES, "axis": 2, "frames": None, "mask": "", "step": 3200, "audio_token_id": 40}
+    samples, audio = torch.randn(1, 1, 6400), {"read": SAMPLES, "axis": 2, "frames": None, "mask": "", "step": 3200}
     encoder = HEARING_MODELS[type(model).__name__].encoder(model, HEARING_MODELS[type(model).__name__])
     torch.manual_seed(5)
     audio |= {"further": [*encoder.further], "noise_width": 8, "audio_token_id": 40}
