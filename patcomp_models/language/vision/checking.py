@@ -35,7 +35,7 @@ from patcomp_models.language.generation import AssetCall, Session
 from patcomp_models.language.hearing import HEARD, SOUND
 from patcomp_models.language.memory import weight_memory
 from patcomp_models.language.vision.decoder import EmbeddedHead, EmbeddingDecoder
-from patcomp_models.language.vision.generating import AssetRun, embedded_call
+from patcomp_models.language.vision.generating import AssetRun, embedded_call, features_of
 from patcomp_models.language.vision.moments import video_function
 from patcomp_models.language.vision.shapes import function_name
 from patcomp_models.language.vision.sounds import SoundEncoder
@@ -96,6 +96,8 @@ class VisionComparison:
 
     def _seen(self, run: AssetRun) -> np.ndarray:
         """The features of the image."""
+        if self.video is None:
+            return features_of(run, self.read[PIXELS].numpy())
         return np.asarray(run({name: each.numpy() for name, each in self.read.items()})[FEATURES])
 
     def check_programs(self, programs: Mapping[str, AIProgram], head: EmbeddedHead | None = None) -> None:
