@@ -262,6 +262,7 @@ def test_only_one_file_imports_private_modules_of_pytorch() -> None:
 PUBLIC_WITH_UNDERSCORE = {"_replace", "_check", "_getframe", "_exit"}
 """Of named tuples, `torch`, `sys` and `os`: their documentation has them."""
 PRIVATE_OF_TRANSFORMERS = {"_init_weights", "_attn_implementation", "_model_mapping", "_from_config"}
+PRIVATE_OF_DEPTH = {"_process_mono_sky_estimation"}
 PRIVATE_OF_TRACKERS = {"_attn_implementation", "_single_frame_forward", "_use_multimask", "_use_mask_as_output"}
 PRIVATE_OF_DIFFUSERS = {"_keep_in_fp32_modules"}
 PRIVATE_OF_EXECUTORCH = {
@@ -293,7 +294,8 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
 def test_private_attributes_of_others_are_behind_walls() -> None:
     """xDSL's are used in `ir/xdsl.py` only, PyTorch's in `pytorch.py`, the toolchain's in
     `emit/asset.py` and `emit/toolchain/writing.py`, those of ExecuTorch in two files of its room, those of transformers
-    in `checkpoints/loading.py` and `bundles/segmenter/tracker.py`, those of diffusers in `bundles/loading.py`."""
+    in `checkpoints/loading.py` and `bundles/segmenter/tracker.py`, those of diffusers in `bundles/loading.py`, the
+    one of Depth Anything 3 in `tasks/depth.py`."""
     operators = {name.split(".")[1] for name in aten.known_names()}
     walls = {
         "patcomp/pytorch.py": None,
@@ -305,6 +307,7 @@ def test_private_attributes_of_others_are_behind_walls() -> None:
         "patcomp_models/checkpoints/loading.py": PRIVATE_OF_TRANSFORMERS,
         "patcomp_models/bundles/loading.py": PRIVATE_OF_DIFFUSERS,
         "patcomp_models/bundles/segmenter/tracker.py": PRIVATE_OF_TRACKERS,
+        "patcomp_models/tasks/depth.py": PRIVATE_OF_DEPTH,
     }
     for path in sources():
         allowed = walls.get(name := str(path.relative_to(ROOT)), set())

@@ -112,8 +112,6 @@ def recordings_in(made: Mapping[str, Any], audio: Mapping[str, Any], count: int)
     if name not in made:
         raise LanguageModelError(f"the processor made no {name} of the recording; put its placeholder into the prompt")
     read, mask = np.asarray(made[name], np.float32), np.asarray(made[audio["mask"]]) if audio["mask"] else None
-    if WINDOW in audio.get("further", []) and count > 1:
-        raise LanguageModelError("the prompt has several recordings, and the bundle takes one")
     if min(count, len(read)) <= 1:
         return [_with_further(sound_windows(read, mask, audio), audio)]
     if len(read) != count:
