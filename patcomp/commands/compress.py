@@ -213,9 +213,9 @@ def _compressed(
         seen = request.is_budget and source.exported.example_inputs is not None
         examples: Any = source.inputs_for(program) if seen else None
         if given := measured.check or measured.calibrate:
-            from patcomp.commands.examples import examples_for  # it needs numpy
+            from patcomp.commands.examples import examples_given  # it needs numpy
 
-            examples = examples_for(given, model, source, program)
+            examples = examples_given(given, model, source, program)
         shrink = partial(program.compress, entrypoint=source.entry)
         return request.applied(shrink, examples, calibrate=measured.calibrate is not None)
 

@@ -24,7 +24,7 @@ Text = tuple[str, ...]
 """A text, or a pair of texts."""
 
 
-def examples_for(given: str, model: str, source: ModelSource, program: AIProgram) -> list[Any]:
+def examples_given(given: str, model: str, source: ModelSource, program: AIProgram) -> list[Any]:
     """Example inputs of a function: `inputs`, the model's own, or at most 64 of a folder.
 
     A folder has files of `numpy.savez`, pictures, or for the model of a folder with a tokenizer texts: one in each

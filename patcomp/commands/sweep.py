@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from patcomp.commands.common import RandomNumbers, UsageError, load_catalogs, print_json, say
-from patcomp.commands.examples import examples_for
+from patcomp.commands.examples import examples_given
 from patcomp.commands.models import ModelOptions, load_sources
 from patcomp.commands.pages import PlottedPoint, is_best, page_of, plot_of, table_of
 from patcomp.commands.progress import working
@@ -83,7 +83,7 @@ def swept(
                 raise UsageError(f"--sweep goes with a model of one function, and {model} has {names}")
             programs.append(_converted(sources[0], target, device, own))
     held_out, calibration = (
-        None if given is None else examples_for(given, model, sources[0], programs[0])
+        None if given is None else examples_given(given, model, sources[0], programs[0])
         for given in (measured.check, measured.calibrate)
     )
     with working(f"compressing {model}", True):

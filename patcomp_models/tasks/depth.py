@@ -20,6 +20,7 @@ from patcomp_models.tasks.images import from_image
 from patcomp_models.tasks.preprocessing import Preprocessing
 
 _NORMALISED = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_SKY_STEP = "_process_mono_sky_estimation"
 _OUTPUTS = ("depth", "depth_conf", "sky", "extrinsics", "intrinsics")
 _IS_SKY, _FEWEST, _FAR = 0.3, 10, 0.99
 """From which value a pixel is sky, with how many pixels of either kind nothing changes, and how far away the sky is
@@ -101,7 +102,7 @@ def convert_depth(
             output["depth"] = with_far_sky(output["depth"], output["sky"])
         return output
 
-    own._process_mono_sky_estimation = with_sky
+    setattr(own, _SKY_STEP, with_sky)
     pixels = torch.rand(1, 3, *image_size, generator=torch.Generator().manual_seed(0))
     try:
         with torch.no_grad():

