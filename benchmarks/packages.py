@@ -356,7 +356,6 @@ another order than PyTorch.
         "padding, make the mask of ones in the forward of a wrapper, as in the next row",
         "rtdetr-resnet50": "Two of its 300 boxes have scores 2e-7 apart, and rounding decides which is first; "
         "all others are equal",
-        "SPAN": "Merge its convolutions (`update_params`) before the export, and not in each run",
         "x-vector": "Call its layers without try and except",
     },
 )
