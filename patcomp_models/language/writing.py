@@ -115,6 +115,25 @@ def stop_token_ids(model: Any) -> list[int]:
     return [int(token) for token in (found if isinstance(found, list | tuple) else [found])]
 
 
+_CHOICES: Mapping[str, Any] = {
+    "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0, "min_length": 0, "guidance_scale": 1.0,
+    "bad_words_ids": None, "suppress_tokens": None, "begin_suppress_tokens": None, "sequence_bias": None,
+    "forced_bos_token_id": None, "forced_eos_token_id": None, "exponential_decay_length_penalty": None,
+}  # fmt: skip
+"""What of a generation_config.json changes which token is the most probable one, and with which value it does not."""
+
+
+def notes_on_choices(model: Any) -> list[str]:
+    """What a host must do to the logits before it takes the most probable token, as the model's own settings say."""
+    told = getattr(model, "generation_config", None)
+    found = {name: getattr(told, name, None) for name in _CHOICES}
+    changed = [f"{name}={value!r}" for name, value in found.items() if value not in (None, _CHOICES[name])]
+    return [
+        f"generation_config.json of the model has {', '.join(changed)}, which a host applies to the logits; "
+        "Bundle.generate takes the most probable tokens without it"
+    ] if changed else []  # fmt: skip
+
+
 def description(
     model: Any,
     context: int,
@@ -136,7 +155,7 @@ def description(
         compression: the word for how small the weights are; None for floats.
     """
     identifier = identifier or name
-    stops = stop_token_ids(model)
+    stops, notes = stop_token_ids(model), [*notes, *notes_on_choices(model)]
     return {
         "metadata_version": METADATA_VERSION,
         "kind": LANGUAGE,
@@ -153,5 +172,5 @@ def description(
         "source": {"model_definition": "torch", "hf_model_id": identifier},
         "compression": compression,
         **compilation(),
-        **({"notes": [*notes]} if notes else {}),
+        **({"notes": notes} if notes else {}),
     }

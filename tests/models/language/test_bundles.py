@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import GenerationConfig
 
 from patcomp.errors import ConversionWarning
 from patcomp_models.bundle_folders.unfinished import unfinished
@@ -28,6 +29,7 @@ from patcomp_models.language import (
     convert_language_model,
     dynamic_bundle,
 )
+from patcomp_models.language.writing import description
 from tests.helpers.command import Command
 from tests.models.language.checkpoints import checkpoint, edited, folder, generated, with_stops
 
@@ -52,6 +54,22 @@ def test_a_folder(source: Path, made: Bundle) -> None:
     tokens = made.generate("the capital of a country", 4)
     assert made.generate(made._words.split("the capital of a country"), 4) == tokens
     assert isinstance(made.text("the capital", 2), str)
+
+
+def test_settings_that_change_the_most_probable_token_are_a_note() -> None:
+    """The note is in `metadata.json`, because a host applies them, and `Bundle.generate` does not."""
+    model = checkpoint("llama")
+    for changed, noted in (
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.0, "min_length": 0}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"suppress_tokens": [3, 4]}, True),
+    ):
+        model.generation_config = GenerationConfig(**changed)
+        notes = description(model, 512, "small", None, ["a note"]).get("notes")
+        assert notes[0] == "a note"
+        assert [next(iter(changed)) in note for note in notes[1:]] == ([True] if noted else [])
+    model.generation_config = GenerationConfig()
+    assert "notes" not in description(model, 512, "small", None)
 
 
 def test_the_model_is_not_changed(tmp_path: Path) -> None:
