@@ -76,7 +76,7 @@ def in_half(model: Any, *, quantized: bool = True) -> Any:
     ("kind", "context", "tied"),
     [
         ("llama", 128, False),
-        ("qwen3_5_text", 64, True),
+        pytest.param("qwen3_5_text", 64, True, marks=pytest.mark.slow),
         *(pytest.param(kind, 576, tied, marks=pytest.mark.slow) for kind in STATIC for tied in (False, True)),
     ],
 )
