@@ -147,7 +147,6 @@ def loaded(
     stored = names_in(files, None)
     fronts = [re.escape(front) for front in [wrapper_of(stored)] if front] + ([part] if part else [])
     mapping = {f"^{front}": "" for front in fronts} | dict(names or {})
-    given = {} if config is None else {"config": config}
     try:
         with _reporting_to(reports), torch.random.fork_rng():
             torch.manual_seed(0)  # weights that may be missing are drawn, and equal in each conversion
@@ -160,7 +159,7 @@ def loaded(
                 ignore_mismatched_sizes=True,  # they are judged below, by name
                 output_loading_info=True,
                 **({"key_mapping": mapping} if mapping else {}),
-                **{**(given or _own_attention(loader_of(auto), folder, trust_remote_code)), **options},
+                **{**_own_attention(loader_of(auto), folder, trust_remote_code, config), **options},
             )
     except Exception as error:  # a configuration can make transformers raise anything
         joined = _NOT_JOINED.findall("".join(reports))
@@ -173,8 +172,7 @@ def loaded(
     check_weight_names(folder, type(model).__name__, found["missing_keys"], unexpected, shapes, allowed)
     check_weights(model, rounded=_stored_types(files) != {_STORED[dtype]})
     say_untied(folder, model)
-    model.eval()
-    return cast("nn.Module", model)
+    return cast("nn.Module", model.eval())
 
 
 def _in_few_bits(
@@ -229,9 +227,11 @@ def _configuration(auto: Any, folder: Path, trust_remote_code: bool) -> Any:
     return config if own is None or isinstance(config, own) else own.from_pretrained(folder, **options)
 
 
-def _own_attention(auto: Any, folder: Path, trust_remote_code: bool) -> dict[str, Any]:
-    """The option `config` of `from_pretrained`, without an attention implementation that may not be installed
-    (flash_attention_2, for example). The results do not depend on the implementation."""
+def _own_attention(auto: Any, folder: Path, trust_remote_code: bool, given: Any = None) -> dict[str, Any]:
+    """The option `config` of `from_pretrained`: the one that is given, or the folder's without an attention
+    implementation that may not be installed (flash_attention_2, for example). The results do not depend on it."""
+    if given is not None:
+        return {"config": given}
     if b"attn_implementation" not in bytes_of(folder / "config.json"):
         return {}
     config = _configuration(auto, folder, trust_remote_code)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from patcomp import AIProgram
 from patcomp.commands.common import require_transformers
 from patcomp.commands.exporting import Preparation
 from patcomp.commands.models import ModelOptions
@@ -19,6 +18,9 @@ from patcomp.commands.packages import Reader
 from patcomp.commands.recipes import with_recipe
 from patcomp.commands.subjects import Subject
 from patcomp.conversion.source import ModelSource
+
+if TYPE_CHECKING:
+    from patcomp import AIProgram
 
 _MODELS = "Language, speech and pictures"
 

@@ -113,10 +113,11 @@ def generate(
         bool, typer.Option("--ignore-eos", help="Go on behind a token that ends a text (stop_token_ids).")
     ] = False,
     adapter: Annotated[str | None, typer.Option(help="An adapter of the bundle, by its name (--adapters).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Diffusion language models: of the random numbers.")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Diffusion language models: a setting of the loop, steps=64; may be repeated."),
+        typer.Option(
+            "--set", help="Diffusion language models: a setting of the loop, steps=64, or seed=1; may be repeated."
+        ),
     ] = None,
 ) -> None:
     """Continue a text by the most probable tokens, or by diffusion, on this machine's Core AI runtime; for checks, not
@@ -130,18 +131,21 @@ def generate(
     metadata = metadata_in(bundle)
     kind = metadata.get("kind")
     if kind == "text_diffusion":
-        if image or audio or video or draft or own_draft or ignore_eos or adapter:
-            raise UsageError("a diffusion language model takes --prompt, --max-new-tokens, --seed and --set only")
+        if image or audio or video or fps is not None or draft or own_draft or ignore_eos or adapter:
+            raise UsageError("a diffusion language model takes --prompt, --max-new-tokens and --set only")
         from patcomp_models.bundles import generate_text
 
-        written = generate_text(bundle, prompt, max_new_tokens, seed=seed or 0, **settings_in(setting))
+        settings = settings_in(setting)
+        if taken := settings.keys() & {"bundle", "prompt", "max_new_tokens"}:
+            raise UsageError(f"--set: {', '.join(sorted(taken))} is no setting of a loop")
+        written = generate_text(bundle, prompt, max_new_tokens, **settings)
         tell(written.text)
         say(f"{len(written.tokens)} tokens in {written.calls} calls of the model")
         return
     if kind not in ("llm", "vlm", "hearing"):
         raise UsageError(f"{bundle} is a bundle of the kind {kind}, and not of a language model")
-    if seed is not None or setting:
-        raise UsageError("--seed and --set are for diffusion language models")
+    if setting:
+        raise UsageError("--set is for diffusion language models")
     if draft is not None and own_draft:
         raise UsageError("--draft and --own-draft exclude each other")
     from patcomp_models.language import Bundle

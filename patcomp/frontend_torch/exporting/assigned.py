@@ -49,7 +49,9 @@ class AssignedData(TorchFunctionMode):
         if name == "__set__" and getattr(getattr(func, "__self__", None), "__name__", "") == "data":
             return self._assign(*args)
         given = _tensors((args, kwargs))
-        args, kwargs = tree_map_only(Tensor, self._now, (args, dict(kwargs or {})))
+        kwargs = dict(kwargs or {})
+        if self._assigned:
+            args, kwargs = tree_map_only(Tensor, self._now, (args, kwargs))
         depends = [id(each) in self._of_inputs for each in _tensors((args, kwargs))]
         if any(depends) and ("out" in kwargs or (not depends[0] and _writes(name))):
             self._is_known = False

@@ -217,7 +217,7 @@ def _with_known_numbers(
     @functools.wraps(forward)
     def with_modes(*args: Any, **kwargs: Any) -> Any:
         following = nullcontext() if assigned is None else assigned.following((args, kwargs))
-        with constants, packed, open_batches(), following:
+        with constants, following, packed, open_batches():  # `packed` comes first: it looks at who calls
             return forward(*args, **kwargs)
 
     model.forward = with_modes  # `kept` restores it

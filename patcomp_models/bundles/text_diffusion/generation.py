@@ -52,6 +52,8 @@ def generate_text(
             such setting or value.
         MissingToolchainError: coreai-core is not installed.
     """
+    if type(seed) is not int:
+        raise BundleError(f"seed is {seed!r}, and must be a whole number")
     folder = Path(bundle)
     metadata = metadata_in(folder)
     if (kind := metadata.get("kind")) != "text_diffusion":

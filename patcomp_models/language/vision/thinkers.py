@@ -15,4 +15,4 @@ NOTE = "the bundle has the thinker of the model, which writes text; the talker, 
 
 def is_whole(config: Mapping[str, Any]) -> bool:
     """Whether a configuration is of a thinker and what speaks."""
-    return config.get("model_type") in THINKERS
+    return str(config.get("model_type")) in THINKERS

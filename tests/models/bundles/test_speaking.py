@@ -239,7 +239,9 @@ BAD: dict[str, tuple[str, Change, dict[str, Any], str]] = {
     "no vocoder": ("speech_t5", without("vocoder"), {}, "makes spectrograms, and needs a vocoder; give the folder of"),
     "no folder of a vocoder": ("speech_t5", unchanged, {"vocoder": "nowhere"}, "is 'nowhere', which is not the folder"),
     "no tokenizer": ("speech_t5", without("tokenizer.json"), {"vocoder": "x"}, "has no tokenizer.json"),
-    "FastSpeech": ("speech_t5", of_class("FastSpeech2ConformerModel"), {}, "becomes no bundle, because its length"),
+    "SeamlessM4T v2": (
+        "speech_t5", of_class("SeamlessM4Tv2ForTextToSpeech"), {}, "becomes no bundle, because its second model"
+    ),
     "no class": ("speech_t5", of_class("BertModel"), {"kind": "text_to_speech"}, "holds BertModel, and not VitsModel"),
     "a vocoder of Bark": ("bark", unchanged, {"vocoder": "x"}, "BarkModel has no option 'vocoder'; it is for SpeechT5"),
     "no settings": ("bark", without("generation_config.json"), {}, "has no semantic_config, which says how tokens"),

@@ -146,10 +146,8 @@ BAD: dict[str, tuple[Change, str]] = {
     "a configuration of other values": (
         config(num_hidden_layers="two"), "transformers cannot read '.*config.json': .*num_hidden_layers",
     ),
-    "two attentions in a layer": (
-        config(model_type="longcat_flash"), "of the architecture 'longcat_flash' are not converted: each of its layers",
-    ),
-    "compressed keys": (config(model_type="deepseek_v4"), "'deepseek_v4' are not converted: its layers keep compress"),
+    "patches of bytes": (config(model_type="blt"), "of the architecture 'blt' are not converted: it reads bytes in"),
+    "two streams": (config(model_type="xlnet"), "'xlnet' are not converted: it foresees a token by a second stream"),
     "timm": (config(pretrained_cfg={}), "holds an image model of timm; `patcomp convert` converts it"),
     "no tokenizer": (
         without("tokenizer.json", "tokenizer_config.json"),
