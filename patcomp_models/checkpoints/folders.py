@@ -19,6 +19,9 @@ CAUSAL = "AutoModelForCausalLM"
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 """The ends of the names of their classes."""
 
+WRITTEN_HERE = ("RWKV7ForCausalLM",)
+"""Classes whose code lies in packages of their own, and which patcomp has written itself."""
+
 WITHOUT_THEIR_CODE = ("LLaDAModelLM", "DreamModel", "LLaDAMoEModel", "LLaDAMoEModelLM", "SDARForCausalLM")
 """Classes whose code lies in their checkpoints, and for which a class of transformers stands in a bundle."""
 
@@ -41,7 +44,7 @@ def checked_folder(folder: Path, *, trust_remote_code: bool) -> dict[str, Any]:
             f"the weights in {str(folder)!r} are quantised ({form}), and that form is not read"
             f"{f', because {reason}' if reason else ''}; give the checkpoint of plain floats that it was made from"
         )
-    if "auto_map" in config and not trust_remote_code:
+    if "auto_map" in config and not trust_remote_code and class_name(config) not in WRITTEN_HERE:
         way = (
             "it becomes a bundle without this code: patcomp convert FOLDER -o NAME"
             if class_name(config) in WITHOUT_THEIR_CODE

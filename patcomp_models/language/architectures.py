@@ -27,8 +27,8 @@ _DYNAMIC = (
     "granitemoehybrid", "nemotron_h", "zamba2", "deepseek_v3", "youtu",
     "minicpm3", "glm4_moe_lite", "exaone4", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
     "bitnet", "seed_oss", "apertus", "nanochat", "arcee", "olmo3", "ministral3", "cohere2", "glm4_moe",
-    "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal", "rwkv", "minimax", "minimax_m2", "zaya",
-    "deepseek_v32", "glm_moe_dsa",
+    "dots1", "afmoe", "granite_swa", "vaultgemma", "phi4_multimodal", "rwkv", "rwkv7", "minimax", "minimax_m2",
+    "zaya", "deepseek_v32", "glm_moe_dsa",
 )  # fmt: skip
 
 _IN_BLOCKS = (
@@ -49,7 +49,7 @@ _BESIDE = "layers keep keys and values beside a recurrence, and a layer of this 
 _TOKEN_BY_TOKEN = "its recurrence goes from token to token, and this form needs the states in front of 8 tokens each"
 _NO_CACHE = "no layer keeps keys and values, and this form has a cache of them"
 NOT_STATIC = {
-    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv", "xlstm"), _NO_CACHE),
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2", "rwkv", "rwkv7", "xlstm"), _NO_CACHE),
     **dict.fromkeys(("falcon_h1", "zaya", "zamba2"), _BESIDE),
     **dict.fromkeys(("jamba", "zamba", "recurrent_gemma"), _TOKEN_BY_TOKEN),
     "openai-gpt": "its attention takes no cache",

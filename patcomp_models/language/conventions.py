@@ -175,6 +175,14 @@ def _empty(block: Any) -> FixedLayer:
     return FixedLayer({(CONVOLUTION, 0): window, (RECURRENCE, 0): torch.zeros(1, block.lru_width)}, 1)
 
 
+class OwnConvention(Convention):
+    """RWKV-7, a model of patcomp, which knows its layers before the first token."""
+
+    def begun(self, model: Any) -> list[Any]:
+        layers: list[Any] = model.begun()
+        return layers
+
+
 class CompressedConvention(Convention):
     """DeepSeek-V4, whose layers keep something of each token to make compressed keys of."""
 
@@ -198,6 +206,7 @@ _FIVE = ((CONVOLUTION, 0), (CONVOLUTION, 1), (RECURRENCE, 0), (RECURRENCE, 1), (
 _OWN = {
     "minimax": LightningConvention(CACHE),
     "rwkv": ListConvention("state"),
+    "rwkv7": OwnConvention(CACHE),
     "xlstm": MemoryConvention(CACHE),
     "recurrent_gemma": ModuleConvention(CACHE),
     "deepseek_v4": CompressedConvention(CACHE),

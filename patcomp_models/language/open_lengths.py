@@ -28,6 +28,7 @@ from patcomp_models.language.recurrences import (
     wkv,
 )
 from patcomp_models.language.rotary import rotary_forms
+from patcomp_models.language.rwkv7 import open_recurrence
 from patcomp_models.language.sparse import chosen_blocks, chosen_tokens, indexers_of
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
@@ -64,6 +65,7 @@ def open_lengths(
         "mamba2_chunk_scan": mamba2,
         "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked()),
         "rwkv_linear_attention": wkv,
+        "rwkv7_recurrence": open_recurrence,
         "MiniMaxLightningAttention.forward": lightning,
         **dict.fromkeys(indexers_of(model), chosen_tokens),
         "Qwen4ExpTextQSAIndexer.forward": chosen_blocks,

@@ -12,7 +12,7 @@ from patcomp_models.bundle_folders.contract import Interface
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
 from patcomp_models.bundles.text_diffusion.loops import LOOPS, Loop, loop_of
-from patcomp_models.bundles.text_diffusion.told import Told
+from patcomp_models.checkpoints.told import Told
 
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry

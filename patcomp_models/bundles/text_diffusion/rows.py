@@ -10,7 +10,7 @@ from typing import Any
 
 from patcomp.errors import reason_of
 from patcomp_models.bundles.speech.folders import content_of
-from patcomp_models.bundles.text_diffusion.told import Told
+from patcomp_models.checkpoints.told import Told
 from patcomp_models.checkpoints.untrusted import named_class
 from patcomp_models.errors import BundleError
 

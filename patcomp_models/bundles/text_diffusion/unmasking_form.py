@@ -9,7 +9,7 @@ from patcomp_models.bundle_folders.contract import FLOATS, Interface
 from patcomp_models.bundles.speech.folders import content_of, tokenizer_of
 from patcomp_models.bundles.text_diffusion.form import TextDiffusionForm, own_settings
 from patcomp_models.bundles.text_diffusion.rows import DENOISERS, DenoiserRow
-from patcomp_models.bundles.text_diffusion.told import Told
+from patcomp_models.checkpoints.told import Told
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import LOGITS, MAIN, POSITIONS, TOKENS
 

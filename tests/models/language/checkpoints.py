@@ -91,6 +91,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "falcon_mamba": {"state_size": 8, "time_step_rank": 8},
     "mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1, "chunk_size": 8},
     "rwkv": {"attention_hidden_size": 32, "rescale_every": 1},
+    "rwkv7": dict.fromkeys([f"{name}_low_rank_dim" for name in ("decay", "a", "v", "gate")], 8),
     "minimax": {"layer_types": ["full_attention", "linear_attention"], "block_size": 8},
     "zaya": {
         "layer_types": ["hybrid", "hybrid_sliding"],

@@ -35,6 +35,15 @@ class Told:
         """The value of a field, or the one that the published code has for it."""
         return self._left.pop(name, default)
 
+    def need(self, name: str) -> None:
+        """Check that a field is there.
+
+        Raises:
+            BundleError: it is not, or is null.
+        """
+        if self._left.get(name) is None:
+            raise BundleError(f"{str(self._file)!r} lacks {name}, which has no one default")
+
     def ignore(self, *names: str) -> None:
         """Say that fields change no numbers outside of a training."""
         for name in names:
