@@ -7,7 +7,6 @@ It needs transformers: `pip install "patcomp[models]"`. `docs/language-models.md
 """
 
 import patcomp.torchvision  # noqa: F401 (the first, because transformers imports torchvision)
-import patcomp_models.language.rwkv7  # noqa: F401 (registers a type with transformers)
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.architectures import ARCHITECTURES
 from patcomp_models.language.bundle import Bundle

@@ -58,8 +58,8 @@ from patcomp_models.language.generation import (
 )
 from patcomp_models.language.hearing import (
     EMBED,
-    HEARD,
     SOUND,
+    features_beside_tokens,
     features_of_sound,
     heard_call,
     heard_prompt,
@@ -369,11 +369,7 @@ class Bundle:
             hear, embed = (partial(asset.run, entrypoint=name) for name in (SOUND, EMBED))
             call = calls_of_asset(asset)
             if audio.get("is_added"):
-                features = np.concatenate([np.asarray(hear(each)[HEARD]) for each in heard[0]], 1)
-                if len(tokens) > features.shape[1]:
-                    raise LanguageModelError(
-                        f"the prompt has {len(tokens)} tokens, and the recording is over after {features.shape[1]}"
-                    )
+                features = features_beside_tokens(hear, heard[0], len(tokens))
                 new, call = min(new, features.shape[1] - len(tokens)), heard_call(embed, call, features)
             else:
                 features = features_of_sound(hear, heard, runs, is_padded=audio["frames"] is not None)

@@ -65,6 +65,13 @@ def heard_prompt(
     return tokens, recordings_in(made, audio, len(sound_runs(tokens, audio)))
 
 
+def rate_of(processor: Any) -> int | None:
+    """The samples of a second that a processor takes, or an extractor alone; None if it takes no recordings."""
+    part = getattr(processor, "audio_processor", getattr(processor, "feature_extractor", processor))
+    rate = getattr(part, "sampling_rate", None)
+    return None if rate is None else int(rate)
+
+
 def read_by(audio: Mapping[str, Any]) -> str:
     """The name of what the encoder reads.
 
@@ -209,6 +216,25 @@ def heard_call(
         return main(name, {EMBEDDED: embeddings, **others}, states)
 
     return call
+
+
+def features_beside_tokens(
+    run: Callable[[SoundWindow], Mapping[str, Any]], windows: list[SoundWindow], tokens: int
+) -> np.ndarray:
+    """The features of a recording, (1, tokens, width), for a model that hears a feature beside each token.
+
+    Args:
+        run: the function `audio`.
+        windows: of the recording.
+        tokens: how many the prompt has.
+
+    Raises:
+        LanguageModelError: the recording is over before the prompt.
+    """
+    features = np.concatenate([np.asarray(run(each)[HEARD]) for each in windows], 1)
+    if tokens > features.shape[1]:
+        raise LanguageModelError(f"the prompt has {tokens} tokens, and the recording is over after {features.shape[1]}")
+    return features
 
 
 def features_of_sound(

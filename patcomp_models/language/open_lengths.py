@@ -25,10 +25,10 @@ from patcomp_models.language.recurrences import (
     mamba,
     mamba2,
     matrix_memory,
+    rwkv7,
     wkv,
 )
 from patcomp_models.language.rotary import rotary_forms
-from patcomp_models.language.rwkv7 import open_recurrence
 from patcomp_models.language.sparse import chosen_blocks, chosen_tokens, indexers_of
 
 _FORMS: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("forms of recurrences")
@@ -65,7 +65,7 @@ def open_lengths(
         "mamba2_chunk_scan": mamba2,
         "mamba_selective_scan": partial(mamba, lambda: None if cache is None else cache.asked()),
         "rwkv_linear_attention": wkv,
-        "rwkv7_recurrence": open_recurrence,
+        "rwkv7_recurrence": rwkv7,
         "MiniMaxLightningAttention.forward": lightning,
         **dict.fromkeys(indexers_of(model), chosen_tokens),
         "Qwen4ExpTextQSAIndexer.forward": chosen_blocks,

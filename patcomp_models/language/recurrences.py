@@ -149,6 +149,26 @@ _NO_TOKEN = -1e38
 """The largest exponent of RWKV before the first token."""
 
 
+def generalised_delta_step(
+    state: Tensor, r: Tensor, decay: Tensor, k: Tensor, v: Tensor, removed: Tensor, added: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One token of the generalised delta rule: the next state, (1, heads, values, keys), and the output."""
+    old = state @ removed[..., None]
+    state = state * decay[..., None, :] - old * added[..., None, :] + v[..., None] * k[..., None, :]
+    return state, (state @ r[..., None]).squeeze(-1)
+
+
+def rwkv7(state: Tensor, *sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """The last state and the outputs of RWKV-7, token by token.
+
+    Args:
+        state: (1, heads, values, keys).
+        sequences: what `generalised_delta_step` takes, (q, 1, heads, size) each.
+    """
+    (state,), outputs = over_time(generalised_delta_step, [state], sequences)
+    return state, outputs
+
+
 def griffin(layers: Iterator[Any], self: Any, input_states: Tensor, position_ids: Tensor, **options: Any) -> Any:
     """A recurrent block of RecurrentGemma, whose gated linear recurrence (De et al. 2024, arXiv:2402.19427) is behind a
     short convolution.

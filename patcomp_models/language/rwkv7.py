@@ -13,12 +13,12 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from patcomp.frontend_torch.exporting.over_time import over_time
 from patcomp_models.checkpoints.told import Told
 from patcomp_models.errors import LanguageModelError
 from patcomp_models.language.contract import CONVOLUTION, RECURRENCE
 from patcomp_models.language.conventions import CACHE
 from patcomp_models.language.layers import FixedLayer
+from patcomp_models.language.recurrences import generalised_delta_step
 
 _LARGEST_DECAY = -0.6065306597126334
 """The most that the logarithm of a decay is below zero: exp(-1/2)."""
@@ -121,36 +121,21 @@ def _shifted(x: Tensor, layer: FixedLayer | None, number: int) -> Tensor:
     return both.narrow(1, 0, x.shape[1]) - x
 
 
-def _step(
-    state: Tensor, r: Tensor, decay: Tensor, k: Tensor, v: Tensor, removed: Tensor, added: Tensor
-) -> tuple[Tensor, Tensor]:
-    """One token of the generalised delta rule: the next state, (1, heads, values, keys), and the output."""
-    old = state @ removed[..., None]
-    state = state * decay[..., None, :] - old * added[..., None, :] + v[..., None] * k[..., None, :]
-    return state, (state @ r[..., None]).squeeze(-1)
-
-
 def rwkv7_recurrence(state: Tensor, *sequences: Tensor) -> tuple[Tensor, Tensor]:
     """The last state, and the outputs of a number of tokens that is known.
 
     Args:
         state: (1, heads, values, keys).
-        sequences: what `_step` takes, (q, 1, heads, size) each.
+        sequences: what `generalised_delta_step` takes, (q, 1, heads, size) each.
 
     Returns:
         The state, and (q, 1, heads, values).
     """
     outputs = []
     for each in zip(*sequences, strict=True):
-        state, output = _step(state, *each)
+        state, output = generalised_delta_step(state, *each)
         outputs.append(output)
     return state, torch.stack(outputs)
-
-
-def open_recurrence(state: Tensor, *sequences: Tensor) -> tuple[Tensor, Tensor]:
-    """What takes the place of `rwkv7_recurrence` for any number of tokens."""
-    (state,), outputs = over_time(_step, [state], sequences)
-    return state, outputs
 
 
 class _Attention(nn.Module):

@@ -251,6 +251,12 @@ class HearingRow:
     language: Callable[[Any], Any] = lambda model: model
     is_window_of_cache: bool = False
 
+    def example_read(self, config: Any) -> Tensor:
+        """An example of what the encoder reads: a whole window, or a recording of `example` steps."""
+        frames, bins = self.frames(config) if self.frames else self.example * self.step(config), self.bins(config)
+        shape = (1, bins, frames) if self.axis == 2 else (1, frames, bins)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
     def fewest_of(self, config: Any) -> int:
         """How many frames a recording must have; of any length two steps, because an export takes one for a number."""
         return self.fewest(config) if self.frames else max(self.fewest(config), 2 * self.step(config))

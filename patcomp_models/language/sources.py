@@ -87,6 +87,8 @@ def source_of(given: str | Path | nn.Module, step: Progress, *, trust_remote_cod
         )  # fmt: skip
     config = checked_folder(checkpoint.folder, trust_remote_code=trust_remote_code)
     check_converted(config.get("model_type"))
+    if config.get("model_type") == "rwkv7":
+        import patcomp_models.language.rwkv7  # noqa: F401 (registers the type with transformers)
     whole = whole_class(config)
     if whole is None:
         check_language_model(checkpoint.folder, config, classes_of(CAUSAL, config))

@@ -90,10 +90,9 @@ def hearing_functions(model: Any, row: HearingRow, context: int) -> list[Entry]:
 def sound_entry(encoder: Encoder) -> Entry:
     """The function of an encoder of sound."""
     row, config = encoder.row, encoder.model.config
-    step = row.step(config)
-    frames = row.frames(config) if row.frames else row.example * step
-    shape = (1, row.bins(config), frames) if row.axis == 2 else (1, frames, row.bins(config))
-    inputs: dict[str, Tensor] = {row.read: torch.randn(shape, generator=torch.Generator().manual_seed(0))}
+    step, read = row.step(config), row.example_read(config)
+    frames = read.shape[row.axis]
+    inputs: dict[str, Tensor] = {row.read: read}
     if row.mask:
         inputs[FRAME_MASK] = (torch.arange(frames) < frames * 2 // 3)[None]
     inputs |= dict(zip(encoder.further, encoder.further_examples(row.example), strict=True))

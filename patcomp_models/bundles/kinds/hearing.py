@@ -26,7 +26,7 @@ from patcomp_models.checkpoints.contents import ADAPTER
 from patcomp_models.checkpoints.tokenizers import save
 from patcomp_models.errors import BundleError
 from patcomp_models.language.contract import EMBEDDED, EMBEDDINGS, LOGITS, MAIN, POSITIONS, STOPS, TOKENS
-from patcomp_models.language.hearing import EMBED, SOUND
+from patcomp_models.language.hearing import EMBED, SOUND, rate_of
 from patcomp_models.language.sound_contract import SOUND_NUMBERS, sound_interface, sound_key_problems
 from patcomp_models.language.sound_encoders import HearingRow
 from patcomp_models.language.vision.pictures import loaded_processor
@@ -80,7 +80,7 @@ class Hearing(KindOfComponents):
                 "vocab_size": text.vocab_size, "max_context_length": self.max_context,
                 STOPS: [*ends] if isinstance(ends, list | tuple) else [ends],
             },
-            SOUND: self._row.keys(config, _rate(self._processor())),
+            SOUND: self._row.keys(config, rate_of(self._processor())),
         }  # fmt: skip
 
     def write_files(self, bundle: Path) -> None:
@@ -147,12 +147,6 @@ class Hearing(KindOfComponents):
         )  # fmt: skip
         model.set_attn_implementation(attention_of(model))
         return hearing_functions(model, self._row, self.max_context)
-
-
-def _rate(processor: Any) -> int:
-    """The samples of a second that a processor takes, or an extractor alone."""
-    part = getattr(processor, "audio_processor", getattr(processor, "feature_extractor", processor))
-    return int(part.sampling_rate)
 
 
 def _missing(bundle: Path, metadata: Mapping[str, Any]) -> list[Problem]:

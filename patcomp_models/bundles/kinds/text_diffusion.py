@@ -13,7 +13,13 @@ from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.whisper import GENERATION
-from patcomp_models.bundles.synthesis.form import functions_of, mismatches, number_problems, part_problems
+from patcomp_models.bundles.synthesis.form import (
+    form_of_config,
+    functions_of,
+    mismatches,
+    number_problems,
+    part_problems,
+)
 from patcomp_models.bundles.text_diffusion.canvas_form import DIFFUSION_GEMMA, CanvasForm
 from patcomp_models.bundles.text_diffusion.form import TextDiffusionForm
 from patcomp_models.bundles.text_diffusion.loops import loop_of
@@ -70,13 +76,10 @@ class TextDiffusion(KindOfComponents):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        config = metadata.get("config")
-        if not isinstance(config, Mapping):
-            return [problem("config is missing")]
-        form = _FORMS.get(str(config.get("architecture")))
+        form, found = form_of_config(metadata, _FORMS)
         if form is None:
-            known = ", ".join(_FORMS)
-            return [problem(f"config.architecture is {config.get('architecture')!r}, and must be one of {known}")]
+            return found
+        config = metadata["config"]
         if found := number_problems(config, form.numbers) or _loop_problems(form, config):
             return found
         if found := part_problems(bundle, metadata, (MAIN,)):

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from patcomp.errors import Problem
-from patcomp_models.bundle_folders.contract import problem
 from patcomp_models.bundles.components import KindOfComponents
 from patcomp_models.bundles.kind import Component
 from patcomp_models.bundles.speech.folders import class_named, content_of
 from patcomp_models.bundles.speech.refused import SPEAKERS, not_a_bundle
 from patcomp_models.bundles.synthesis import bark, csm, delayed, fast_speech, kokoro, latents, seamless, speech_t5, vits
-from patcomp_models.bundles.synthesis.form import FormOfFunctions, SynthesisForm
+from patcomp_models.bundles.synthesis.form import FormOfFunctions, SynthesisForm, form_of_config
 from patcomp_models.errors import BundleError
 
 _OF_FUNCTIONS: tuple[type[FormOfFunctions], ...] = (
@@ -61,14 +60,8 @@ class TextToSpeech(KindOfComponents):
 
     @classmethod
     def problems(cls, bundle: Path, metadata: Mapping[str, Any], revision: str) -> list[Problem]:
-        config = metadata.get("config")
-        if not isinstance(config, Mapping):
-            return [problem("config is missing")]
-        form = _ARCHITECTURES.get(str(config.get("architecture")))
-        if form is None:
-            known = ", ".join(_ARCHITECTURES)
-            return [problem(f"config.architecture is {config.get('architecture')!r}, and must be one of {known}")]
-        return form.problems(bundle, metadata)
+        form, found = form_of_config(metadata, _ARCHITECTURES)
+        return found if form is None else form.problems(bundle, metadata)
 
     @property
     def _form(self) -> SynthesisForm:

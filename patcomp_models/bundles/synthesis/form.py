@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from patcomp.errors import AssetError, Problem
 from patcomp_models.bundle_folders.contract import PROCESSOR, Interface, problem
@@ -23,6 +23,7 @@ from patcomp_models.errors import BundleError
 if TYPE_CHECKING:
     from patcomp_models.tasks.entries import Entry
 
+_Form = TypeVar("_Form")
 STATES = ("keyCache", "valueCache")
 _TOKENIZER = f"{PROCESSOR}/tokenizer_config.json"
 
@@ -149,6 +150,16 @@ class FormOfFunctions(SynthesisForm):
         from patcomp_models.bundles.loading import model_of
 
         return self.entries(model_of(self.folder, "transformers", self.holds, self.dtype), role)
+
+
+def form_of_config(metadata: Mapping[str, Any], forms: Mapping[str, _Form]) -> tuple[_Form | None, list[Problem]]:
+    """The form of a bundle, by `config.architecture` of `metadata.json`, or why there is none."""
+    config = metadata.get("config")
+    if not isinstance(config, Mapping):
+        return None, [problem("config is missing")]
+    form = forms.get(str(config.get("architecture")))
+    known = f"config.architecture is {config.get('architecture')!r}, and must be one of {', '.join(forms)}"
+    return form, [problem(known)] if form is None else []
 
 
 def number_problems(config: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:

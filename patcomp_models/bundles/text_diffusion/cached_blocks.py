@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Generator, Tensor
 
+from patcomp_models.bundles.text_diffusion.unmasking import of_mass
 from patcomp_models.errors import BundleError
 
 
@@ -115,9 +116,5 @@ class CachedBlockLoop:
             least = logits.topk(self.top_k).values[..., -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
         if self.top_p < 1:
-            ordered, places = logits.sort(descending=True)
-            is_left = ordered.softmax(-1).cumsum(-1) > self.top_p
-            is_left[..., 1:] = is_left[..., :-1].clone()
-            is_left[..., 0] = False
-            logits = logits.masked_fill(torch.zeros_like(is_left).scatter(-1, places, is_left), -torch.inf)
+            logits = of_mass(logits, self.top_p, -torch.inf)
         return logits.softmax(-1)

@@ -169,7 +169,7 @@ class ScheduleLoop:
         if self.temperature > 0:
             logits = logits / self.temperature
         if self.top_p is not None and self.top_p < 1:
-            logits = _of_mass(logits, self.top_p)
+            logits = of_mass(logits, self.top_p, torch.finfo(logits.dtype).min)
         if self.top_k is not None:
             least = logits.topk(min(self.top_k, logits.shape[-1])).values[..., -1:]
             logits = logits.masked_fill(logits < least, torch.finfo(logits.dtype).min)
@@ -187,11 +187,10 @@ class ScheduleLoop:
         return certainty, found
 
 
-def _of_mass(logits: Tensor, mass: float) -> Tensor:
-    """Logits without the tokens behind the first ones whose probabilities add up to more than `mass`."""
+def of_mass(logits: Tensor, mass: float, hidden: float) -> Tensor:
+    """Logits with `hidden` for the tokens behind the first ones whose probabilities add up to more than `mass`."""
     ordered, places = logits.sort(descending=True)
     is_left = ordered.softmax(-1).cumsum(-1) > mass
     is_left[..., 1:] = is_left[..., :-1].clone()
     is_left[..., 0] = False
-    hidden = torch.zeros_like(is_left).scatter(-1, places, is_left)
-    return logits.masked_fill(hidden, torch.finfo(logits.dtype).min)
+    return logits.masked_fill(torch.zeros_like(is_left).scatter(-1, places, is_left), hidden)

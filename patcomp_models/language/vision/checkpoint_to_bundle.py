@@ -49,7 +49,7 @@ from patcomp_models.language.contract import (
     engine_refusal,
 )
 from patcomp_models.language.dynamic_form import BundleFunction, dynamic_program, exported_function
-from patcomp_models.language.hearing import HEARD, SOUND
+from patcomp_models.language.hearing import HEARD, SOUND, rate_of
 from patcomp_models.language.held_out import HeldOut
 from patcomp_models.language.multi_token import HEAD, load_head
 from patcomp_models.language.quality import all_applied
@@ -73,7 +73,7 @@ from patcomp_models.language.vision.shapes import (
     function_name,
     shapes_in,
 )
-from patcomp_models.language.vision.sounds import SOUNDS, SoundEncoder, rate_of, sound_of
+from patcomp_models.language.vision.sounds import SOUNDS, SoundEncoder, sound_of
 from patcomp_models.language.vision.thinkers import NOTE, THINKERS, is_whole
 from patcomp_models.language.vision.tower import Tower
 from patcomp_models.language.vision.towers import TOWERS, check_known, tower_of

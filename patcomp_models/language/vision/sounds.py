@@ -103,12 +103,9 @@ class SoundEncoder(nn.Module):
     @cached_property
     def window(self) -> tuple[Tensor, ...]:
         """An example of the inputs: a window that is full of sound."""
-        config, row = self.model.config, self.row
-        assert row.frames is not None
-        frames, bins = row.frames(config), row.bins(config)
-        shape = (1, bins, frames) if row.axis == 2 else (1, frames, bins)
-        read = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        return (read, torch.ones(1, frames, dtype=torch.bool)) if row.mask else (read,)
+        row = self.row
+        read = row.example_read(self.model.config)
+        return (read, torch.ones(1, read.shape[row.axis], dtype=torch.bool)) if row.mask else (read,)
 
     def given(self) -> dict[str, Tensor]:
         """The arguments with which the model itself takes the example."""
@@ -121,9 +118,3 @@ def sound_of(tower: Tower) -> SoundEncoder | None:
     config = tower.model.config
     has_sound = config.model_type in SOUNDS and config.audio_config is not None
     return SoundEncoder(tower) if has_sound else None
-
-
-def rate_of(processor: Any) -> int | None:
-    """The samples of a second that a processor takes; None if it takes no recordings."""
-    found = getattr(getattr(processor, "feature_extractor", None), "sampling_rate", None)
-    return found if isinstance(found, int) else None

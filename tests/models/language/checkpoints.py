@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import patcomp_models.language.rwkv7  # noqa: F401 (registers a type with transformers)
 from patcomp.torchvision import declare_operators
 from patcomp_models.language.bundle import Bundle
 from patcomp_models.language.choices import CloseChoices
